@@ -1,9 +1,9 @@
-//! The pure parts of a claim's way. Callgrind counts their instructions, and `scripts/check-hot-paths`
+//! The pure parts of a claim. Callgrind counts their instructions, and `scripts/check-hot-paths`
 //! compares the counts with `benches/hot_paths.json`.
 //!
-//! Callgrind counts each part once. The setup makes the values before that. A part that allocates runs
-//! once before it is counted, because in the first run the allocator sorts memory that the setup freed.
-//! The zones are perdiem's own copy, so that the counts do not depend on the machine's tz database.
+//! Each part is counted once, on prepared values. A part that allocates runs once before the count,
+//! because the allocator sorts the free blocks of the preparation in the first run. The time zones
+//! are the bundled ones, so that the counts do not depend on the machine.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ use perdiem::http::{Asked, ClaimAnswer, ClaimBody, Denial, KeyHeader, insert_fie
 /// 2026-11-21T03:04:05.678901Z.
 const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();
 
-/// Keeps a value until the process ends, so that no count includes the drop.
+/// Keeps a value until the process ends, so that no count contains its drop.
 fn keep<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// Keeps a value, and runs the part once before it is counted.
+/// Keeps a value, and runs the path once before it is counted.
 fn warm<T, R>(value: T, path: impl FnOnce(&'static T) -> R) -> &'static T {
     let value = keep(value);
     black_box(path(value));
@@ -69,7 +69,7 @@ fn window((calendar, per): (&'static Calendar, Length)) -> Window {
     black_box(calendar).window(per, black_box(NOW))
 }
 
-/// A policy with a number of limits.
+/// A policy with so many limits.
 fn policy(limits: usize) -> Policy {
     let limits = [("day", 3), ("week", 10), ("month", 30)][..limits].iter();
     let draft = RuleDraft {
@@ -98,7 +98,7 @@ fn policy(limits: usize) -> Policy {
     }
 }
 
-/// The account's line after a number of claims of one unit, all at one instant.
+/// The line after so many claims of one unit. `at` is the instant of the last claim.
 fn line(policy: &Policy, claims: u32, at: DateTime<Utc>) -> Option<Line> {
     (0..claims).fold(None, |last, _| {
         match decide(policy, Units::ONE, last.as_ref(), &Past::default(), at) {
@@ -172,7 +172,7 @@ fn decode_of_totals(text: &'static str) -> Vec<Total> {
     decode_totals(black_box(text)).expect("totals")
 }
 
-/// Redis' answer for a counter.
+/// Redis' answer about a counter.
 fn fields(limits: usize) -> Value {
     let line = last_line(limits);
     let text = |text: String| Value::BulkString(text.into_bytes());
@@ -201,9 +201,9 @@ fn encode_of_a_line(line: &'static Line) -> String {
 }
 
 const LEDGER: Uuid = Uuid::from_u128(1);
-/// Has the length of a script's hash.
+/// A text with the length of a script's hash.
 const SETTLE_HASH: &str = "0123456789abcdef0123456789abcdef01234567";
-/// How many claims share a batch under load.
+/// The number of waiting claims at a busy moment.
 const BATCH: u128 = 32;
 
 fn accounts() -> impl Iterator<Item = AccountId> {

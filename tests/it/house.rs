@@ -1,4 +1,4 @@
-//! The rules of the house that a machine can see: layers, circles, twins, names and sizes.
+//! The rules of the source code that a machine can check: layers, circles, twins, names and sizes.
 
 mod circles;
 
@@ -33,7 +33,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The Rust files of a folder of the repository with their texts, by their paths from it.
+/// The Rust files of a folder of the repository with their texts, keyed by path.
 fn rust_files(folder: &str) -> BTreeMap<PathBuf, String> {
     let folder = root().join(folder);
     let rust = files_below(&folder).into_iter().filter(|file| {
@@ -67,8 +67,8 @@ fn layer(file: &Path) -> String {
     first.to_str().expect("a text").to_owned()
 }
 
-/// The paths that a text begins with: the words of one path, or those of each branch in braces.
-/// Also what comes after them.
+/// The paths at the beginning of a text: the words of one path, or of each branch in braces. Also
+/// returns the rest of the text.
 fn paths(text: &str) -> (Vec<Vec<String>>, &str) {
     let is_of_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let end = text.find(|character| !is_of_word(character));
@@ -99,7 +99,7 @@ fn paths(text: &str) -> (Vec<Vec<String>>, &str) {
     }
 }
 
-/// The words that follow `crate::` in a text: one, or each of those in braces.
+/// The words that follow `crate::` in a text: one word, or each word in braces.
 fn imported(text: &str) -> BTreeSet<String> {
     let after = text.split("crate::").skip(1);
     let named = after.flat_map(|rest| paths(rest).0);
@@ -155,7 +155,7 @@ fn a_layer_imports_only_from_those_above_it() {
     }
 }
 
-/// The stores do not know each other, and nothing reaches past the engine into them.
+/// The stores do not import each other, and no face imports a store instead of the engine.
 #[test]
 fn strangers_do_not_meet() {
     for (file, text) in sources() {
@@ -173,7 +173,7 @@ fn strangers_do_not_meet() {
     }
 }
 
-/// What a layer must not know of, as paths that its code would begin with.
+/// For each layer, the paths that its code must not contain.
 #[test]
 fn libraries_stay_where_they_belong() {
     let stores = ["sqlx", "redis"];
@@ -253,7 +253,8 @@ fn nothing_but_the_check_of_clocks_asks_a_database_for_the_time() {
     }
 }
 
-/// What the first command of the README compiles. It once took nine minutes on two cores.
+/// The number of crates that the README's first command compiles. The build once took nine minutes
+/// on two cores.
 #[test]
 fn the_first_build_stays_small() {
     let output = Command::new(env!("CARGO"))
@@ -268,7 +269,7 @@ fn the_first_build_stays_small() {
         .lines()
         .filter_map(|line| line.split(' ').next())
         .collect();
-    // sqlx's macros need sqlx and its drivers a second time, for the compiler.
+    // sqlx's macros compile sqlx and its drivers a second time, for the compiler.
     for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys"] {
         assert!(!packages.contains(costly), "{costly} is compiled");
     }
@@ -333,7 +334,7 @@ fn names_say_what_is_inside() {
 
 /// The type that a line of code begins to define.
 fn defined(line: &str) -> Option<&str> {
-    // A macro's types are named where it is used.
+    // The types of a macro have their names where the macro is used.
     if line.contains('$') {
         return None;
     }
@@ -343,13 +344,13 @@ fn defined(line: &str) -> Option<&str> {
         .collect();
     match words[..] {
         ["struct" | "enum" | "trait" | "union", name, ..] => Some(name),
-        // One in a block belongs to a trait.
+        // A type in a block belongs to a trait.
         ["type", name, ..] if !line.starts_with(' ') => Some(name),
         _ => None,
     }
 }
 
-/// The stores are twins: each has names of its own.
+/// The two stores have similar types. Each type has its own name.
 #[test]
 fn a_types_name_is_used_once() {
     let mut owners: BTreeMap<(Option<PathBuf>, String), PathBuf> = BTreeMap::new();
@@ -379,7 +380,7 @@ fn files_are_short_enough_to_read() {
     }
 }
 
-/// One line a module, in `lib.rs` and at the head of each file.
+/// Each module has one line, in `lib.rs` and at the head of its file.
 #[test]
 fn every_file_says_what_it_is_for() {
     for (file, text) in sources() {

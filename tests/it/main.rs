@@ -1,5 +1,5 @@
-//! The integration tests, against real servers: one binary, so that it links once and its
-//! tests share their servers.
+//! The integration tests, against real servers. They are one binary, so that it is linked once and
+//! its tests share their servers.
 
 #![cfg_attr(
     not(feature = "faults"),

@@ -1,4 +1,4 @@
-//! `/readyz`: whether an instance decides, and what troubles it.
+//! `/readyz`: whether an instance decides, and its troubles.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant}
 use crate::support::disk::Disk;
 use crate::support::servers::{Postgres, Redis};
 
-/// An instance with a clock of its own, and a tolerance of ten seconds.
+/// An instance with its own clock, and a tolerance of ten seconds.
 async fn start(ground: &Ground, clock: &ManualClock) -> App {
     App::start_with(ground, |options| {
         options.clock = Clock::Manual(clock.clone());
@@ -25,7 +25,7 @@ async fn start(ground: &Ground, clock: &ManualClock) -> App {
     .await
 }
 
-/// Stops the clock: by the machine's the rules of time zones will be old one day.
+/// Stops the clock. By the machine's clock, the rules of time zones will be too old one day.
 fn at_noon(options: &mut EngineOptions) {
     options.clock = Clock::Manual(ManualClock::at(instant(NOON)));
 }
@@ -70,7 +70,7 @@ async fn says_what_to_do_about_the_clock(app: &App) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_off_postgres_decides_nothing() {
     let ground = Ground::new(Stack::Postgres);
-    // PostgreSQL's clock is this machine's, give or take the time of a call.
+    // PostgreSQL's clock is this machine's, except for the time of a call.
     let right = || Clock::system().now();
     let clock = ManualClock::at(right());
     let app = start(&ground, &clock).await;
@@ -79,7 +79,8 @@ async fn a_clock_off_postgres_decides_nothing() {
         clock.set(right() + off);
         says_what_to_do_about_the_clock(&app).await;
         decides_nothing(&app).await;
-        // Set right, it decides again. The clock stands still: claim before it is off again.
+        // After the clock is corrected, the instance decides again. The test's clock stands still.
+        // Therefore the claim must come before the clock is off again.
         eventually("it decides again", || async {
             clock.set(right());
             app.claim("member-42", None).await.status == StatusCode::CREATED
@@ -88,7 +89,8 @@ async fn a_clock_off_postgres_decides_nothing() {
     }
 }
 
-/// An instance whose machine is seconds off grants by the ledger's time from the first claim on.
+/// The machine's clock is seconds off. The instance grants by the ledger's time from the first
+/// claim on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_follows_postgres() {
     let ground = Ground::new(Stack::Postgres);
@@ -103,7 +105,8 @@ async fn a_clock_follows_postgres() {
         let granted = app.claim("member-42", None).await.is(201);
         let granted_at = granted["grant"]["granted_at"].as_str().expect("a text");
         let granted_at = instant(granted_at);
-        // The machine's clock stood still while the instance started, so the ledger's went ahead.
+        // The machine's clock stood still while the instance started, and the ledger's clock did
+        // not.
         let stood_still = claimed_at - started_at;
         assert!(claimed_at <= granted_at, "{off}: {granted_at} {claimed_at}");
         assert!(
@@ -113,7 +116,7 @@ async fn a_clock_follows_postgres() {
     }
 }
 
-/// From the very first claim on: not even one is decided before the clock was looked at.
+/// Not even the first claim is decided before the check of the clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {
     for stack in [Stack::Postgres, Stack::Sqlite] {
@@ -132,7 +135,7 @@ async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {
         clock.advance(TimeDelta::hours(-3));
         for _ in 0..5 {
             let app = start(&ground, &clock).await;
-            // Not even the first claim.
+            // Not even the first claim is decided.
             decides_nothing(&app).await;
             says_what_to_do_about_the_clock(&app).await;
         }
@@ -147,7 +150,7 @@ async fn a_clock_behind_the_newest_entry_on_sqlite_decides_nothing() {
     app.benefit(1000, "GMT+8").await;
     let granted = app.claim("member-42", None).await;
     assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
-    // Ahead there is nothing to compare it with.
+    // A clock that is ahead cannot be compared with anything.
     clock.advance(TimeDelta::hours(30));
     let granted = app.claim("member-42", None).await;
     assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
@@ -165,7 +168,7 @@ async fn a_clock_behind_the_newest_entry_on_sqlite_decides_nothing() {
     assert_eq!(granted.json()["limits"][0]["used"], 3);
 }
 
-/// Redis may go: the ledger decides alone, exactly, and `/readyz` says so.
+/// When Redis stops, the ledger decides alone and exactly, and `/readyz` says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_redis_it_is_ready_and_says_so() {
     let mut redis = Redis::start();
@@ -189,7 +192,8 @@ async fn without_redis_it_is_ready_and_says_so() {
         claim(StatusCode::CREATED).await;
     }
     claim(StatusCode::TOO_MANY_REQUESTS).await;
-    // Grants settle their counters after the answer: the instance may learn of it only then.
+    // Grants settle their counters after the answer. The instance may notice only then that Redis
+    // is gone.
     eventually(
         "the instance says that the ledger decides alone",
         || async {
@@ -214,7 +218,7 @@ async fn without_redis_it_is_ready_and_says_so() {
         .await;
 }
 
-/// Fills the disk that the ledger is on, and makes room again.
+/// Fills the disk of the ledger, and frees it again.
 async fn a_full_disk_shows(ground: &Ground, disk: &Disk) {
     let app = App::start_with(ground, |options| {
         at_noon(options);
@@ -236,7 +240,7 @@ async fn a_full_disk_shows(ground: &Ground, disk: &Disk) {
         })
         .await;
         disk.empty();
-        // No load balancer sends it a claim now.
+        // A load balancer sends no claim to the instance now.
         is_ready(&app).await;
         let granted = app.claim("member-42", None).await;
         assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
@@ -252,7 +256,7 @@ async fn a_full_disk_under_sqlite_shows() {
     a_full_disk_shows(&ground, &disk).await;
 }
 
-/// The tables alone are there: without room for its log PostgreSQL ends.
+/// The disk has only the tables. PostgreSQL ends when its log has no space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_under_postgres_shows() {
     let Some(disk) = Disk::mount(32) else { return };
@@ -274,7 +278,7 @@ fn tz_database_of(release: &str, written_on: &str) -> TempDir {
     folder
 }
 
-/// A process reads the rules once: the test runs itself again, with a TZDIR of its own.
+/// A process reads the rules once. Therefore the test runs itself again, with another TZDIR.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_of_time_zones_grow_old() {
     const NAME: &str = "readiness::rules_of_time_zones_grow_old";

@@ -1,4 +1,4 @@
-//! A Redis of a private certificate authority, and sentinels with a password of their own.
+//! A Redis with a certificate of a private authority, and sentinels with their own password.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const SENTINEL_PASSWORD: &str = "the-sentinels-own";
 const SENTINEL_USER: &str = "perdiem";
 const SENTINEL_USER_PASSWORD: &str = "the-users-own";
 
-/// What an authority's certificate says of itself, and a server's.
+/// The extensions of an authority's certificate, and of a server's.
 const EXTENSIONS: &str = "
 [req]
 distinguished_name = name
@@ -29,7 +29,7 @@ basicConstraints = critical, CA:FALSE
 subjectAltName = IP:127.0.0.1
 ";
 
-/// An authority that nobody else knows, and a server's certificate that it signed.
+/// A private authority, and a server's certificate that it signed.
 struct Authority {
     folder: TempDir,
 }
@@ -48,7 +48,8 @@ impl Authority {
         authority
     }
 
-    /// Makes a key, and a certificate for it that is signed by itself unless more is said.
+    /// Makes a key and its certificate. The certificate is self-signed, unless `more` says
+    /// otherwise.
     fn certify(&self, name: &str, more: &[&str]) {
         let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
         let made = Command::new("openssl")
@@ -79,7 +80,7 @@ impl Authority {
     }
 }
 
-/// A server, and where it is reached over TLS.
+/// A server, and its port for TLS.
 fn encrypted(authority: &Authority, settings: &[&str]) -> (Redis, u16) {
     let port = free_port();
     let words = authority.settings(port).into_iter();
@@ -93,11 +94,11 @@ fn encrypted(authority: &Authority, settings: &[&str]) -> (Redis, u16) {
     (Redis::start_with(&words), port)
 }
 
-/// Starts perdiem, and sees whether Redis serves it.
+/// Starts perdiem, and checks whether Redis works for it.
 async fn is_served(settings: &[(&str, &str)], is_served: bool) {
     let ground = Ground::new(Stack::Sqlite);
     let process = Process::start(&ground.database_url, settings);
-    // A busy machine may take its time to answer.
+    // A busy machine may answer late.
     eventually("Redis serves, or does not", async || {
         let ready = Answer::of(process.request(Method::GET, "/readyz")).await;
         let is_missed = ready.text.contains("Redis is unavailable");
@@ -142,7 +143,7 @@ async fn a_cluster_is_of_a_private_authority() {
     is_served(&[("REDIS_URL", &url), ("REDIS_CA_FILE", &ca)], true).await;
 }
 
-/// A sentinel that watches a primary, with a password and a user of its own.
+/// A sentinel that watches a primary, with its own password and user.
 fn sentinel(primary: u16, more: &[(&str, String)]) -> Redis {
     let mut configuration = format!(
         "bind 127.0.0.1\n\
@@ -185,7 +186,7 @@ async fn sentinels_and_their_primary_are_of_a_private_authority() {
     let (_redis, primary) = encrypted(&authority, &["--requirepass", PASSWORD]);
     let port = free_port();
     let mut more = authority.settings(port);
-    // So it asks the primary over TLS.
+    // With this setting it connects to the primary over TLS.
     more.push(("tls-replication", "yes".to_owned()));
     let _sentinel = sentinel(primary, &more);
     let url = format!("rediss+sentinel://:{PASSWORD}@127.0.0.1:{port}/perdiem");

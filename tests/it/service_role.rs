@@ -1,5 +1,5 @@
-//! The role of the service on PostgreSQL: it is enough to serve, and nothing that was appended can be
-//! changed with it.
+//! The role of the service on PostgreSQL. The role is enough to serve, and cannot change an
+//! appended row.
 
 mod inserts;
 
@@ -24,7 +24,7 @@ use crate::support::servers::postgres;
 
 const ROLE: &str = "perdiem_service";
 
-/// The columns that the service changes. No other table is changed.
+/// The columns that the service changes. It changes no other table.
 const CHANGED: [(&str, &[&str]); 8] = [
     ("ledger", &["revision"]),
     ("day_figures", &["value"]),
@@ -43,7 +43,7 @@ const CHANGED: [(&str, &[&str]); 8] = [
             "subject",
         ],
     ),
-    // `LOCK TABLE` wants the right to all of them.
+    // `LOCK TABLE` needs the right to all of them.
     (
         "reconciliations",
         &[
@@ -62,7 +62,7 @@ const CHANGED: [(&str, &[&str]); 8] = [
         ],
     ),
 ];
-/// The tables of which the service deletes rows.
+/// The tables in which the service deletes rows.
 const FORGOTTEN: [&str; 4] = [
     "first_denials",
     "instances",
@@ -70,13 +70,13 @@ const FORGOTTEN: [&str; 4] = [
     "erasing_accounts",
 ];
 
-/// A ledger as three users reach it.
+/// A ledger with the connections of three users.
 struct Cast {
-    /// As the server's superuser.
+    /// The server's superuser.
     ground: Ground,
-    /// As the owner of its tables, who may make roles.
+    /// The owner of the tables, who may make roles.
     owner: Ground,
-    /// As a member of the service's role.
+    /// A member of the service's role.
     service: Ground,
 }
 
@@ -97,7 +97,7 @@ impl Cast {
         }
     }
 
-    /// A ledger that the owner migrated, and one that serves it.
+    /// A ledger that the owner has migrated. The service can start on it.
     async fn migrated() -> Self {
         let cast = Self::new();
         migrate(&cast.owner, ROLE)
@@ -112,7 +112,7 @@ impl Cast {
         postgres().execute(name(&self.ground), sql)
     }
 
-    /// Starts an instance as the member. It must not.
+    /// Asserts that an instance of the member does not start.
     async fn cannot_start(&self, words: &[&str]) {
         let started = App::try_start(&self.service, |_| {}).await;
         let error = started.err().expect("it cannot start");
@@ -141,7 +141,7 @@ fn of_user(ground: &Ground, user: &str) -> Ground {
     ground
 }
 
-/// As `perdiem migrate`.
+/// Migrates as `perdiem migrate` does.
 async fn migrate(ground: &Ground, role: &str) -> Result<Option<String>, ServiceRoleError> {
     let options = LedgerOptions {
         url: ground.database_url.clone(),
@@ -156,7 +156,7 @@ async fn migrate(ground: &Ground, role: &str) -> Result<Option<String>, ServiceR
     set_up
 }
 
-/// A connection of one user, to try things.
+/// A connection of one user, which tries statements.
 struct Trier(PgConnection);
 
 impl Trier {
@@ -165,7 +165,7 @@ impl Trier {
         Self(connection.expect("a connection"))
     }
 
-    /// PostgreSQL's code for what is wrong with a statement.
+    /// PostgreSQL's code for the error of a statement.
     async fn fault(&mut self, sql: &str) -> Option<String> {
         let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.0).await;
         let error = done.err()?;
@@ -180,7 +180,7 @@ impl Trier {
         assert_eq!(self.fault(sql).await, None, "{sql}");
     }
 
-    /// That this user has no right to it: insufficient_privilege.
+    /// Asserts that this user has no right to the statement: insufficient_privilege.
     async fn may_not(&mut self, sql: &str) {
         assert_eq!(self.fault(sql).await.as_deref(), Some("42501"), "{sql}");
     }
@@ -194,7 +194,7 @@ impl Trier {
     }
 }
 
-/// All that a service does, done by a member of the role.
+/// A member of the role can do everything that the service does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_role_is_enough_to_serve() {
     let cast = Cast::migrated().await;
@@ -216,7 +216,7 @@ async fn the_role_is_enough_to_serve() {
     let revoke = app.request(Method::DELETE, &format!("/v1/keys/{id}?reason=a+test"));
     assert!(Answer::of(revoke).await.status.is_success());
 
-    // Claims, and what becomes of them.
+    // Claims and their corrections.
     let first = app.claim("a", Some("order-1")).await;
     assert_eq!(
         app.claim("a", Some("order-1")).await.grant_id(),
@@ -241,7 +241,7 @@ async fn the_role_is_enough_to_serve() {
     }
     Books::open(&cast.ground).await.counters_follow().await;
 
-    // What is made from them.
+    // The data that is made from them.
     all_is_recorded(&app, &cast.ground).await;
     are_sums_of_the_entries(&app).await;
     eventually("the denials are written", || async {
@@ -268,7 +268,7 @@ async fn the_role_is_enough_to_serve() {
     assert_eq!(cast.execute("SELECT count(*) FROM instances"), "1");
 }
 
-/// To its end, and of nobody else: the functions that change what was appended refuse it.
+/// An erasure runs to its end. The functions that change appended rows refuse every other subject.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_is_erased_with_it() {
     let cast = Cast::migrated().await;
@@ -299,7 +299,7 @@ async fn a_subject_is_erased_with_it() {
     ] {
         clock.advance(TimeDelta::days(days));
         eventually(done, || async {
-            // The end of the override is learned in a minute.
+            // An instance learns the end of the override within a minute.
             clock.advance(TimeDelta::minutes(1));
             cast.execute(done) == "t"
         })
@@ -329,7 +329,7 @@ async fn a_subject_is_erased_with_it() {
     );
 }
 
-/// Only the owner drops what is archived.
+/// Only the owner drops archived entries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_dropped_with_it() {
     let cast = Cast::migrated().await;
@@ -367,7 +367,7 @@ async fn nothing_is_dropped_with_it() {
     }
 }
 
-/// The owner may have given more before, and everybody too.
+/// Also if the owner had given more rights before, to the role or to everyone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_appended_can_be_changed_with_it() {
     let cast = Cast::migrated().await;
@@ -449,7 +449,7 @@ async fn nothing_appended_can_be_changed_with_it() {
              WHERE pronamespace = 'public'::regnamespace",
         )
         .await;
-    // Those that it may call erase; the others are called by triggers, and by those.
+    // The service may call the functions that erase. Triggers and those functions call the others.
     for (function, may_call) in functions {
         let is_of_others = ["refuse_", "let_", "want_"].iter();
         let is_of_others = is_of_others.clone().any(|of| function.starts_with(of));
@@ -463,7 +463,7 @@ async fn nothing_appended_can_be_changed_with_it() {
         "DO 'BEGIN LOCK TABLE entries IN ACCESS EXCLUSIVE MODE; END'",
         "SELECT setval('policies_id_seq', 1)",
         "CREATE TABLE more (id int)",
-        // A place in the record that is not its own.
+        // A place in the record that belongs to another transaction.
         "INSERT INTO entries (xact) VALUES (1)",
         "INSERT INTO policy_versions (xact) VALUES (1)",
         "INSERT INTO key_versions (xact) VALUES (1)",
@@ -477,7 +477,7 @@ async fn nothing_appended_can_be_changed_with_it() {
     }
 }
 
-/// Who migrates and who serves are two. The one who serves says what the other one has to do.
+/// One user migrates and another one serves. The service's message says what the owner must do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_needs_the_owner_says_so() {
     let cast = Cast::new();
@@ -493,7 +493,7 @@ async fn a_start_that_needs_the_owner_says_so() {
     cast.execute(&format!("GRANT {ROLE} TO {}", user(&cast.service)));
     drop(App::start(&cast.service).await);
 
-    // Restored into another cluster.
+    // The ledger was restored into another cluster.
     cast.execute("UPDATE ledger SET xact_offset = xact_offset + 5000000000");
     cast.cannot_start(&[
         "transaction numbers are lower",
@@ -505,7 +505,7 @@ async fn a_start_that_needs_the_owner_says_so() {
         .expect("the owner migrates");
     drop(App::start(&cast.service).await);
 
-    // Older than the program.
+    // The ledger is older than the program.
     let migrations = "SELECT max(version) FROM _sqlx_migrations";
     let newest: i64 = cast.execute(migrations).parse().expect("a number");
     let told = format!("is at version {}", newest - 1);
@@ -517,7 +517,7 @@ async fn a_start_that_needs_the_owner_says_so() {
     cast.cannot_start(&[&told, &format!("needs version {newest}"), &remedy])
         .await;
 
-    // The one who serves cannot give itself rights.
+    // The service cannot give itself rights.
     cast.execute("INSERT INTO _sqlx_migrations SELECT * FROM taken; DROP TABLE taken");
     let refused = migrate(&cast.service, ROLE)
         .await
@@ -528,7 +528,7 @@ async fn a_start_that_needs_the_owner_says_so() {
     );
 }
 
-/// A role belongs to the cluster: owners of several ledgers make it at once.
+/// A role belongs to the cluster. Owners of several ledgers make the role at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_make_one_role_at_once() {
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The specification: the file, the code and the routes say the same.
+//! The specification: the file, the code and the routes agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +43,7 @@ fn the_file_is_what_the_code_says() {
     );
 }
 
-/// The table of routes in the code, against the paths and methods of the specification.
+/// The table of routes in the code, compared with the paths and methods of the specification.
 #[test]
 fn every_route_is_specified() {
     let table = include_str!("../../src/http/mod.rs");
@@ -53,13 +53,13 @@ fn every_route_is_specified() {
         .filter_map(|rest| rest.trim_start().strip_prefix('"'));
     for entry in entries {
         let (path, rest) = entry.split_once('"').expect("a path");
-        // HEAD goes without saying wherever there is GET.
+        // HEAD exists for every GET and is not specified.
         let methods = ["get", "post", "put", "patch", "delete"].into_iter();
         let methods = methods.filter(|method| rest.contains(&format!(".{method}(")));
         let methods = methods.map(str::to_owned).collect();
         routes.insert(path.to_owned(), methods);
     }
-    // What the page is made of is nobody's interface.
+    // The files of the documentation page are no interface.
     assert!(routes.remove("/docs/{file}").is_some());
     let mut specified: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for Operation { path, method, .. } in operations() {
@@ -103,7 +103,7 @@ fn every_operation_is_described() {
         let is_open = OPEN.contains(&path.as_str());
         assert_eq!(!is_open, responses.contains_key("401"), "{place}");
         assert_eq!(is_open, operation.get("security").is_some(), "{place}");
-        // Any key may read the metrics.
+        // Every key may read the metrics.
         let has_rights = !is_open && path != "/metrics";
         assert_eq!(has_rights, responses.contains_key("403"), "{place}");
         for (status, response) in responses {
@@ -114,7 +114,7 @@ fn every_operation_is_described() {
             let is_fault = status.starts_with(['4', '5']) && path != "/readyz";
             assert_eq!(is_problem, is_fault, "{place}: {status}");
         }
-        // Every part of the path is a parameter, and every parameter of it a part.
+        // Every template in the path is a parameter, and every path parameter is a template.
         let parts: BTreeSet<&str> = path
             .split('{')
             .skip(1)
@@ -194,7 +194,7 @@ fn every_reference_leads_somewhere() {
     }
 }
 
-/// A field whose description begins with the words that it may take says them to machines too.
+/// A field whose description begins with its permitted words also has them as an enum.
 #[test]
 fn a_choice_of_words_is_an_enum() {
     let specification = specification();
@@ -219,7 +219,7 @@ fn a_choice_of_words_is_an_enum() {
     }
 }
 
-/// What is required is there, and examples are of the type that they stand for.
+/// Every required field exists, and every example has the type of its field.
 #[test]
 fn every_schema_agrees_with_itself() {
     let specification = specification();
@@ -227,7 +227,7 @@ fn every_schema_agrees_with_itself() {
     objects(&specification, String::new(), &mut found);
     let mut examples = 0;
     for (place, schema) in found {
-        // An example's own members are not a schema's.
+        // The members of an example are not those of a schema.
         if place.contains("/example") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What an instance that starts does until it can answer.
+//! The state of an instance between its start and its first answer.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,9 +12,11 @@ use crate::support::app::{Ground, Stack, eventually, serve_options};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::postgres;
 
-/// An instance that has taken its address, and cannot open its ledger before the proxy lets it.
+/// An instance that has bound its address, and that cannot open its ledger until the proxy permits
+/// it.
 struct Starting {
-    /// Has the address too, and keeps it from other programs: both may, until one listens.
+    /// A second socket on the address. It keeps the address from other programs. Two sockets may
+    /// share an address until one of them listens.
     socket: TcpSocket,
     address: SocketAddr,
     proxy: Proxy,
@@ -66,7 +68,7 @@ async fn build(
     Application::build(serve, engine).await
 }
 
-/// A client that could connect would wait, and not go elsewhere.
+/// A client that could connect would wait, and would not try another instance.
 #[tokio::test]
 async fn it_refuses_connections() {
     let ground = Ground::new(Stack::Postgres);
@@ -79,7 +81,8 @@ async fn it_refuses_connections() {
     TcpStream::connect(starting.address).await.expect("yes");
 }
 
-/// The first key's secret is shown once: not by an instance that then finds its port taken.
+/// The secret of the first key is shown once. An instance whose port is in use must not make that
+/// key.
 #[tokio::test]
 async fn one_that_cannot_listen_makes_no_key() {
     let ground = Ground::new(Stack::Postgres);

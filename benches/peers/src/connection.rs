@@ -1,4 +1,4 @@
-//! A keep-alive connection with one request at a time.
+//! A keep-alive connection with one open request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -9,29 +9,29 @@ use mio::{Interest, Registry, Token};
 
 const HEADERS_MOST: usize = 32;
 
-/// The state of a request.
+/// The progress of a request.
 pub enum Progress {
-    /// The answer is not complete yet.
+    /// The answer is not complete.
     Waiting,
     /// The answer is complete.
     Answered { status: usize },
-    /// No answer will come, or it cannot be read.
+    /// No readable answer will come.
     Broken,
 }
 
-/// A connection, and the answer that it receives.
+/// A connection, and the answer that is arriving.
 pub struct Connection {
     stream: TcpStream,
     answer: Vec<u8>,
     filled: usize,
-    /// Where the body begins, when the head is complete.
+    /// The place of the body, after the head is complete.
     body: usize,
     /// When the last request was sent.
     pub sent_at: Instant,
 }
 
 impl Connection {
-    /// Connects. Blocks until the connection exists.
+    /// Connects, and waits for the connection.
     pub fn open(address: SocketAddr, registry: &Registry, token: usize) -> std::io::Result<Self> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -47,13 +47,13 @@ impl Connection {
         })
     }
 
-    /// Sends a request and forgets the last answer. Returns whether the whole request was sent.
+    /// Sends a request, and forgets the last answer. Returns whether the whole request was sent.
     pub fn send(&mut self, request: &[u8]) -> bool {
         self.filled = 0;
         self.body = 0;
         self.sent_at = Instant::now();
-        // No other request is under way, so the socket's buffer has room. A batch can be larger than the
-        // buffer.
+        // Only one request is open. Therefore the socket has room for it, except for a batch in a
+        // small buffer.
         let mut rest = request;
         while !rest.is_empty() {
             match self.stream.write(rest) {
@@ -65,7 +65,7 @@ impl Connection {
         true
     }
 
-    /// Reads all bytes that have arrived.
+    /// Reads the bytes that have arrived.
     pub fn read(&mut self) -> Progress {
         loop {
             if self.filled == self.answer.len() {
@@ -78,7 +78,7 @@ impl Connection {
                 Err(_) => return Progress::Broken,
             }
             match self.parse() {
-                // Read again: no event comes for bytes that have already arrived.
+                // More bytes may be there. No event comes for bytes that have arrived already.
                 Progress::Waiting => {}
                 done => return done,
             }

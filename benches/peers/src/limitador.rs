@@ -1,5 +1,5 @@
-//! A peer of perdiem: the crate `limitador` in a minimal HTTP server, with its counters in Redis or in
-//! memory. The server accepts the same requests as perdiem, and records nothing.
+//! A peer of perdiem: the crate `limitador` behind a minimal HTTP server, with its counters in
+//! Redis or in memory. It accepts the same requests as perdiem, and records nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ type Failure = Box<dyn std::error::Error>;
 
 const NAMESPACE: &str = "benefit";
 const DAY_SECONDS: u64 = 86_400;
-/// More subjects than any measurement has, so that limitador forgets none.
+/// More subjects than any measurement has, so that no subject is forgotten.
 const SUBJECTS_IN_MEMORY: u64 = 10_000_000;
 
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// The Redis that stores the counters. Without it they are in memory
+    /// The Redis of the counters; without it, they are in memory
     #[arg(long)]
     redis_url: Option<String>,
     /// The secret of the bearer key
     #[arg(long, env = "PEER_SECRET")]
     secret: String,
-    /// How many claims a subject may make each day
+    /// The claims that each subject may make in a day
     #[arg(long, default_value_t = 3)]
     max: u64,
-    /// Gives each worker its own connection to Redis. Without this all workers share one connection, as
+    /// Open a connection to Redis for each worker. Without it all workers share one connection, as
     /// in Limitador's own server
     #[arg(long)]
     connection_a_worker: bool,

@@ -1,9 +1,9 @@
-//! Sends claims over HTTP as fast as the server answers. Prints one line of JSON: how many answers, with
-//! which statuses, after how long.
+//! Sends claims over HTTP as fast as they are answered. Prints one line of JSON: the number of
+//! answers, their statuses, and their latencies.
 //!
-//! Each connection sends its next request when it has the answer to the last one. When the time is over,
-//! the program sends nothing more and waits for the answers that are missing. So the report contains every
-//! request, and the ledger must have grown by exactly the grants in the report.
+//! Each connection sends its next request after the answer to the last one. When the time is over,
+//! it sends nothing more, and waits for the open requests. Therefore the line counts every request
+//! that was sent, and the ledger must have exactly the counted grants more.
 
 mod connection;
 mod requests;
@@ -22,15 +22,15 @@ use serde_json::json;
 use connection::{Connection, Progress};
 use requests::{Requests, Shape};
 
-/// How long to wait for answers when the time is over.
+/// The longest wait for answers after the time is over.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The histograms keep three digits, and at most a minute in microseconds.
+/// The precision of the histograms: three digits, up to a minute in microseconds.
 const LONGEST_MICROSECONDS: u64 = 60_000_000;
 const STATUSES: usize = 600;
 
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// The addresses of the servers. The claims of each subject go to them in turns
+    /// The servers' addresses: each subject's claims go to them in turn
     #[arg(required = true)]
     addresses: Vec<SocketAddr>,
     #[arg(long, default_value_t = 64)]
@@ -46,7 +46,7 @@ struct Arguments {
     shape: Shape,
 }
 
-/// What a thread sent and received.
+/// The measurements of a thread.
 struct Seen {
     sent: u64,
     in_time: u64,
@@ -123,9 +123,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Drives one thread's share of the connections until the end. The time begins when all connections
-/// exist. With several servers, each connection of the arguments is one connection to each server, and
-/// uses one of them at a time.
+/// Runs one thread's share of the connections to the end. The time begins when all connections
+/// exist. With several servers, a connection here is one connection to each server, and uses one at
+/// a time.
 fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::Result<Seen> {
     let addresses = &arguments.addresses;
     let mut requests = Requests::new(&arguments.shape, addresses, number);
@@ -211,7 +211,7 @@ fn send(
     }
 }
 
-/// Counts the status of an answer, or the statuses of a batch's items. Returns how many it counted.
+/// Counts the statuses in an answer: its own, or those of a batch's items. Returns how many.
 fn count(seen: &mut Seen, requests: &Requests, body: &[u8], status: usize) -> u64 {
     if requests.is_batch() && status == 200 {
         let mut items = 0;

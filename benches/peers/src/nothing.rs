@@ -1,5 +1,5 @@
-//! A route that does nothing: the server reads a claim and sends a fixed answer, which perdiem gave
-//! before. So the route measures the cost of HTTP with these bytes in the same framework.
+//! A route that does nothing: it reads a claim, and sends an answer that perdiem gave once. It
+//! measures the cost of HTTP with these bytes, in the same framework.
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{Bytes, Data};
@@ -10,10 +10,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A header of the answer, as `name: value`
+    /// A field of the answer's head, as `name: value`
     #[arg(long, value_parser = read_field)]
     field: Vec<(HeaderName, HeaderValue)>,
-    /// The body of the answer
+    /// The answer's body
     #[arg(long)]
     body: String,
 }

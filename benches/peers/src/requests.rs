@@ -1,4 +1,4 @@
-//! The requests. They are one block of bytes; only some digits change from one request to the next.
+//! The requests: one block of bytes, of which only digits change from one request to the next.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use memchr::memmem;
 const KEY_DIGITS: usize = 9;
 const SUBJECT_DIGITS: usize = 9;
 
-/// What the requests claim, and for which subjects.
+/// The form of the claims.
 #[derive(Debug, Clone, Args)]
 pub struct Shape {
-    /// The path of the requests
+    /// The path to post to
     #[arg(long)]
     path: String,
     /// The secret of the bearer key
@@ -23,20 +23,20 @@ pub struct Shape {
     /// The prefix of the subjects
     #[arg(long)]
     subjects: String,
-    /// How many subjects a thread claims for in turn
+    /// The number of subjects that a thread uses in turn
     #[arg(long, default_value_t = 1000)]
     count: u64,
-    /// How often a thread repeats these subjects before it takes the next ones; 0: it never takes others
+    /// How often a thread uses these subjects before it continues with the next ones; 0: for ever
     #[arg(long, default_value_t = 3)]
     times: u64,
-    /// How many claims a batch has, each with the policy; 0: no batches
+    /// Claims in a request; more than 0: a batch, with the policy in each claim
     #[arg(long, default_value_t = 0)]
     batch: usize,
-    /// The policy of the claims in a batch
+    /// The policy of a batch's claims
     #[arg(long, default_value = "")]
     policy: String,
-    /// How many policies the subjects use. The policies differ by the digits at the end of `--policy`,
-    /// which the path contains
+    /// Spreads the subjects over so many policies, by the digits at the end of `--policy`, in the
+    /// place where the path has them
     #[arg(long, default_value_t = 1)]
     policies: u64,
 }
@@ -47,7 +47,7 @@ struct Places {
     subject: usize,
 }
 
-/// Makes one request after another.
+/// Makes the requests, one after the other.
 pub struct Requests {
     bytes: Vec<u8>,
     places: Vec<Places>,
@@ -62,9 +62,9 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The requests of one thread. All requests name the first server as their host.
+    /// The requests of one thread. Each request names the first server as its host.
     pub fn new(shape: &Shape, addresses: &[SocketAddr], thread: usize) -> Self {
-        // A key and a subject always differ, so a search finds each at its own place.
+        // Each placeholder is unique, so that its place is found.
         let key = format!("{}.{thread}.{}", shape.keys, "0".repeat(KEY_DIGITS));
         let subject = format!("{}-{thread}-{}", shape.subjects, "0".repeat(SUBJECT_DIGITS));
         let is_batch = shape.batch > 0;
@@ -109,12 +109,13 @@ impl Requests {
         }
     }
 
-    /// The server for the next request. Each repetition of the subjects uses another server.
+    /// The server of the next request. It changes after each round of the subjects.
     pub fn server(&self) -> usize {
         let (round, subject) = (self.claimed / self.count, self.claimed % self.count);
         ((round + subject) % self.servers) as usize
     }
 
+    /// Whether a request is a batch.
     pub fn is_batch(&self) -> bool {
         self.is_batch
     }
@@ -144,7 +145,7 @@ impl Requests {
     }
 }
 
-/// The place of the digits at the end of a policy's name, where the name occurs first.
+/// The place of the digits at the end of a policy's name, where the name first occurs.
 fn policy_digits(bytes: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
     let end = memmem::find(bytes, name.as_bytes())? + name.len();
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();

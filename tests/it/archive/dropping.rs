@@ -1,4 +1,4 @@
-//! Entries that are archived can be dropped, and all else stays right.
+//! Archived entries can be dropped, and everything else stays correct.
 
 use std::fs;
 use std::time::Duration;
@@ -29,11 +29,11 @@ on_every_store!(
     erasures_go_on_beside_cuts,
 );
 
-/// When the oldest entries are made …
+/// The instant of the oldest entries.
 const YEAR_ONE: &str = "2023-01-05T10:00:00Z";
-/// … those that come later …
+/// The instant of the later entries.
 const YEAR_TWO: &str = "2024-06-01T10:00:00Z";
-/// … and when the first ones are dropped: those that were recorded before the last instant.
+/// The instant of the first drop, which drops entries that were recorded before [`NEW_YEAR`].
 const YEAR_THREE: &str = "2025-07-01T10:00:00Z";
 pub const NEW_YEAR: &str = "2024-01-01T00:00:00Z";
 
@@ -128,8 +128,8 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
         .drop_before(NEW_YEAR)
         .await
         .expect("it is dropped");
-    // Of member 1 the last of three stays, of member 3 the last of three, of member 4 the hold that was
-    // open and what came after it.
+    // Three kinds of entries are kept: the last of member 1's three, the last of member 3's three,
+    // and member 4's open hold with the entries after it.
     assert_eq!((dropped.entries, dropped.kept, dropped.last), (5, 5, last));
     assert_eq!(rows(&archivist, "dropped_entries").await, 5);
     assert_eq!(rows(&archivist, "cuts").await, 3);
@@ -137,13 +137,14 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     verified(&archivist.ground, None).await.expect("right");
     let report = reconciled(app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
-    // The archive is right alone, and beside the ledger.
+    // The archive is correct alone, and with the ledger.
     let checked = archivist.check().await.expect("right");
     let beside = ledger(&archivist.ground).await;
     let compared = compare_archive(&beside, &archivist.folder, &checked, |_, _| ()).await;
     compared.expect("the same");
     beside.close().await;
-    // What was dropped is told so, by its id and by all that needs it.
+    // A request for a dropped grant, or for anything that needs it, says that the grant was
+    // dropped.
     let gone = &grants[0];
     for path in ["", "/explanation", "/proof"] {
         is_archived(app.get(&format!("/v1/grants/{gone}{path}")).await).await;
@@ -160,7 +161,7 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     let late = json!({ "units": 1, "reason": "by hand", "at": "2023-01-05T10:00:00Z" });
     is_archived(app.adjust("member-1", late.clone(), None).await).await;
     app.adjust("member-2", late, None).await.is(201);
-    // What was kept is there.
+    // The kept grants are found.
     for id in &grants[2..] {
         app.get(&format!("/v1/grants/{id}")).await.is(200);
         app.get(&format!("/v1/grants/{id}/proof")).await;
@@ -169,7 +170,8 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
         .await
         .is(200);
     app.reverse(&grants[2], "late, and right").await.is(201);
-    // Claims go on, under another calendar too; a key of the archive means nothing any more.
+    // Claims continue, also under another calendar. A key of a dropped grant has no effect any
+    // more.
     let zone = json!({
         "time_zone": "Asia/Shanghai",
         "limits": [{ "max": 2, "per": "day" }, { "max": 100, "per": "year" }],
@@ -206,7 +208,7 @@ async fn figures_and_lists_stay_right(stack: Stack) {
         .await
         .expect("it is dropped");
     assert_eq!(app.get(stats).await.json()["items"], before);
-    // Figures whose entries are gone cannot be deleted; the others can be made again.
+    // Figures whose entries are dropped cannot be deleted. Other figures can be made again.
     let mut direct = Direct::to(&archivist.ground).await;
     let all = "DELETE FROM day_figures";
     direct.try_execute(all, all).await.expect_err("they stay");
@@ -220,7 +222,7 @@ async fn figures_and_lists_stay_right(stack: Stack) {
         app.get(stats).await.json()["items"] == before
     })
     .await;
-    // Lists that might lack something say so; positions stay.
+    // A list that may lack entries says so. Positions stay.
     for list in [
         "/v1/entries".to_owned(),
         "/v1/entries?subject=member-1&policy=benefit".to_owned(),
@@ -256,7 +258,7 @@ async fn the_next_drop_goes_on(stack: Stack) {
         .drop_before(NEW_YEAR)
         .await
         .expect("it is dropped");
-    // The same again has nothing to do.
+    // The same drop again has nothing to do.
     let again = archivist
         .drop_before(NEW_YEAR)
         .await
@@ -267,7 +269,8 @@ async fn the_next_drop_goes_on(stack: Stack) {
     is_sealed(&archivist).await;
     figures_are_made(&archivist).await;
     let dropped = archivist.drop_before("2024-07-01T00:00:00Z").await;
-    // Member 1's third grant: the fourth is the last one of that time. Member 4's hold is open still.
+    // The drop takes member 1's third grant, because the fourth is the last one of that time.
+    // Member 4's hold is still open.
     assert_eq!(dropped.expect("it is dropped").entries, 1);
     is_archived(
         archivist
@@ -282,20 +285,20 @@ async fn the_next_drop_goes_on(stack: Stack) {
     assert_eq!(rows(&archivist, "cuts").await, 3);
     let report = reconciled(&archivist.app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
-    // Another folder would lack what was dropped.
+    // Another folder would lack the dropped entries.
     let mut other = archivist;
     let first = other.folder.clone();
     other.folder = first.with_file_name("other");
     let refusal = other.refusal(NEW_YEAR).await;
     assert!(refusal.contains("in an earlier archive only"), "{refusal}");
-    // With seals that begin again, the hashes of what was dropped are kept.
+    // When seals begin again, the hashes of the dropped entries are kept.
     other.folder = first;
     let elsewhere = App::on(Stack::Sqlite).await;
     let sealer = std::mem::replace(&mut other.app, elsewhere);
     drop(sealer);
     let (restarting, key) = (ledger(&other.ground).await, seal_key());
     for _ in 0..2 {
-        // The first of them has the hashes of a mark only.
+        // The first of them has only the hashes of one mark.
         other.clock.advance(TimeDelta::minutes(1));
         let restarted = restart_seals(&restarting, &key, "a test", other.clock.now()).await;
         restarted.expect("a restart").expect("a log before");
@@ -312,7 +315,7 @@ async fn the_next_drop_goes_on(stack: Stack) {
 async fn an_interrupted_drop_goes_on(stack: Stack) {
     let (mut archivist, _) = with_years(stack).await;
     for member in 0..60 {
-        // Nobody of the first year: their lines stay.
+        // Only new members, so that the lines of the first year's members stay the last.
         archivist.app.claim(&format!("late-{member}"), None).await;
     }
     is_sealed(&archivist).await;
@@ -323,7 +326,7 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     let waiting = timeout(Duration::from_secs(5), archivist.drop_before(NEW_YEAR)).await;
     assert!(waiting.is_err(), "{waiting:?}");
     assert_eq!(rows(&archivist, "dropped_entries").await, 0);
-    // By hand neither.
+    // A drop by hand is refused too.
     let revision = "(SELECT revision FROM acts WHERE kind = 'cut')";
     let note = format!(
         "INSERT INTO dropped_entries (xact, id, revision) SELECT xact, id, {revision} FROM entries"
@@ -335,7 +338,7 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
         .expect_err("unsealed");
     archivist.app = serving(&archivist.ground, &archivist.clock).await;
     is_sealed(&archivist).await;
-    // Some transactions, and then the process is killed.
+    // The process is killed after some transactions.
     let killed = ledger(&archivist.ground).await;
     let cut = killed.last_cut(RecordPlace::LAST).await.expect("a read");
     let cut = cut.expect("a cut");
@@ -344,7 +347,7 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     killed.close().await;
     is_sealed(&archivist).await;
     verified(&archivist.ground, None).await.expect("right");
-    // Two at once, of two folders.
+    // Two drops at the same time, with two folders.
     let copy = archivist.folder.with_file_name("copy");
     fs::create_dir(&copy).expect("a folder");
     for (name, bytes) in archivist.files() {
@@ -392,7 +395,7 @@ async fn erasures_go_on_beside_cuts(stack: Stack) {
         })
         .await;
     };
-    // Before the archive, and after the drop.
+    // One subject is erased before the archive, and one after the drop.
     erase("member-3").await;
     erasing().await;
     figures_are_made(&archivist).await;

@@ -1,4 +1,4 @@
-//! A drop that no cut records is found.
+//! A drop without the record of a cut is found.
 
 use perdiem::ledger::{Act, ActKind, CutText};
 
@@ -48,14 +48,14 @@ async fn what_no_cut_records_is_found(stack: Stack) {
         ground.sql("DELETE FROM entries").await;
         ground.sql("INSERT INTO entries SELECT * FROM kept").await;
     };
-    // Without a place.
+    // The deleted entry has no row in `dropped_entries`.
     ground
         .sql(&format!("DELETE FROM entries WHERE id = {kept}"))
         .await;
     let found = fault().await;
     assert!(found.starts_with("position "), "{found}");
     put_back().await;
-    // With one, and a cut that has its position: it kept more.
+    // It has a row. The cut of that row has the entry's position, but kept the entry.
     let note = |id: &str| {
         format!(
             "INSERT INTO dropped_entries (xact, id, revision)
@@ -71,7 +71,7 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     assert!(found.contains("others were dropped"), "{found}");
     put_back().await;
     verified(&ground, None).await.expect("right");
-    // With one that no cut has.
+    // It has a row, but no cut has its position.
     ground.sql(&note(&later)).await;
     ground
         .sql(&format!("DELETE FROM entries WHERE id = {later}"))
@@ -79,7 +79,7 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     let found = fault().await;
     assert!(found.contains("no sealed cut"), "{found}");
     put_back().await;
-    // The cut itself.
+    // The rows of the real cut are deleted.
     ground
         .sql("DELETE FROM dropped_entries WHERE id NOT IN (SELECT id FROM entries)")
         .await;
@@ -87,12 +87,13 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     assert!(found.starts_with("position "), "{found}");
 }
 
-/// The owner of the tables records a cut as `perdiem archive` never does, and an instance seals it.
+/// The owner of the tables records a cut that `perdiem archive` never makes, and an instance seals
+/// it.
 async fn a_cut_of_young_entries_is_found(stack: Stack) {
     let (archivist, _) = with_years(stack).await;
     let writing = ledger(&archivist.ground).await;
     let newest = writing.last_mark().await.expect("a mark").position;
-    // A position within a mark, and one that nobody has, too.
+    // Also a position within a mark, and a position that no row has.
     for last_position in [newest, newest - 1, newest + 1000] {
         let text = CutText {
             before: instant("2025-06-01T00:00:00Z"),
@@ -105,7 +106,7 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
             revision: 0,
             kind: ActKind::Cut,
             about: serde_json::to_string(&text).expect("JSON"),
-            // By a clock that is ahead; the record has its own.
+            // The forger's clock is ahead. The record has its own clock.
             at: instant("2099-01-01T00:00:00Z"),
             by: "perdiem".to_owned(),
             reason: None,
@@ -118,7 +119,7 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
         assert!(found.contains("not 400 days older"), "{found}");
     }
     writing.close().await;
-    // The tables let nothing go by it.
+    // The tables refuse a drop that names this cut.
     let note = "INSERT INTO dropped_entries (xact, id, revision)
         SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut') FROM entries";
     let mut direct = Direct::to(&archivist.ground).await;

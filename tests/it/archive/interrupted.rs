@@ -1,4 +1,4 @@
-//! An archive that was interrupted goes on, and has the same bytes in the end.
+//! An interrupted archive continues, and its files have the same bytes at the end.
 
 use std::fs::{self, File};
 
@@ -13,7 +13,8 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     let (archivist, first) = Archivist::filled(stack).await;
     archivist.more().await;
     archivist.archived(MIDDAY).await;
-    // The same again, under a seal that has the act of the first one: nothing is sealed meanwhile.
+    // The same archive again, under a seal that has the act of the first one. No later seal is
+    // made.
     all_is_sealed(&archivist.app, &archivist.ground).await;
     fs::remove_dir_all(&archivist.folder).expect("no folder");
     archivist.archived(MIDDAY).await;
@@ -22,9 +23,9 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     let hashes = format!("hashes-000000000001-{first:012}.bin");
     let path = |name: &str| archivist.folder.join(name);
     let part = |name: &str| archivist.folder.join(format!("{name}.part"));
-    // While leaves are written: some lines, the last one without its end.
+    // Interrupted while it writes leaves: some lines, the last one incomplete.
     let half = &whole[&leaves][..whole[&leaves].len() / 2];
-    // With a line that was damaged meanwhile.
+    // With one damaged line.
     let mut damaged = whole[&leaves].clone();
     damaged[whole[&leaves].len() / 3] ^= 1;
     for left in [half, &damaged, b"", b"\n\n\n"] {
@@ -37,12 +38,13 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
         assert_eq!(archivist.archived(MIDDAY).await.added, first);
         assert_eq!(archivist.files(), whole);
     }
-    // While the files got their names.
+    // Interrupted while it renames its files.
     fs::rename(path("archive.json"), part("archive.json")).expect("a part");
     fs::rename(path(&hashes), part(&hashes)).expect("a part");
     archivist.archived(MIDDAY).await;
     assert_eq!(archivist.files(), whole);
-    // Another instant than that of the interrupted one: its parts are of no use.
+    // The instant differs from that of the interrupted archive. Therefore its partial files are not
+    // used.
     let (leaves, hashes) = (part("leaves-x.ndjson"), part("hashes-x.bin"));
     for name in [&leaves, &hashes] {
         fs::write(name, "something").expect("a part");
@@ -51,7 +53,7 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     archivist.archived(EVENING).await;
     assert!(!leaves.exists() && !hashes.exists());
     archivist.check().await.expect("right");
-    // Two at a time are one too many.
+    // Two archives at the same time are refused.
     let lock = File::open(&archivist.folder).expect("the folder");
     lock.lock().expect("a lock");
     let refusal = archivist.refusal(MIDDAY).await;

@@ -1,4 +1,4 @@
-//! Archives: leaves in files that prove themselves.
+//! Archives: files of leaves that can be verified without the ledger.
 
 mod dropping;
 mod forged;
@@ -25,12 +25,12 @@ use crate::http::v1::keys::make_role;
 use crate::seals::{all_is_sealed, ledger, sealing, verifier};
 use crate::support::app::{App, Ground, Stack, instant};
 
-/// When the first entries are recorded, and the ends of what is archived.
+/// The instant at which the first entries are recorded, and the ends of the archives.
 const MORNING: &str = "2026-01-05T10:00:00Z";
 const MIDDAY: &str = "2026-01-05T12:00:00Z";
 const EVENING: &str = "2026-01-05T18:00:00Z";
 
-/// A ledger whose clock stands in the morning, and a folder to archive it into.
+/// A ledger whose clock stands in the morning, and a folder for its archive.
 struct Archivist {
     ground: Ground,
     clock: ManualClock,
@@ -40,12 +40,12 @@ struct Archivist {
 }
 
 impl Archivist {
-    /// With nothing in the ledger.
+    /// An empty ledger.
     async fn new(stack: Stack) -> Self {
         Self::at(stack, MORNING).await
     }
 
-    /// With nothing in the ledger, at an instant.
+    /// An empty ledger, at an instant.
     async fn at(stack: Stack, now: &str) -> Self {
         let clock = ManualClock::at(instant(now));
         let ground = Ground::new(stack);
@@ -60,7 +60,7 @@ impl Archivist {
         }
     }
 
-    /// With something of every kind in the ledger. Returns how many positions are sealed.
+    /// A ledger with rows of every kind. Returns how many positions are sealed.
     async fn filled(stack: Stack) -> (Self, u64) {
         let archivist = Self::new(stack).await;
         let app = &archivist.app;
@@ -76,12 +76,12 @@ impl Archivist {
         app.override_day("member-1", 9).await;
         make_role(app, "audit", None).await;
         let sealed = all_is_sealed(app, &archivist.ground).await.size;
-        // What an archive adds to the record is not among what was recorded before midday.
+        // The rows that an archive adds are recorded after midday.
         archivist.clock.set(instant("2026-01-05T13:00:00Z"));
         (archivist, sealed)
     }
 
-    /// Goes on in the evening. Returns how many positions are sealed then.
+    /// Continues in the evening. Returns how many positions are sealed then.
     async fn more(&self) -> u64 {
         self.clock.set(instant("2026-01-05T15:00:00Z"));
         for subject in ["member-4", "member-5", "member-6"] {
@@ -90,7 +90,7 @@ impl Archivist {
         all_is_sealed(&self.app, &self.ground).await.size
     }
 
-    /// Archives what was recorded before an instant.
+    /// Archives the rows that were recorded before an instant.
     async fn archive(&self, before: &str) -> Result<Option<Archived>, ArchiveFailure> {
         let order = ArchiveOrder {
             folder: self.folder.clone(),
@@ -104,12 +104,12 @@ impl Archivist {
         archived
     }
 
-    /// Archives what was recorded before an instant, and drops its entries.
+    /// Archives the rows that were recorded before an instant, and drops the entries among them.
     async fn drop_before(&self, before: &str) -> Result<DroppedArchive, ArchiveFailure> {
         self.drop_at(before, self.clock.now()).await
     }
 
-    /// As [`Archivist::drop_before`], by a clock of its own.
+    /// As [`Archivist::drop_before`], with another clock.
     async fn drop_at(
         &self,
         before: &str,
@@ -127,13 +127,13 @@ impl Archivist {
         dropped.map(|dropped| dropped.expect("something to archive"))
     }
 
-    /// As [`Archivist::archive`], of what can be archived.
+    /// As [`Archivist::archive`], and asserts that there is an archive.
     async fn archived(&self, before: &str) -> Archived {
         let archived = self.archive(before).await.expect("an archive");
         archived.expect("something to archive")
     }
 
-    /// Why nothing is archived.
+    /// The reason why nothing is archived.
     async fn refusal(&self, before: &str) -> String {
         let refusal = self.archive(before).await;
         refusal.expect_err("a refusal").to_string()
@@ -143,7 +143,7 @@ impl Archivist {
         check_archive(&self.folder, Some(&verifier()), |_, _| ()).await
     }
 
-    /// What is wrong with the folder.
+    /// The fault of the folder.
     async fn fault(&self) -> String {
         self.check().await.expect_err("a fault").to_string()
     }
@@ -153,7 +153,7 @@ impl Archivist {
     }
 }
 
-/// An instance that seals, by a clock.
+/// An instance that seals, with a clock.
 async fn serving(ground: &Ground, clock: &ManualClock) -> App {
     App::start_with(ground, |options| {
         sealing(options);

@@ -1,4 +1,4 @@
-//! What may not be dropped is refused, and the command drops what may.
+//! A drop that is not permitted is refused. The command drops the entries that may be dropped.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
     assert!(young.contains("the latest date"), "{young}");
     assert!(young.contains("2024-05-27"), "{young}");
     assert!(!archivist.folder.exists());
-    // By a clock that is ahead of the record.
+    // With a clock that is ahead of the record.
     let ahead = archivist.drop_at("2024-06-01T00:00:00Z", instant("2099-01-01T00:00:00Z"));
     let ahead = ahead.await.expect_err("a refusal").to_string();
     assert!(
@@ -31,7 +31,7 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
         "{ahead}"
     );
     assert!(!archivist.folder.exists());
-    // By the command line, whose clock is the real one.
+    // With the command line, whose clock is the real one.
     let (folder, url) = (
         archivist.folder.to_str().expect("a path"),
         &archivist.ground.database_url,
@@ -47,7 +47,7 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
     ];
     let fault = Said::by(&archivist.app, &tomorrow).await.fault();
     assert!(fault.contains("the latest date"), "{fault}");
-    // A folder that is damaged.
+    // With a damaged folder.
     let order = ArchiveOrder {
         folder: archivist.folder.clone(),
         before: instant(NEW_YEAR),
@@ -67,11 +67,11 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
     let damage = refusal(NEW_YEAR).await;
     assert!(damage.contains("is not what was sealed"), "{damage}");
     fs::write(archivist.folder.join(&leaves), &files[&leaves]).expect("a file");
-    // An entry that was changed in the ledger meanwhile is not dropped.
+    // An entry that was changed in the ledger after the archive is not dropped.
     for table in ["dropped_entries", "cuts", "acts WHERE kind = 'cut'"] {
         assert_eq!(rows(&archivist, table).await, 0, "{table}");
     }
-    // Nothing goes by hand.
+    // Rows cannot be deleted by hand.
     let mut direct = Direct::to(&archivist.ground).await;
     for sql in ["DELETE FROM entries", "DELETE FROM entry_details"] {
         direct.try_execute(sql, sql).await.expect_err(sql);
@@ -104,7 +104,7 @@ async fn the_command_drops(stack: Stack) {
     assert!(dropped.contains("5 entries were dropped"), "{dropped}");
     let again = by_hand(&drop).await.well(0);
     assert!(again.contains("0 entries were dropped"), "{again}");
-    // What a check cannot see is told.
+    // The command says what a check cannot see.
     let verified = by_hand(&["verify"]).await.well(0);
     assert!(verified.contains("5 of the positions up to"), "{verified}");
     let compared = by_hand(&["verify", "--archive", &*folder]).await.well(0);

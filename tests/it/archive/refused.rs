@@ -1,4 +1,4 @@
-//! What cannot be archived is said, with what to do.
+//! An archive that cannot be made: the message says why, and what to do.
 
 use super::{Archivist, EVENING, MIDDAY, MORNING};
 use crate::record::all_is_recorded;
@@ -19,7 +19,7 @@ async fn what_is_not_sealed_is_refused(stack: Stack) {
     let (mut archivist, _) = Archivist::filled(stack).await;
     let refusal = archivist.refusal("2026-01-06T00:00:00Z").await;
     assert!(refusal.contains("is in the future"), "{refusal}");
-    // The log begins again: little of the new one is sealed yet.
+    // The log begins again. Only a small part of the new log is sealed.
     let app = std::mem::replace(&mut archivist.app, App::on(Stack::Sqlite).await);
     drop(app);
     let app = App::start_with(&archivist.ground, |options| {
@@ -38,7 +38,7 @@ async fn what_is_not_sealed_is_refused(stack: Stack) {
     assert!(refusal.contains("and the newest seal has"), "{refusal}");
     assert!(refusal.contains("PERDIEM_SEAL_KEY_FILE"), "{refusal}");
     assert!(!archivist.folder.exists());
-    // A ledger that nobody ever sealed.
+    // A ledger that was never sealed.
     archivist.ground = Ground::new(stack);
     archivist.app = App::start(&archivist.ground).await;
     let refusal = archivist.refusal(EVENING).await;

@@ -1,4 +1,4 @@
-//! What is archived is what was sealed, and can be checked anywhere.
+//! An archive has exactly the sealed leaves, and can be checked on any machine.
 
 use std::process::Command;
 
@@ -46,7 +46,7 @@ async fn leaves_are_archived_and_checked(stack: Stack) {
         said.contains(&format!("the positions 1 to {sealed} of perdiem/")),
         "{said}"
     );
-    // Every leaf is a line, and none has what belongs to a person.
+    // Every leaf is a line, and no line has personal data.
     let files = archivist.files();
     let names: Vec<&str> = files.keys().map(String::as_str).collect();
     let span = format!("000000000001-{sealed:012}");
@@ -71,14 +71,14 @@ async fn leaves_are_archived_and_checked(stack: Stack) {
             assert!(!is_there, "{name} has {private}");
         }
     }
-    // It is checked by the folder alone, and against the ledger.
+    // The check uses the folder alone, and then also the ledger.
     let check = ["verify", "--archive", folder, "--key", &key];
     let said = Said::by(&archivist.app, &check).await.well(0);
     assert!(said.contains("not compared with the ledger"), "{said}");
     let check = [&check[..], &["--database-url", url]].concat();
     let said = Said::by(&archivist.app, &check).await.well(0);
     assert!(said.contains("the ledger has the same positions"), "{said}");
-    // An act records it.
+    // An act records the archive.
     let acts = acts(&archivist).await;
     let [act] = &acts[..] else {
         panic!("{acts:?}");
@@ -101,12 +101,12 @@ async fn the_next_archive_goes_on(stack: Stack) {
     let archived = archivist.archived(MIDDAY).await;
     assert_eq!((archived.last, archived.added), (first, first));
     let before = archivist.files();
-    // Nothing was recorded since: nothing changes, not even the record.
+    // Nothing was recorded since then. Therefore nothing changes, not even the record.
     let revision = acts(&archivist).await[0]["revision"].clone();
     assert_eq!(archivist.archived(MIDDAY).await.added, 0);
     assert_eq!(archivist.files(), before);
     assert_eq!(acts(&archivist).await[0]["revision"], revision);
-    // The act of the first archive is among what comes next.
+    // The next positions include the act of the first archive.
     let second = archivist.more().await;
     let archived = archivist.archived(EVENING).await;
     assert_eq!((archived.last, archived.added), (second, second - first));
@@ -116,7 +116,7 @@ async fn the_next_archive_goes_on(stack: Stack) {
     assert_eq!(after.len(), 6, "{:?}", after.keys());
     assert_eq!(archivist.check().await.expect("right").index.last, second);
     assert_eq!(acts(&archivist).await.len(), 2);
-    // What is sealed later does not matter to an archive of an earlier instant.
+    // Later seals do not change an archive of an earlier instant.
     let mut earlier = archivist;
     earlier.folder = earlier.folder.with_file_name("earlier");
     assert_eq!(earlier.archived(MIDDAY).await.last, first);
@@ -124,7 +124,7 @@ async fn the_next_archive_goes_on(stack: Stack) {
     assert!(checked.checkpoint.size > first && !checked.index.consistency.is_empty());
 }
 
-/// Sixty lines of Python, which know RFC 6962 and nothing of perdiem.
+/// The program is sixty lines of Python. It uses RFC 6962 and no code of perdiem.
 async fn another_program_finds_the_same(stack: Stack) {
     let (archivist, _) = Archivist::filled(stack).await;
     archivist.more().await;

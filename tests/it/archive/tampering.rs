@@ -1,4 +1,4 @@
-//! What was changed is found, and named.
+//! A change in an archive is found and named.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ on_every_store!(
     a_changed_ledger_is_found_and_named
 );
 
-/// How far apart the bytes are that are changed, so that the test ends soon.
+/// The distance between the changed bytes, so that the test ends soon.
 const EVERY: usize = 37;
 
 async fn a_changed_byte_is_found_and_named(stack: Stack) {
@@ -41,7 +41,7 @@ async fn a_changed_byte_is_found_and_named(stack: Stack) {
                 assert!(fault.contains(&position), "{index}: {fault}");
             }
         }
-        // One byte fewer, one more, and none at all.
+        // One byte fewer, one byte more, and no byte.
         for changed in [&bytes[..bytes.len() - 1], &[bytes, &b"\n"[..]].concat()] {
             fs::write(&path, changed).expect("a changed file");
             let fault = archivist.fault().await;
@@ -56,7 +56,8 @@ async fn a_changed_byte_is_found_and_named(stack: Stack) {
     made_again(&archivist).await;
 }
 
-/// All files made again around a changed leaf: without the secret key, there is no such archive.
+/// All files are made again with a changed leaf. Such an archive cannot exist without the secret
+/// key.
 async fn made_again(archivist: &Archivist) {
     let files = archivist.files();
     let mut index: Value = serde_json::from_slice(&files["archive.json"]).expect("JSON");
@@ -94,7 +95,7 @@ async fn made_again(archivist: &Archivist) {
         fault.contains("are not the first ones of checkpoint-"),
         "{fault}"
     );
-    // A checkpoint of their own is of another key.
+    // A checkpoint that the forger signs has another key.
     let origin = archive["origin"].as_str().expect("an origin");
     let other = SealKey::new("perdiem", [8; 32]).expect("a key");
     let size = tree.size();
@@ -134,7 +135,7 @@ async fn a_changed_ledger_is_found_and_named(stack: Stack) {
     let fault = compared().await.expect_err("a fault");
     assert!(fault.starts_with("position "), "{fault}");
     assert!(fault.contains("the entry "), "{fault}");
-    // Nothing that was changed is archived.
+    // A changed row is not archived.
     let mut other = archivist;
     other.folder = other.folder.with_file_name("other");
     let refusal = other.refusal(MIDDAY).await;

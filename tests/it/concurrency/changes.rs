@@ -1,4 +1,5 @@
-//! Policies that change in mid-window: nothing is handed out twice, nothing taken back.
+//! Policies that change inside a window. No unit is granted twice, and no granted unit is taken
+//! back.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ on_every_way!(
 
 const SUBJECT: &str = "member-42";
 
-/// Zones, starts of the day and of the week, limits, and the hours that pass before.
+/// Zones, starts of the day and of the week, limits, and the hours that pass before the change.
 const CHANGES: [(&str, &str, &str, &str, i64); 24] = [
     ("GMT+8", "00:00", "monday", "6/day", 0),
     ("UTC", "00:00", "monday", "6/day", 1),
@@ -47,7 +48,7 @@ const CHANGES: [(&str, &str, &str, &str, i64); 24] = [
     ("GMT+8", "00:00", "monday", "12/day 50/week", 1),
 ];
 
-/// After each change clients take exactly what the rule leaves.
+/// After each change, clients get exactly the units that the rule leaves.
 async fn what_a_change_leaves_is_handed_out_once(stack: Stack) {
     let fleet = Fleet::start(stack, instant("2026-11-20T13:00:00Z")).await;
     for change @ (time_zone, day_starts_at, week_starts_on, limits, hours) in CHANGES {
@@ -71,7 +72,7 @@ async fn what_a_change_leaves_is_handed_out_once(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// At the instance that took the change, with a counter that was confirmed just now.
+/// The change holds at the instance that took it, although a counter was confirmed just before.
 async fn a_change_holds_for_the_very_next_claim(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
     let app = &fleet.apps[0];
@@ -91,7 +92,7 @@ async fn a_change_holds_for_the_very_next_claim(stack: Stack) {
         app.benefit(5 + 2 * (round + 1), "GMT+8").await;
     }
     fleet.finds_nothing().await;
-    // And at every other instance soon afterwards.
+    // The change also holds at every other instance, soon afterwards.
     app.benefit(1000, "GMT+8").await;
     for app in &fleet.apps {
         eventually("the raise holds everywhere", || async {
@@ -101,8 +102,8 @@ async fn a_change_holds_for_the_very_next_claim(stack: Stack) {
     }
 }
 
-/// The clock is set back over midnight while claims are decided whose last line tells neither
-/// the day nor the week: every claim is decided, and no day gives more than its `max`.
+/// The clock goes back over midnight while claims are decided. Their last line contains neither the
+/// day nor the week. Every claim is decided, and no day gives more than its `max`.
 async fn a_clock_that_steps_back(stack: Stack) {
     const ROUNDS: usize = 40;
     const CLIENTS: usize = 8;
@@ -126,7 +127,7 @@ async fn a_clock_that_steps_back(stack: Stack) {
         let claims = fleet.claim_all(CLIENTS, |client| vec![Wish::of(&subject(round, client)); 3]);
         let clock = fleet.clock.clone();
         let step = tokio::task::spawn_blocking(move || {
-            // Each round a little later in the claims' way.
+            // Each round begins a little later in the processing of the claims.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(150 * round as u64) {
                 std::hint::spin_loop();
@@ -139,8 +140,8 @@ async fn a_clock_that_steps_back(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// A hold lapsed under a version of the policy that the other instance may not know yet: its
-/// usage is told all the same.
+/// A hold lapsed under a policy version that the other instance may not know yet. That instance
+/// still answers with the usage.
 async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
     let fleet = Fleet::with_max(stack, 3).await;
     for round in 1..6 {

@@ -1,4 +1,5 @@
-//! Connections that break under load: outcomes are found out or sent again, never guessed.
+//! Connections that break under load. The instance finds out the outcome, or sends the request
+//! again. It never guesses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::support::books::Books;
 use crate::support::crowd::Fleet;
 use crate::support::proxy::{Mode, Proxy};
 
-/// The same ground, with PostgreSQL behind a proxy that cuts every so many answers.
+/// The same ground, with PostgreSQL behind a proxy that cuts every `every`th answer.
 async fn behind_proxy(ground: &Ground, every: u64) -> (Proxy, Ground) {
     let address = ground.database_url.split(['@', '/']).nth(3);
     let address: SocketAddr = address
@@ -24,8 +25,8 @@ async fn behind_proxy(ground: &Ground, every: u64) -> (Proxy, Ground) {
     (proxy, behind)
 }
 
-/// Every eighth answer of PostgreSQL is lost on its way to one of two instances, after the
-/// commit: without keys, each grant in the ledger was told to exactly one client.
+/// One of two instances loses every eighth answer of PostgreSQL, after the commit. The claims have
+/// no keys. Each grant in the ledger was answered to exactly one client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_answers() {
     let ground = Ground::new(Stack::Postgres);
@@ -46,8 +47,9 @@ async fn lost_answers() {
     fleet.finds_nothing().await;
 }
 
-/// The connection breaks while an atomic batch without keys is being committed, slowly. It is
-/// sent again, waits for itself, and loses to itself: it is granted once.
+/// The connection breaks during the slow commit of an atomic batch without keys. The instance sends
+/// the batch again. The second attempt waits for the first and loses to it. The batch is granted
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_commit_of_an_atomic_batch() {
     let ground = Ground::new(Stack::Postgres);
@@ -80,7 +82,7 @@ async fn a_slow_commit_of_an_atomic_batch() {
             Answer::of(app.request(Method::POST, "/v1/claims").json(&body)).await
         }
     });
-    // Of perdiem's connections.
+    // Counts only perdiem's connections.
     let count = async |condition: &str| -> i64 {
         let query = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -116,8 +118,8 @@ async fn a_slow_commit_of_an_atomic_batch() {
     assert!(accounts.values().all(|grants| grants.len() == 1), "twice");
 }
 
-/// An instance takes an account to be new that has a counter, and does not hear that it exists: the
-/// counter does not lag when the claim was decided again.
+/// An instance takes an account for new, although the account has a counter, and loses the answer
+/// that says so. After the claim is decided again, the counter does not lag.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_answers_about_a_newcomer() {
     let ground = Ground::new(Stack::RedisAndPostgres);
@@ -145,7 +147,7 @@ async fn lost_answers_about_a_newcomer() {
         let two = two.clone();
         async move { two.claim("member-42", None).await }
     });
-    // Its burst's answer is among so many.
+    // One of these answers belongs to the claim's burst.
     eventually("answers are lost", || async { proxy.cuts() >= 4 }).await;
     proxy.cut(false);
     let answer = claim.await.expect("it ends");

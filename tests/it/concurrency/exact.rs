@@ -1,4 +1,4 @@
-//! Exactly the limit is granted, to any clients, and what is denied costs nothing.
+//! Clients get exactly the limit, and a denied claim costs nothing.
 
 use chrono::TimeDelta;
 use serde_json::json;
@@ -20,7 +20,7 @@ async fn fifty_grants_for_sixty_four_clients(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// Many accounts share each batch: a claim that loses in one must not carry the others along.
+/// Many accounts share each batch. A claim that loses in a batch must not affect the other claims.
 async fn many_subjects_at_once(stack: Stack) {
     let fleet = Fleet::with_max(stack, 3).await;
     let claims = |client: usize| {
@@ -34,7 +34,7 @@ async fn many_subjects_at_once(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// Claims of 1 to 5 units at once: every claim that fits is granted, so that in the end not even
+/// Claims of 1 to 5 units at the same time. Every claim that fits is granted: at the end not even
 /// one unit fits.
 async fn units_fill_a_limit_exactly(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
@@ -64,7 +64,7 @@ async fn denials_cost_nothing(stack: Stack) {
     let denied = fleet.send_all(32, |client| vec![claims[client]]).await;
     assert_eq!(denied, [0, 0, 32]);
     assert_eq!(fleet.finds_nothing().await.entries, before.entries);
-    // Not counted either: the raise leaves room for exactly as much as it says.
+    // A denied claim is not counted: the raise leaves exactly the room that it says.
     let limits = json!([{ "max": 4, "per": "day" }]);
     fleet.put("GMT+8", limits).await;
     for client in [0, 1] {

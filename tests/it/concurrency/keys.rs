@@ -1,4 +1,4 @@
-//! A retry is safe: however often, and at whichever instance.
+//! A retry is safe, any number of times and at any instance.
 
 use reqwest::StatusCode;
 use serde_json::json;
@@ -14,7 +14,7 @@ on_every_stack!(keys_race_for_the_last_units);
 on_every_way!(a_key_at_two_subjects_makes_one_grant);
 on_every_store_with_redis!(a_retry_gets_its_grant_whatever_a_counter_says);
 
-/// Claims with a key until the answer is no "in progress".
+/// Claims with a key until the answer is not "in progress".
 async fn claim_to_the_end(app: &App, subject: &str, key: &str) -> Answer {
     loop {
         let answer = app.claim(subject, Some(key)).await;
@@ -26,8 +26,8 @@ async fn claim_to_the_end(app: &App, subject: &str, key: &str) -> Answer {
     }
 }
 
-/// Twelve keys, eight clients each, and room for seven: seven keys are granted, once each. Each of
-/// the others is denied to all of its clients, and no key after its grant.
+/// Twelve keys with eight clients each, and room for seven. Seven keys are granted, once each. Each
+/// other key is denied to all of its clients. No key is denied after its grant.
 async fn keys_race_for_the_last_units(stack: Stack) {
     let fleet = Fleet::with_max(stack, 7).await;
     let keys = fleet.wishes(vec![Wish::of("member-42").with_key(); 12]);
@@ -41,8 +41,8 @@ async fn keys_race_for_the_last_units(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// One key at two subjects, at two instances, at once: the first takes it, and the other is
-/// told, never granted.
+/// One key for two subjects, at two instances, at the same time. One claim is granted. The other
+/// claim is refused with the reason, and never granted.
 async fn a_key_at_two_subjects_makes_one_grant(stack: Stack) {
     let fleet = &Fleet::with_max(stack, 1000).await;
     let answers = all_at_once(16, |client| async move {
@@ -50,7 +50,7 @@ async fn a_key_at_two_subjects_makes_one_grant(stack: Stack) {
         for round in 0..10 {
             let subject = format!("member-{}", client % 2);
             let key = format!("order-{round}");
-            // Something else for the batch to carry.
+            // Another claim, so that the batch is not empty.
             let beside = app.claim(&subject, None).await;
             assert_eq!(beside.status, StatusCode::CREATED, "{beside:?}");
             answers.push((round, claim_to_the_end(&app, &subject, &key).await));
@@ -69,8 +69,8 @@ async fn a_key_at_two_subjects_makes_one_grant(stack: Stack) {
     assert_eq!(fleet.finds_nothing().await.entries.len(), 160 + 10);
 }
 
-/// A grant of the new day, retried at an instance whose clock has not struck midnight, on a
-/// counter that lags: full, confirmed just now, and complete as of its line.
+/// A grant of the new day is retried at an instance whose clock is before midnight. The counter
+/// lags: it is full, was just confirmed, and has all keys as of its line.
 async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
     let fleet = Fleet::start(stack, instant("2026-11-21T23:59:59Z")).await;
     fleet.put("UTC", json!([{ "max": 1, "per": "day" }])).await;
@@ -80,7 +80,7 @@ async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
         panic!("four wishes")
     };
     assert_eq!(fleet.send_all(1, |_| vec![first]).await, [1, 0, 0]);
-    // The account gets a counter when a claim is denied.
+    // The denial makes a counter for the account.
     assert_eq!(fleet.send_all(1, |_| vec![denied]).await, [0, 0, 1]);
     fleet.finds_nothing().await;
     let hand = Hand::of(&fleet.ground).await;

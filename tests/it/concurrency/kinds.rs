@@ -1,4 +1,5 @@
-//! Limits of every kind under many clients of two instances, and while a policy changes between them.
+//! Limits of every kind under many clients of two instances, also while a policy changes between
+//! kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 
-/// Eight units at once, of every kind, none of which returns while a test runs.
+/// A limit of each kind, with room for eight units. No unit returns during a test.
 fn kinds() -> [Value; 6] {
     [
         json!({ "max": 8, "per": "ever" }),
@@ -32,7 +33,8 @@ async fn put(app: &App, limits: Value) {
     assert!(answer.status.is_success(), "{answer:?}");
 }
 
-/// Two instances on one ledger, on PostgreSQL behind Redis; one on SQLite, which has room for one.
+/// Two instances on one ledger, with PostgreSQL and Redis; one instance with SQLite, which allows
+/// only one.
 async fn fleet(stack: Stack) -> Vec<Arc<App>> {
     let (stack, count) = match stack {
         Stack::Postgres => (Stack::RedisAndPostgres, 2),
@@ -46,7 +48,7 @@ async fn fleet(stack: Stack) -> Vec<Arc<App>> {
     apps
 }
 
-/// Many claims of one unit at once, and how many were granted.
+/// Sends many claims of one unit at the same time. Returns how many were granted.
 async fn claims(apps: &[Arc<App>], subject: &str) -> u64 {
     let mut clients = JoinSet::new();
     for client in 0..24 {
@@ -68,7 +70,7 @@ async fn claims(apps: &[Arc<App>], subject: &str) -> u64 {
     clients.join_all().await.into_iter().sum()
 }
 
-/// Until every instance tells the policy's version.
+/// Waits until every instance has the policy's version.
 async fn is_known(apps: &[Arc<App>], version: usize) {
     for app in apps {
         eventually("the instance knows the policy", async || {
@@ -89,8 +91,8 @@ async fn exactly_the_limit_is_granted(stack: Stack) {
     }
 }
 
-/// Whatever is in force, all of these count all that was granted: their spans are longer than the
-/// test. So the account never has more than eight units.
+/// Every limit counts all grants, because its span is longer than the test. Therefore the account
+/// never has more than eight units.
 async fn a_change_between_kinds_grants_nothing_twice(stack: Stack) {
     let apps = fleet(stack).await;
     put(&apps[0], json!([kinds()[0]])).await;

@@ -1,4 +1,4 @@
-//! An instance knows the last line of an account that it appended to itself.
+//! An instance knows the last line of an account to which it has appended.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ async fn a_claim_after_ones_own_asks_nobody(stack: Stack) {
     let app = App::on(stack).await;
     app.benefit(3, "UTC").await;
     let subject = Cell::new(0);
-    // Not for long: a machine that stops for a while may forget the first line.
+    // The loop is needed because an instance on a slow machine may forget the first line.
     eventually("the second and third claim ask nobody", || async {
         subject.set(subject.get() + 1);
         let subject = format!("member-{}", subject.get());

@@ -1,6 +1,6 @@
-//! Everything at once: claims, retries, holds, confirmations, reversals, adjustments, batches,
-//! overrides and changes of the policy, which observes now and then, by many clients at every
-//! instance, while the clock moves.
+//! All requests at the same time: claims, retries, holds, confirmations, reversals, adjustments,
+//! batches, overrides and changes of the policy, which sometimes only observes. Many clients use
+//! every instance while the clock moves.
 
 use std::sync::Arc;
 
@@ -19,10 +19,9 @@ on_every_stack!(everything_at_once);
 const CLIENTS: usize = 16;
 const ACTS: usize = 40;
 const SUBJECTS: usize = 3;
-/// More than anybody uses a day.
+/// More units than any subject uses in a day.
 const MOST: u64 = 10_000;
 
-/// One of the clients.
 struct Client<'a> {
     number: usize,
     fleet: &'a Fleet,
@@ -39,8 +38,8 @@ impl Client<'_> {
         format!("member-{}", self.dice.below(SUBJECTS))
     }
 
-    /// A grant that somebody was told of: mostly one of the newest, which several clients correct at
-    /// once.
+    /// A grant that a client knows. The newest grants are preferred, so that several clients
+    /// correct the same grant at the same time.
     fn choose(&mut self) -> Option<Uuid> {
         let granted = self.fleet.granted();
         let most = if self.dice.percent(60) { 4 } else { 30 };
@@ -48,7 +47,7 @@ impl Client<'_> {
         granted.iter().rev().nth(place).copied()
     }
 
-    /// A claim that nobody sent before: its place among the wishes.
+    /// Adds a claim that nobody has sent. Returns its place among the wishes.
     fn wish(&mut self, has_key: bool) -> usize {
         let claim = Wish::of(&self.subject()).units(self.dice.between(1, 3));
         let seconds = self.dice.between(1, 20);
@@ -127,8 +126,8 @@ impl Client<'_> {
         }
     }
 
-    /// Takes down what was told of a correction. A grant's end by a lapse is told with other words
-    /// each time.
+    /// Records the answer to a correction. The text for a grant that a lapse ended differs each
+    /// time.
     fn told(&self, kind: Kind, of: Uuid, status: u16, answer: Value) {
         self.fleet.told(Correction {
             kind,
@@ -174,7 +173,7 @@ impl Client<'_> {
         }
     }
 
-    /// Enters units by hand, at both instances at once with one key.
+    /// Makes an adjustment at both instances at the same time, with one key.
     async fn adjust(&mut self) {
         let units = [-3, -2, -1, 1, 2, 3][self.dice.below(6)];
         let mut body = json!({ "units": units, "reason": "by hand" });
@@ -197,7 +196,7 @@ impl Client<'_> {
                     self.told(kind, id.expect("a UUID"), status, told);
                 }
                 409 => assert!(answer.text.contains("claim-in-progress"), "{answer:?}"),
-                // Less than nothing would be left.
+                // The usage would fall below zero.
                 422 => assert!(answer.text.contains("invalid"), "{answer:?}"),
                 _ => panic!("{answer:?}"),
             }
@@ -225,7 +224,7 @@ impl Client<'_> {
                 app.put_override(&subject, body).await
             }
         };
-        // Nothing to delete, or its end came while it was on its way.
+        // There is no override, or it ended during the request.
         let is_fine = answer.status.is_success()
             || [StatusCode::NOT_FOUND, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status);
         assert!(is_fine, "{answer:?}");
@@ -251,8 +250,8 @@ impl Client<'_> {
     }
 }
 
-/// Everybody acts, around a midnight. Afterwards the holds that are over lapse with the next claim, and
-/// clients take exactly what is left at each subject.
+/// Clients send all requests around a midnight. Afterwards the holds that are due lapse with the
+/// next claim, and clients get exactly the units that are left for each subject.
 async fn everything_at_once(stack: Stack) {
     let fleet = &Fleet::start(stack, instant("2026-11-21T15:59:00Z")).await;
     let limits = |max: u64| json!([{ "max": max, "per": "day" }]);

@@ -1,4 +1,4 @@
-//! Many clients at once, through HTTP: never over, nothing twice, nothing lost.
+//! Many clients at the same time, through HTTP: never over, nothing twice, nothing lost.
 
 mod changes;
 mod cuts;

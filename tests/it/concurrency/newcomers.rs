@@ -1,5 +1,4 @@
-//! What one instance accepted is known at every other one for the next request: policies and
-//! keys.
+//! Every instance knows a policy or a key for the next request after one instance accepted it.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ async fn archive(app: &App, name: &str) {
     assert!(answer.status.is_success(), "{answer:?}");
 }
 
-/// Makes a key for all policies, and returns its id and its secret.
+/// Makes a key for all policies. Returns its id and its secret.
 async fn make_key(app: &App) -> (String, String) {
     let body = json!({ "name": "shop", "role": "audit" });
     let answer = Answer::of(app.request(Method::POST, "/v1/keys").json(&body)).await;
@@ -59,7 +58,7 @@ async fn with(app: &App, secret: &str) -> Answer {
     Answer::of(request.bearer_auth(secret)).await
 }
 
-/// Everything that can be asked about a policy by its name, each as method, path and body.
+/// Every request that names a policy, as method, path and body.
 fn questions(name: &str) -> Vec<(Method, String, Value)> {
     let get = |path: String| (Method::GET, path, Value::Null);
     let post = |path: String, body: Value| (Method::POST, path, body);
@@ -109,7 +108,7 @@ async fn ask(app: &App, (method, path, body): (Method, String, Value)) -> Answer
     Answer::of(request).await
 }
 
-/// How many reads of the ledger an instance made for what it did not know.
+/// How often an instance read the ledger for an unknown name or key.
 async fn reads(app: &App) -> u128 {
     let text = app.get("/metrics").await.text;
     let line = text
@@ -134,7 +133,7 @@ async fn a_new_policy_is_known_to_every_request_at_the_other_instance() {
     }
 }
 
-/// A list without a policy is of all policies.
+/// A list without a policy contains the grants of all policies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subjects_grants_under_a_new_policy_are_listed_at_the_other_instance() {
     let (one, other) = pair().await;
@@ -165,7 +164,7 @@ async fn a_revived_policy_takes_claims_at_the_other_instance() {
     }
 }
 
-/// A key that has ended gets another end.
+/// A key that has ended gets a later end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_goes_on_works_at_the_other_instance() {
     let (one, other) = pair().await;
@@ -183,8 +182,8 @@ async fn a_key_that_goes_on_works_at_the_other_instance() {
     }
 }
 
-/// Unknown names and unknown keys cost the ledger a bounded number of reads, and keep nobody
-/// out whose key and policy are new.
+/// A flood of unknown names and keys costs the ledger a bounded number of reads. A client with a
+/// new key and a new policy still gets its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
     let (one, other) = pair().await;
@@ -229,7 +228,7 @@ async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
     );
 }
 
-/// A mistyped key was never one, and costs no read.
+/// An instance refuses a mistyped key without a read of the ledger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mistyped_key_costs_no_read() {
     let app = App::on(Stack::Postgres).await;
@@ -241,7 +240,7 @@ async fn a_mistyped_key_costs_no_read() {
     assert_eq!(reads(&app).await, before);
 }
 
-/// While the ledger is away, what is unknown cannot be known; what is known goes on.
+/// While the ledger is unavailable, an unknown name is not denied. A known name still works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_ledger_the_unknown_is_not_denied() {
     let ground = Ground::new(Stack::Postgres);
@@ -258,7 +257,7 @@ async fn without_the_ledger_the_unknown_is_not_denied() {
             assert_eq!(answer.status, 503, "{mode:?}: {answer:?}");
             assert!(answer.header("retry-after").is_some(), "{answer:?}");
         };
-        // Before it is found that the ledger does not answer, and afterwards.
+        // Before the instance finds that the ledger does not answer, and afterwards.
         for _ in 0..2 {
             unavailable(&with(&app, &generate_secret()).await);
             unavailable(&app.claim("member-42", None).await);

@@ -1,5 +1,5 @@
-//! Overrides: another `max` for one subject holds at once, until its end, and never lets a
-//! subject over the `max` of the moment.
+//! An override gives one subject another `max`. It holds at once and until its end, and never lets
+//! a subject exceed the `max` of the moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ on_every_stack!(an_override_holds_for_the_very_next_claim);
 on_every_way!(an_override_holds_everywhere_soon, an_override_ends);
 on_every_store_with_redis!(overrides_that_change_while_redis_counts);
 
-/// The ways in which a stack decides.
+/// The durabilities that a stack supports.
 fn durabilities(stack: Stack) -> &'static [&'static str] {
     match stack {
         Stack::Sqlite | Stack::Postgres => &["recorded"],
@@ -38,14 +38,14 @@ fn policy(max: u64, durability: &str) -> Value {
     })
 }
 
-/// The day's `max` and units used, as an answer shows them.
+/// The day's `max` and usage in an answer.
 fn day(answer: &Answer) -> (u64, u64) {
     let limit = answer.json()["limits"][0].clone();
     let number = |name: &str| limit[name].as_u64().expect("a number");
     (number("max"), number("used"))
 }
 
-/// A client that claims, with keys of its own or without.
+/// A client that claims, with new keys or without keys.
 struct Client {
     app: Arc<App>,
     subject: String,
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// At the instance that took it, with a counter that was confirmed just now.
+/// The override holds at the instance that took it, although a counter was confirmed just before.
 async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
     let books = Arc::new(Books::open(&fleet.ground).await);
@@ -123,37 +123,39 @@ async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
                 Client::is_granted(&client.claim(1).await, (3, used));
             }
             Client::is_denied(&client.claim(1).await, (3, 3));
-            // Higher.
+            // A higher `max`.
             app.override_day(&subject, 5).await;
             Client::is_granted(&client.claim(1).await, (5, 4));
             Client::is_granted(&client.claim(1).await, (5, 5));
             Client::is_denied(&client.claim(1).await, (5, 5));
             Client::never_fits(&client.claim(6).await, 5);
-            // Lower: nothing is taken back.
+            // A lower `max`: no granted unit is taken back.
             app.override_day(&subject, 2).await;
             Client::is_denied(&client.claim(1).await, (2, 5));
-            // Units that the policy alone would allow are denied, others never fit.
+            // A claim within the policy's `max` is denied. A claim above the override's `max` never
+            // fits.
             Client::is_denied(&client.claim(3).await, (2, 5));
             Client::never_fits(&client.claim(4).await, 3);
-            // Higher, and units above the policy's own max.
+            // A higher `max`, and a claim above the policy's own `max`.
             app.override_day(&subject, 20).await;
             Client::is_granted(&client.claim(12).await, (20, 17));
-            // Blocked.
+            // The subject is blocked.
             app.override_day(&subject, 0).await;
             Client::is_denied(&client.claim(1).await, (0, 17));
             Client::is_denied(&client.claim(3).await, (0, 17));
             Client::never_fits(&client.claim(4).await, 3);
-            // None, and the policy's own again.
+            // The override is deleted, and the policy's own `max` holds again.
             app.override_day(&subject, 18).await;
             Client::is_granted(&client.claim(1).await, (18, 18));
             let deleted = app.delete_override(&subject).await;
             assert_eq!(deleted.status, StatusCode::OK, "{deleted:?}");
             Client::is_denied(&client.claim(1).await, (3, 18));
-            // A policy's change counts under an override too, where the override is silent.
+            // A change of the policy also holds under an override, for limits that the override
+            // does not name.
             app.override_day(&subject, 30).await;
             Client::is_granted(&client.claim(1).await, (30, 19));
         }
-        // Somebody else's limits are their own.
+        // Another subject keeps its own limits.
         let other = app.claim(&format!("{durability}-other"), None).await;
         Client::is_granted(&other, (3, 1));
     }
@@ -186,7 +188,7 @@ async fn an_override_holds_everywhere_soon(stack: Stack) {
                 app.claim(durability, None).await.status == StatusCode::TOO_MANY_REQUESTS
             })
             .await;
-            // And once it does, it goes on holding.
+            // After the block holds, it continues to hold.
             for _ in 0..3 {
                 let denied = app.claim(durability, None).await;
                 assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
@@ -236,8 +238,8 @@ async fn an_override_ends(stack: Stack) {
     books.audit().await;
 }
 
-/// Redis counts. Each grant fits under the `max` of its moment, which is one that somebody put; and in
-/// the end there is exactly as much as the last one says. `mixed` does so where the ledger decides.
+/// Redis counts. Each grant fits the `max` of its moment, which somebody put. At the end, the usage
+/// is exactly the last `max`. `mixed` tests the same where the ledger decides.
 async fn overrides_that_change_while_redis_counts(stack: Stack) {
     const SUBJECTS: usize = 3;
     let fleet = Fleet::start(stack, instant(NOON)).await;

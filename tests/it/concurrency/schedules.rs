@@ -1,4 +1,5 @@
-//! Changes that wait for the policy's next local day: every instance switches at that instant.
+//! Changes that wait for the policy's next local day. Every instance uses the change from that
+//! instant.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ on_every_way!(
     midnight_under_load,
 );
 
-/// Where the day of [`NOON`] ends in GMT+8.
+/// The end of the day of [`NOON`] in GMT+8.
 const MIDNIGHT: &str = "2026-11-21T16:00:00Z";
 
 fn midnight() -> DateTime<Utc> {
@@ -47,7 +48,7 @@ async fn put(app: &App, body: Value) -> Value {
     answer.json()
 }
 
-/// The version that granted, and the day's `max`.
+/// The version of a grant, and the day's `max`.
 #[track_caller]
 fn granted_by(answer: &Answer) -> (u64, u64) {
     assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
@@ -121,7 +122,7 @@ async fn a_later_change_supersedes_a_scheduled_one(stack: Stack) {
         fleet.clock.set(instant(NOON));
     };
     put(&app, policy(20, "now")).await;
-    // At once, and for good.
+    // A change at once replaces a waiting change for good.
     put(&app, policy(30, "next_window")).await;
     let now = put(&app, policy(40, "now")).await;
     assert_eq!(
@@ -130,22 +131,22 @@ async fn a_later_change_supersedes_a_scheduled_one(stack: Stack) {
     );
     assert_eq!(granted_by(&app.claim("somebody", None).await), (3, 40));
     after_midnight((3, 40)).await;
-    // By another that waits for the same instant.
+    // Another change replaces a waiting change for the same instant.
     put(&app, policy(50, "next_window")).await;
     put(&app, policy(60, "next_window")).await;
     after_midnight((5, 60)).await;
-    // The rule of one that waits, brought forward.
+    // The rule of a waiting change can be put at once.
     let forward = put(&app, policy(60, "now")).await;
     assert_eq!(
         (&forward["version"], &forward["effective_at"]),
         (&json!(6), &json!(NOON))
     );
     assert_eq!(granted_by(&app.claim("somebody", None).await), (6, 60));
-    // One that waits is taken back by the rule in force.
+    // The rule in force, put again, takes back a waiting change.
     put(&app, policy(70, "next_window")).await;
     put(&app, policy(60, "next_window")).await;
     after_midnight((8, 60)).await;
-    // An archived policy is gone at once, also for what waited.
+    // An archived policy is gone at once, with its waiting change.
     put(&app, policy(80, "next_window")).await;
     let request = app.request(reqwest::Method::DELETE, "/v1/policies/benefit?reason=over");
     let archived = Answer::of(request).await.json();
@@ -164,7 +165,7 @@ async fn a_later_change_supersedes_a_scheduled_one(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// Two instances whose clocks differ around midnight; where there is only one, its clock steps
+/// Two instances whose clocks differ around midnight. On a stack with one instance, its clock goes
 /// back.
 async fn an_account_never_goes_back_to_an_older_version(stack: Stack) {
     let ground = Ground::new(stack);
@@ -210,13 +211,13 @@ async fn an_account_never_goes_back_to_an_older_version(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// Clients that claim while the clock passes midnight: each entry's version is the one in force
-/// at the entry's instant.
+/// Clients claim while the clock passes midnight. Each entry has the version that was in force at
+/// the entry's instant.
 async fn midnight_under_load(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
     put(&fleet.apps[0], policy(1000, "now")).await;
     let mut body = policy(900, "next_window");
-    // The day goes on in another zone.
+    // The day continues in another zone.
     body["time_zone"] = json!("UTC");
     put(&fleet.apps[0], body).await;
     fleet.everybody_knows_all().await;

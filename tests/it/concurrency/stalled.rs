@@ -1,5 +1,5 @@
-//! The ledger's answers to an instance stall while a change is acknowledged at another one: what
-//! is decided after that is decided by the change.
+//! The ledger's answers to one instance stall while another instance acknowledges a change. Every
+//! later decision uses the change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::books::Books;
 use crate::support::proxy::{Mode, Proxy};
 
-/// Two instances on one PostgreSQL: one behind a proxy, the other not.
+/// Two instances on one PostgreSQL. One of them is behind a proxy.
 struct Site {
     stalled: Arc<App>,
     other: App,
@@ -22,7 +22,7 @@ struct Site {
     ground: Ground,
 }
 
-/// A way to ask for a unit.
+/// A kind of request for one unit.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Claim,
@@ -70,9 +70,9 @@ impl Site {
         self.stalled.get("/readyz").await.status == StatusCode::OK
     }
 
-    /// Asks for a unit behind the proxy. Returns when the ledger was asked, whose answer stalls.
+    /// Asks for a unit behind the proxy. Returns after the ledger was asked; its answer stalls.
     async fn ask(&self, way: Way, subject: &str) -> JoinHandle<StatusCode> {
-        // There is a connection to ask on.
+        // This claim opens a connection.
         let warm = self.stalled.claim(&format!("before-{subject}"), None).await;
         assert!(warm.status != StatusCode::SERVICE_UNAVAILABLE, "{warm:?}");
         let now = sqlx::query_scalar("SELECT clock_timestamp()");
@@ -96,7 +96,8 @@ impl Site {
         asking
     }
 
-    /// Waits for a second without an answer, and lets the answers through.
+    /// Waits until the instance is not ready, because the ledger is silent. Then lets the answers
+    /// through.
     async fn release(&self) {
         eventually("the ledger is silent", || async { !self.is_ready().await }).await;
         self.proxy.set(Mode::Pass);
@@ -104,7 +105,7 @@ impl Site {
 }
 
 impl Way {
-    /// The status that a claim gets, or would get.
+    /// The status of a claim or of a dry run.
     async fn ask(self, app: &App, subject: &str) -> StatusCode {
         let key = format!("order-{}", uuid::Uuid::new_v4());
         match self {
@@ -133,7 +134,7 @@ impl Way {
     }
 }
 
-/// A look stalls while the `max` changes: the change holds, in every way to ask.
+/// A look stalls while the `max` changes. The change holds for every kind of request.
 async fn holds_after_a_look_that_stalled(stack: Stack, before: u64, after: u64) {
     let (granted, denied) = (StatusCode::CREATED, StatusCode::TOO_MANY_REQUESTS);
     let site = Site::new(stack).await;
@@ -171,8 +172,8 @@ async fn a_raised_max_holds_over_a_counter_after_a_look_that_stalled() {
     holds_after_a_look_that_stalled(Stack::RedisAndPostgres, 1, 5).await;
 }
 
-/// An append never arrives, and nobody knows. It is not sent again by terms of long ago; and that
-/// the claim is denied cannot be told for sure.
+/// An append never arrives, and the instance does not know this. It must not send the append again
+/// under the old terms. It also cannot tell for certain that the claim is denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lowered_max_holds_after_an_append_that_was_lost() {
     let site = Site::new(Stack::Postgres).await;
@@ -181,7 +182,7 @@ async fn a_lowered_max_holds_after_an_append_that_was_lost() {
     let first = site.stalled.claim("member-42", None).await;
     assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
     site.proxy.strand();
-    // It is decided on the line of the one before, and appended at once.
+    // The instance knows the line of the earlier claim, so it appends at once.
     let app = site.stalled.clone();
     let asking = tokio::spawn(async move { app.claim("member-42", None).await });
     site.change(1).await;

@@ -1,4 +1,4 @@
-//! Which keys of an account a counter holds: all of them, or none.
+//! The keys in a counter: all keys of the account, or none.
 
 use chrono::TimeDelta;
 use perdiem::counter::{KEYS_MAX, SettledKeys, Settlement};
@@ -8,36 +8,36 @@ use super::{Bench, after, all, line, settlement};
 #[tokio::test]
 async fn keys_are_complete_only_where_nothing_is_missing() {
     let mut bench = Bench::new().await;
-    // Nothing to go on from.
+    // There is no earlier line.
     bench.settle(after(4, 3, [4])).await;
     assert_eq!(bench.keys(4).await, None);
-    // Incomplete stays incomplete.
+    // An incomplete counter stays incomplete.
     bench.settle(after(5, 4, [5])).await;
     assert_eq!(bench.keys(5).await, None);
-    // All that there are.
+    // All keys of the account.
     bench.settle(all(5, [1, 2, 5])).await;
     assert_eq!(bench.keys(6).await, Some(vec![1, 2, 5]));
     // From the line that the counter has.
     bench.settle(after(7, 5, [6])).await;
     assert_eq!(bench.keys(6).await, Some(vec![1, 2, 5, 6]));
-    // Confirmed as it is.
+    // The same line is confirmed.
     bench.settle(after(7, 7, [])).await;
     assert_eq!(bench.keys(6).await, Some(vec![1, 2, 5, 6]));
-    // The one before was lost.
+    // The settlement before this one was lost.
     bench.settle(after(9, 8, [9])).await;
     assert_eq!(bench.keys(9).await, None);
     assert_eq!(bench.number().await, Some(9));
-    // The one before comes late: it knows nothing better.
+    // The settlement before this one arrives late and changes nothing.
     bench.settle(after(8, 7, [8])).await;
     assert_eq!(bench.keys(9).await, None);
     assert_eq!(bench.number().await, Some(9));
-    // All of them replace whatever it held.
+    // A settlement with all keys replaces the old ones.
     bench.settle(all(9, [9])).await;
     assert_eq!(bench.keys(9).await, Some(vec![9]));
 }
 
-/// As after a ledger was restored from a backup: the numbers come once more with other
-/// entries, and the counter's keys are not theirs.
+/// As after a ledger was restored from a backup: the same numbers have other entries, and the
+/// counter's keys do not belong to them.
 #[tokio::test]
 async fn another_line_of_the_same_number_is_not_gone_on_from() {
     let mut bench = Bench::new().await;
@@ -55,7 +55,7 @@ async fn another_line_of_the_same_number_is_not_gone_on_from() {
     assert_eq!(bench.keys(4).await, None);
 }
 
-/// Such a settlement leaves out a key, perhaps: the counter no longer holds all of them.
+/// Such a settlement may lack a key. Therefore the counter no longer has all keys.
 #[tokio::test]
 async fn a_settlement_that_tells_no_keys_leaves_a_counter_without() {
     let mut bench = Bench::new().await;
@@ -72,15 +72,15 @@ async fn a_settlement_that_tells_no_keys_leaves_a_counter_without() {
 async fn a_counter_holds_only_so_many_keys() {
     let mut bench = Bench::new().await;
     let most = u128::from(KEYS_MAX);
-    // An account has an entry for each of its keys at least.
+    // An account has at least one entry for each key.
     let number = u64::from(KEYS_MAX);
     bench.settle(all(number, 1..=most)).await;
     assert_eq!(bench.keys(most + 1).await, Some((1..=most).collect()));
-    // One more than it may hold: it holds none.
+    // One key more than a counter can have: it has none.
     bench.settle(after(number + 1, number, [most + 1])).await;
     assert_eq!(bench.keys(most + 1).await, None);
     assert_eq!(bench.number().await, Some(number + 1));
-    // Up to the edge.
+    // As many keys as a counter can have.
     bench.settle(all(number + 2, 1..most)).await;
     bench.settle(after(number + 3, number + 2, [most])).await;
     assert_eq!(bench.keys(most + 1).await, Some((1..=most).collect()));

@@ -1,5 +1,5 @@
-//! Counters on a real Redis: what is settled is told, whatever else is in Redis counts for
-//! nothing, and a Redis that does not serve is known within the timeout.
+//! Counters on a real Redis. A settled line is returned. Other content of Redis has no effect. An
+//! unavailable Redis is found within the timeout.
 
 mod keys;
 mod servers;
@@ -23,13 +23,13 @@ use crate::support::servers::{redis, redis_at};
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ACCOUNT: AccountId = AccountId(Uuid::from_u128(0xab << 120 | 1));
 
-/// Counters open also where Redis is not there.
+/// Counters can be opened without a running Redis.
 async fn open(url: &str, ledger: Uuid, timeout: Duration) -> Counters {
     let counters = Counters::open(url, &RedisAccess::default(), ledger, timeout).await;
     counters.expect("counters")
 }
 
-/// Counters of a ledger that nobody else has, and a hand in their Redis.
+/// Counters of a new ledger, and a hand in their Redis.
 struct Bench {
     counters: Counters,
     ledger: Uuid,
@@ -80,12 +80,13 @@ impl Bench {
         answers.into_iter().next().expect("one answer").counter
     }
 
-    /// The number that the counter has.
+    /// The counter's number.
     async fn number(&self) -> Option<u64> {
         self.ask().await.map(|counter| counter.line.number)
     }
 
-    /// Which of the keys 1 to `count` it knows; none when it does not hold all of them.
+    /// Which of the keys 1 to `count` the counter knows. Returns `None` when it does not have all
+    /// keys.
     async fn keys(&mut self, count: u128) -> Option<Vec<u128>> {
         let counter = self.ask().await.expect("a counter");
         let name = self.name().await;
@@ -154,7 +155,7 @@ fn all(number: u64, numbers: impl IntoIterator<Item = u128>) -> Settlement {
     settlement(number, SettledKeys::All(keys(numbers)))
 }
 
-/// The keys of the entries that lead from the line `after` to the line `number`.
+/// A settlement with the keys of the entries from the line `after` to the line `number`.
 fn after(number: u64, after: u64, numbers: impl IntoIterator<Item = u128>) -> Settlement {
     settlement(number, SettledKeys::After(line(after), keys(numbers)))
 }
@@ -169,11 +170,11 @@ async fn what_is_settled_is_told() {
     assert_eq!(told.line, settled.line);
     assert_eq!(told.confirmed_at, settled.confirmed_at);
     assert_eq!(bench.keys(3).await, Some(vec![1, 2]));
-    // It lasts as long as it is of use.
+    // The counter expires when it is of no more use.
     let name = bench.name().await;
     let ttl: i64 = bench.run(&["PTTL", &name]).await;
     assert!((1..=3_600_000).contains(&ttl), "{ttl}");
-    // All of one account's keys are in one slot: its bucket is the hash tag.
+    // All keys of one account are in one slot: its bucket is the hash tag.
     assert!(
         name.starts_with("perdiem:{") && name.contains(":ab}:"),
         "{name}"
@@ -191,7 +192,7 @@ async fn many_are_asked_and_settled_at_once() {
         })
         .collect();
     bench.counters.settle(&settlements).await.expect("settled");
-    // In the order of the asks, holes too.
+    // The answers have the order of the asks, with gaps too.
     let asks: Vec<Ask> = (0..120)
         .rev()
         .map(|number| Ask {
@@ -223,16 +224,16 @@ async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
     bench.settle(lower(Some(10))).await;
     assert_eq!(bench.number().await, Some(9));
     assert_eq!(bench.keys(2).await, Some(vec![1, 2]));
-    // Anyone who saw 9 and learned from the ledger that it is 5 is right.
+    // A settler that saw 9 and learned 5 from the ledger may lower the counter.
     bench.settle(lower(Some(9))).await;
     assert_eq!(bench.number().await, Some(5));
     assert_eq!(bench.keys(2).await, Some(vec![1]));
-    // A higher one always does.
+    // A higher number is always accepted.
     bench.settle(all(6, [])).await;
     assert_eq!(bench.number().await, Some(6));
 }
 
-/// So that none lags, and none is made where nothing could be denied.
+/// Therefore no counter lags, and none is made where no claim could be denied.
 #[tokio::test]
 async fn only_a_counter_that_exists_is_kept() {
     let bench = Bench::new().await;
@@ -242,7 +243,7 @@ async fn only_a_counter_that_exists_is_kept() {
     };
     bench.settle(kept(1)).await;
     assert_eq!(bench.number().await, None);
-    // The counter is made by the settlement before, in the same batch.
+    // The first settlement of this batch makes the counter.
     let both = [all(2, []), kept(3)];
     bench.counters.settle(&both).await.expect("settled");
     assert_eq!(bench.number().await, Some(3));
@@ -265,14 +266,13 @@ async fn settled_twice_is_settled_once() {
     assert_eq!(bench.keys(4).await, Some(vec![1, 2, 3]));
 }
 
-/// Whatever is in Redis under a counter's name: it is no counter, it does no harm, and the
-/// next settlement puts one in its place.
+/// Junk under a counter's name is no counter and does no harm. The next settlement replaces it.
 #[tokio::test]
 async fn junk_is_no_counter_and_is_healed() {
     let mut bench = Bench::new().await;
     bench.settle(all(5, [1])).await;
     let name = bench.name().await;
-    // A command, and what follows the name.
+    // A command, and its words after the name.
     let junk: &[&[&str]] = &[
         &["SET", "junk"],
         &["LPUSH", "junk"],

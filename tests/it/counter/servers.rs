@@ -1,4 +1,4 @@
-//! A Redis that forgets, hangs, dies, comes late, or is a replica.
+//! A Redis that forgets, hangs, dies, starts late, or is a replica.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ async fn scripts_may_be_forgotten_at_any_time() {
     assert_eq!(bench.ask().await, None);
 }
 
-/// A Redis that hangs is known within the timeout, and found again by itself.
+/// A Redis that hangs is found within the timeout. When it works again, it is used again without
+/// help.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_redis_is_unavailable_and_comes_back() {
     let redis = Redis::start();
@@ -74,7 +75,7 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
     assert_eq!(bench.number().await, Some(1));
 }
 
-/// A Redis that is not there yet is no error, and is found once it is.
+/// A Redis that does not run yet is no error. It is used after it starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_may_come_later() {
     let mut redis = Redis::start();
@@ -85,7 +86,8 @@ async fn redis_may_come_later() {
     eventually("Redis is found", || async { counters.is_available() }).await;
 }
 
-/// Neither found at the start nor one that its primary became: nothing can be settled there.
+/// The instance finds a replica at the start, or its primary becomes one. Nothing can be settled
+/// there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_unavailable_until_it_is_promoted() {
     let primary = Redis::start();
@@ -94,7 +96,7 @@ async fn a_replica_is_unavailable_until_it_is_promoted() {
     bench.settle(all(1, [])).await;
     let port = primary.port().to_string();
     let _: () = bench.run(&["REPLICAOF", "127.0.0.1", &port]).await;
-    // READONLY to the first settlement.
+    // The first settlement gets READONLY.
     let settled = bench.counters.settle(&[all(2, [])]).await;
     assert!(matches!(settled, Err(Unavailable)));
     assert!(!bench.counters.is_available());

@@ -1,4 +1,5 @@
-//! Policies whose grants are counted: decided by Redis, recorded in the ledger steadily.
+//! Policies with `durability: counted`: Redis decides, and the grants are appended to the ledger
+//! steadily.
 
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
@@ -30,15 +31,15 @@ fn counted(max: u64) -> Value {
     })
 }
 
-/// The grants that a filter chooses.
+/// The grants that a filter selects.
 async fn list(app: &App, filter: &str) -> Vec<Value> {
     let answer = app.get(&format!("/v1/grants?{filter}")).await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     answer.json()["items"].as_array().expect("items").clone()
 }
 
-/// Many claims at once, at two instances: as many are granted as fit, and all of those come
-/// into the ledger as they were answered.
+/// Many claims at the same time, at two instances. Exactly the claims that fit are granted, and the
+/// ledger gets each grant as it was answered.
 async fn as_many_as_fit_and_all_of_them_are_recorded(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
     let version = fleet.put_body(counted(7)).await;
@@ -89,7 +90,7 @@ async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded(stack: Stac
     .await;
     assert_eq!(app.get(&path).await.json(), first["grant"]);
     again().await;
-    // One of two is left, and a denial is not remembered.
+    // One of two units is left, and a denial is not remembered.
     assert_eq!(
         app.claim("member-42", Some("b")).await.status,
         StatusCode::CREATED
@@ -104,7 +105,7 @@ async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded(stack: Stac
     assert_eq!(raised.status, StatusCode::CREATED, "{raised:?}");
 }
 
-/// A grant that Redis counted may still wait for the ledger when its policy stops counting.
+/// A grant that Redis counted can still wait for the ledger when its policy stops counting.
 async fn a_retry_after_the_policy_stopped_counting_gets_its_grant(stack: Stack) {
     let app = App::on(stack).await;
     let mut recorded = counted(1000);
@@ -125,7 +126,7 @@ async fn a_retry_after_the_policy_stopped_counting_gets_its_grant(stack: Stack) 
     }
 }
 
-/// A policy that was recorded and becomes counted goes on from the ledger's totals, and back.
+/// A recorded policy that becomes counted continues from the ledger's totals, and the reverse.
 async fn what_the_ledger_holds_counts(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;
@@ -218,8 +219,8 @@ async fn bad_input_is_told() {
     assert!(answer.text.contains(columns), "{answer:?}");
 }
 
-/// A hold that lapsed leaves its units: what is counted then goes over nothing, and its lapse comes
-/// into the ledger before it, so that the counter can tell by itself again.
+/// A hold that lapsed frees its units. A grant counted afterwards is not over the limit. The ledger
+/// gets the lapse before the grant, so that the counter alone can decide again.
 async fn a_hold_lapses_before_what_was_counted_without_it(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.put_policy("benefit", counted(3)).await;
@@ -233,7 +234,7 @@ async fn a_hold_lapses_before_what_was_counted_without_it(stack: Stack) {
         let answer = app.claim("member-42", None).await;
         assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
         assert_eq!(answer.json()["limits"][0]["used"], used, "{answer:?}");
-        // Between its append and its record a grant may be counted twice.
+        // Between its append and its removal from the queue, a grant can be counted twice.
         eventually("it is recorded", || async {
             list(&app, "provisional=true").await.len() == used
         })
@@ -249,8 +250,8 @@ async fn a_hold_lapses_before_what_was_counted_without_it(stack: Stack) {
     assert_eq!(kinds, ["grant", "grant", "grant", "lapse", "grant"]);
 }
 
-/// Between the append and the record of a drain a grant stands in the ledger and in the queue:
-/// nobody counts it twice.
+/// Between the append of a drain and the removal from the queue, a grant is in the ledger and in
+/// the queue. No claim counts it twice.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fits_is_granted_while_a_drain_is_under_way() {
@@ -270,10 +271,10 @@ async fn what_fits_is_granted_while_a_drain_is_under_way() {
     let other = Process::start(&ground.database_url, &settings);
     let claim = other.request(Method::POST, "/v1/policies/benefit/claims");
     let claim = claim.json(&json!({ "subject": "member-42" })).send();
-    // It may stop before it has answered.
+    // The claim can stop before it has its answer.
     let claim = tokio::spawn(claim);
     eventually("the drain was stopped", || async { other.is_stopped() }).await;
-    // Without the counter the ledger must tell, which has it already.
+    // Without the counter the ledger must decide, and the ledger has the grant already.
     let hand = Hand::of(&ground).await;
     hand.forget(books.account_of("member-42")).await;
     let usage = one.get("/v1/policies/benefit/subjects/member-42").await;

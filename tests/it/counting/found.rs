@@ -53,7 +53,7 @@ async fn a_grant_is_found_right_after_its_answer(stack: Stack) {
     fleet.finds_nothing().await;
 }
 
-/// Many at once wait for the same round.
+/// Many requests wait for the same read.
 async fn an_unknown_id_is_not_found(stack: Stack) {
     let app = App::on(stack).await;
     if matches!(stack, Stack::RedisAndSqlite | Stack::RedisAndPostgres) {
@@ -70,7 +70,8 @@ async fn an_unknown_id_is_not_found(stack: Stack) {
     }
 }
 
-/// What may wait unseen is not said to be unknown, also where no policy is counted any more.
+/// A grant that may wait in the queue is not answered "not found", also when no policy is counted
+/// any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_redis_nothing_is_said_to_be_unknown() {
     let mut redis = Redis::start();
@@ -100,7 +101,7 @@ async fn without_redis_nothing_is_said_to_be_unknown() {
     .await;
 }
 
-/// The ledger takes nothing for a while: the grant is not said to be unknown.
+/// The ledger accepts nothing for some time. The grant is not answered "not found".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_goes_on_to_wait_is_not_said_to_be_unknown() {
     let (postgres, redis) = (Postgres::start(), Redis::start());

@@ -1,4 +1,4 @@
-//! Redis decides alone: the script against the domain's rule, and the way of its grants into the
+//! Redis decides alone: the script is compared with the domain's rule, and its grants reach the
 //! ledger.
 
 mod durability;

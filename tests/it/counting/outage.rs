@@ -11,7 +11,7 @@ use crate::support::books::Books;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, redis_at};
 
-/// An application on a PostgreSQL and a Redis of its own, both to be hurt.
+/// An application with its own PostgreSQL and Redis, which the tests can stop.
 struct Site {
     app: App,
     ground: Ground,
@@ -42,7 +42,7 @@ impl Site {
         redis_at(self.redis.url()).await
     }
 
-    /// Claims until there is a decision: an instance takes a while to know what is gone.
+    /// Claims until there is a decision. An instance needs some time to find that a server is gone.
     async fn decided(&self, policy: &str, subject: &str, key: &str) -> (StatusCode, Value) {
         let body = json!({ "subject": subject });
         self.decided_of(policy, body, Some(key)).await
@@ -57,7 +57,7 @@ impl Site {
         loop {
             let answer = self.app.claim_under(policy, body.clone(), key).await;
             match answer.status {
-                // The claim before it, which got no answer in time, may not have ended yet.
+                // The earlier claim with this key got no answer in time, and may still be open.
                 StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT => {}
                 status => return (status, answer.json()),
             }
@@ -81,7 +81,7 @@ fn policy(on_ledger_outage: &str) -> Value {
     })
 }
 
-/// The claim was sent to the ledger before anybody knew that it does not answer.
+/// The claim was sent to the ledger before the instance knew that the ledger does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_under_way_is_decided_by_redis_in_time() {
     for outage in [Mode::Hold, Mode::Refuse] {
@@ -110,7 +110,7 @@ async fn a_claim_under_way_is_decided_by_redis_in_time() {
     }
 }
 
-/// No grant waits any more, and the ledger decides alone.
+/// No grant waits any more. The ledger decides alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_that_stopped_counting_is_decided_without_redis() {
     let Site {
@@ -179,18 +179,19 @@ async fn redis_decides_until_the_ledger_is_back() {
     let body = json!({ "subject": "a" });
     let (status, denied) = site.decided_of("sms", body.clone(), None).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{denied}");
-    // Whether its counter lacks a key nobody knows so soon after the connection to Redis began.
+    // Just after the connection to Redis began, the instance cannot know whether the counter lacks
+    // a key.
     let unsure = site.app.claim_under("sms", body, Some("4")).await;
     assert_eq!(unsure.status, StatusCode::SERVICE_UNAVAILABLE, "{unsure:?}");
     let (status, again) = site.decided("sms", "a", "2").await;
     assert_eq!((status, &again), (StatusCode::OK, &second));
-    // This key's grant stands in the ledger alone, which does not answer.
+    // Only the ledger has the grant of this key, and the ledger does not answer.
     let known = site
         .app
         .claim_under("sms", json!({ "subject": "a" }), Some("1"))
         .await;
     assert_eq!(known.status, StatusCode::SERVICE_UNAVAILABLE, "{known:?}");
-    // Somebody new counts from zero.
+    // A new subject counts from zero.
     let (status, other) = site.decided("sms", "b", "5").await;
     assert_eq!(
         (status, &other["limits"][0]["used"]),
@@ -218,7 +219,7 @@ async fn redis_decides_until_the_ledger_is_back() {
     books.counters_follow().await;
 }
 
-/// Neither answers: nothing is decided, and nothing is left behind.
+/// Neither store answers: nothing is decided, and nothing is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_both_there_is_no_decision() {
     let mut site = Site::new().await;
@@ -248,8 +249,8 @@ async fn without_both_there_is_no_decision() {
     Books::open(&site.ground).await.audit().await;
 }
 
-/// Redis lost its counter in the outage, and granted once more all units that can be counted. What
-/// was told is recorded, and its sum is exact.
+/// Redis lost its counter in the outage, and granted all units that can be counted once more. The
+/// ledger gets every answered grant, and the sum is exact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_can_be_counted_is_recorded_exactly() {
     const MOST: u64 = 9_007_199_254_740_991;

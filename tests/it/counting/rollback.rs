@@ -1,5 +1,4 @@
-//! Redis comes back as it was a while ago: its counters lack the keys of grants that are in the
-//! ledger.
+//! Redis returns to an earlier state: its counters lack the keys of grants that are in the ledger.
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ async fn every_retry_gets_its_first_id() {
     fleet.everybody_knows(version).await;
     let keys = (0..104).map(|number| Wish::of(&format!("member-{}", number % 8)).with_key());
     let keys = fleet.wishes(keys);
-    // Claims with so many keys, every other eight of them at the other instance.
+    // Claims with so many keys. Every second group of eight goes to the other instance.
     let claim = async |from: usize, to: usize| {
         for (place, key) in keys[from..to].iter().enumerate() {
             fleet.send(place / 8, *key).await;

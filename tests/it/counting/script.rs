@@ -1,5 +1,5 @@
-//! The script that counts, in cases that `sim/scripts.rs` does not reach when it compares the script
-//! with the simulator's Redis: looks, the largest numbers, and what somebody did to Redis by hand.
+//! The script that counts, in cases that `sim/scripts.rs` does not reach: looks, the largest
+//! numbers, and changes in Redis by hand.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::support::app::{NOON, instant};
 use crate::support::hand::Hand;
 use crate::support::servers;
 
-/// The most units that may be used in a window: what a double counts exactly.
+/// The most units that may be used in a window: the largest count that a double holds exactly.
 const MOST: u64 = (1 << 53) - 1;
 
-/// An account of a ledger that nobody else has, under a policy with this `max` a day.
+/// An account of a new ledger, under a policy with this `max` a day.
 struct Bench {
     counters: Counters,
     hand: Hand,
@@ -124,7 +124,7 @@ async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
         Counted::Waits(vec![MOST - 1], None)
     );
     assert_eq!(bench.claim(3, 1).await, Counted::Granted(vec![MOST]));
-    // A policy that observes denies only what a double does not count exactly.
+    // An observing policy denies only a count that a double does not hold exactly.
     bench.observes = true;
     assert_eq!(bench.claim(4, 1).await, Counted::Waits(vec![MOST], None));
 }
@@ -153,11 +153,11 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let aside = format!("{bucket}:aside");
     let length: u64 = bench.hand.run(&["XLEN", &aside]).await;
     assert_eq!(length, 1);
-    // A grant that the ledger refuses takes its units along.
+    // When the ledger refuses a grant, its units are removed too.
     assert_eq!(bench.claim(2, 1).await, Counted::Granted(vec![2]));
     set_aside(grant).await;
     assert_eq!(bench.look().await.units, [(0, 1)]);
-    // What somebody deletes with its queue waits no more.
+    // Grants whose queue was deleted by hand no longer wait.
     bench.hand.run::<()>(&["DEL", &queue]).await;
     assert_eq!(bench.look().await.units, [(0, 0)]);
 }

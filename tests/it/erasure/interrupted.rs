@@ -1,4 +1,4 @@
-//! Erasures that need several transactions, and instances that end between two of them.
+//! Erasures that need several transactions, and instances that end between two transactions.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::clock::{Clock, ManualClock};
@@ -21,11 +21,11 @@ use crate::support::direct::Direct;
 on_every_store!(an_erasure_goes_on_where_an_instance_ended);
 
 const SUBJECT: &str = "member-42";
-/// Entries of the account: three transactions of each step.
+/// The entries of the account: three transactions for each step.
 const ENTRIES: usize = 2500;
-/// Claims of a batch.
+/// The claims of a batch.
 const BATCH: usize = 1000;
-/// How much clocks may differ.
+/// The difference between two clocks that is allowed for.
 const MARGIN: TimeDelta = TimeDelta::minutes(1);
 
 async fn start(ground: &Ground, clock: &ManualClock) -> App {
@@ -54,8 +54,8 @@ async fn fill(app: &App) {
     }
 }
 
-/// Does what an instance does until it ends: it begins to erase the subject, and erases the texts of
-/// the first entries.
+/// Acts as an instance that ends early: it begins to erase the subject, and erases the texts of the
+/// first entries.
 async fn begins_and_ends(ledger: &Ledger, now: DateTime<Utc>) {
     let subject = Subject::new(SUBJECT).expect("a subject");
     let policy = PolicyName::new("benefit").expect("a name");
@@ -81,7 +81,7 @@ async fn begins_and_ends(ledger: &Ledger, now: DateTime<Utc>) {
     assert!(has_more.expect("texts go"));
 }
 
-/// The account whose next step is due, which is this one.
+/// The account whose next step is due. The test expects that it is this step.
 async fn due(ledger: &Ledger, now: DateTime<Utc>, step: ErasureStep) -> ErasingAccount {
     let due = ledger.due_erasures(now, 2).await.expect("what is due");
     let [one] = &due[..] else {
@@ -91,8 +91,8 @@ async fn due(ledger: &Ledger, now: DateTime<Utc>, step: ErasureStep) -> ErasingA
     one.clone()
 }
 
-/// The ledger is what was sealed, and a reconciliation finds nothing, while a step is not yet done.
-/// `clock` is that of an instance for which nothing is due.
+/// Asserts that the ledger equals its seals and that a reconciliation finds nothing, while a step
+/// is not done. `clock` is the clock of an instance for which nothing is due.
 async fn nothing_differs(ground: &Ground, clock: &ManualClock, days: &[Value]) {
     let app = start(ground, clock).await;
     let check = app.request(Method::POST, "/v1/reconciliations");
@@ -106,7 +106,7 @@ async fn nothing_differs(ground: &Ground, clock: &ManualClock, days: &[Value]) {
     assert_eq!(all_items(&app, "/v1/stats").await, days);
 }
 
-/// How many entries have something that an erasure takes.
+/// How many entries have a part that an erasure removes.
 async fn entries_where(ground: &Ground, what: &str) -> usize {
     let sql = format!("SELECT CAST(COUNT(*) AS text) FROM entries WHERE {what}");
     let count = Direct::to(ground).await.texts(&sql).await;
@@ -123,7 +123,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     let kept = all_is_sealed(&app, &ground).await;
     drop(app);
 
-    // 1. An instance ends while texts go. Another one goes on after half a minute.
+    // 1. An instance ends while it erases texts. Another instance continues after half a minute.
     let instance = ledger(&ground).await;
     begins_and_ends(&instance, instant(NOON)).await;
     instance.close().await;
@@ -132,7 +132,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     nothing_differs(&ground, &clock, &days).await;
     assert_eq!(erasing(&ground, 1).await, 1);
     let app = start(&ground, &clock).await;
-    // The name finds nothing already, and stands nowhere in the views.
+    // The name already finds nothing, and no view contains it.
     let all = all_items(&app, "/v1/entries?limit=1000").await;
     let named = all.iter().filter(|entry| entry["subject"] == SUBJECT);
     assert_eq!((all.len(), named.count()), (ENTRIES + 1, 0));
@@ -147,7 +147,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     drop(app);
     nothing_differs(&ground, &clock, &days).await;
 
-    // 2. The next one ends while entries get a random id.
+    // 2. The next instance ends while entries get a random id.
     let next_day = instant("2026-11-22T00:10:00Z");
     let instance = ledger(&ground).await;
     let account = due(&instance, next_day, ErasureStep::Counts).await;
@@ -164,7 +164,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     drop(app);
     nothing_differs(&ground, &clock, &days).await;
 
-    // 3. The third one ends while keys go.
+    // 3. The third instance ends while it deletes keys.
     let third_day = next_day + TimeDelta::hours(48);
     let instance = ledger(&ground).await;
     let account = due(&instance, third_day, ErasureStep::Keys).await;
@@ -179,7 +179,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     all_are_past(&ground, 4, &clock).await;
     assert_eq!(entries_where(&ground, keys).await, 0);
 
-    // What is left is one account, and what was sealed first.
+    // The ledger still equals the first seal, and one entry has a subject.
     let stores = ground.stores().await;
     assert_eq!(judge_ledger(&stores), []);
     assert_eq!(are_sums_of_the_entries(&app).await, days);

@@ -1,4 +1,5 @@
-//! Erasures of subjects: texts go at once, and the account's id goes when nothing counts any more.
+//! Erasures of subjects: the texts are erased at once, and the account's id is replaced when none
+//! of its entries counts any more.
 
 mod interrupted;
 mod races;
@@ -21,7 +22,7 @@ async fn erase(app: &App, subject: &str, reason: &str) -> Answer {
     Answer::of(app.request(Method::POST, &path).json(&body)).await
 }
 
-/// How many accounts are still being erased, at a step or before.
+/// How many accounts are still being erased, at a step or before it.
 async fn erasing(ground: &Ground, step: u32) -> usize {
     let sql = "SELECT CAST(step AS text) FROM erasing_accounts";
     let steps = Direct::to(ground).await.texts(sql).await;
@@ -31,7 +32,7 @@ async fn erasing(ground: &Ground, step: u32) -> usize {
     steps.filter(|found| *found <= step).count()
 }
 
-/// Waits until every account that was erased has got past a step, while time goes on.
+/// Waits until every erased account is past a step, while time passes.
 async fn all_are_past(ground: &Ground, step: u32, clock: &ManualClock) {
     eventually("the accounts are further", || async {
         clock.advance(TimeDelta::seconds(10));
@@ -40,7 +41,7 @@ async fn all_are_past(ground: &Ground, step: u32, clock: &ManualClock) {
     .await;
 }
 
-/// A list of what an answer shows.
+/// The items of a list in an answer.
 fn shown(answer: &Answer) -> Vec<Value> {
     crate::http::items(answer)
 }

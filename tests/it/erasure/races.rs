@@ -1,4 +1,4 @@
-//! Claims and their retries go on while their subjects are erased and their windows end.
+//! Claims and their retries continue while their subjects are erased and their windows end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ const MAX: usize = 3;
 /// How often accounts get other ids before the clients stop.
 const REPLACED: usize = 10;
 
-/// A claim that was granted.
+/// A granted claim.
 struct Granted {
     subject: String,
     key: String,
@@ -39,7 +39,7 @@ struct Granted {
 struct Told {
     granted: Mutex<Vec<Granted>>,
     replaced: AtomicUsize,
-    /// The first of the subjects who claim just now.
+    /// The first of the subjects that claim now.
     youngest: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ async fn client(fleet: &Fleet, told: &Told, number: usize) {
         acts += 1;
         assert!(acts < 20_000, "accounts do not get other ids");
         let app = fleet.app(dice.below(2));
-        // They come and go, so that their accounts come to rest.
+        // Subjects come and go, so that their accounts have times without claims.
         let youngest = told.youngest.load(Ordering::Relaxed);
         let subject = format!("member-{}", youngest + dice.below(SUBJECTS));
         match dice.below(100) {
@@ -58,7 +58,7 @@ async fn client(fleet: &Fleet, told: &Told, number: usize) {
             60..85 => retry(fleet, told, &mut dice).await,
             85..97 => {
                 let erased = erase(&app, &subject, "a test").await;
-                // 503: grants that wait in Redis may name the subject.
+                // 503: queued grants in Redis can name the subject.
                 assert!(
                     matches!(erased.status.as_u16(), 200 | 404 | 503),
                     "{erased:?}"
@@ -121,7 +121,7 @@ async fn retry(fleet: &Fleet, told: &Told, dice: &mut Dice) {
     let body = json!({ "subject": subject, "metadata": { "key": key } });
     let answer = fleet.app(dice.below(2)).claim_body(body, Some(&key)).await;
     if answer.status == StatusCode::CONFLICT {
-        // Somebody else sends the same just now.
+        // Another client sends the same claim at the same time.
         problem(&answer, 409, "claim-in-progress");
         return;
     }
@@ -153,7 +153,7 @@ async fn all_goes_on(stack: Stack, durability: &str) {
         client.await.expect("a client without a fault");
     }
 
-    // Nobody got more than the limit, whatever the accounts were called.
+    // No subject got more than the limit, under all ids of its account.
     let granted = std::mem::take(&mut *told.granted.lock().expect("no panic"));
     let mut units: BTreeMap<(&str, DateTime<Utc>), usize> = BTreeMap::new();
     for it in granted.iter() {
@@ -161,7 +161,7 @@ async fn all_goes_on(stack: Stack, durability: &str) {
     }
     let over: Vec<_> = units.iter().filter(|(_, units)| **units > MAX).collect();
     assert!(over.is_empty(), "{over:?}");
-    // Each grant stands once, also those that waited in Redis.
+    // The ledger has each grant once, also the grants that were queued in Redis.
     eventually("every grant is in the ledger", || async {
         fleet.ground.stores().await.entries.len() >= granted.len()
     })
@@ -172,7 +172,7 @@ async fn all_goes_on(stack: Stack, durability: &str) {
     assert!(granted.iter().all(|it| stored.contains(&it.id)));
     assert_eq!(judge_ledger(&stores), []);
 
-    // What is left goes when its time has come.
+    // The rest is erased when its time has come.
     fleet.clock.advance(TimeDelta::hours(60));
     all_are_past(&fleet.ground, 4, &fleet.clock).await;
     let app = fleet.app(0);

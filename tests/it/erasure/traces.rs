@@ -1,4 +1,4 @@
-//! What is left of a name in the stores' files, in Redis and in logs.
+//! Traces of an erased name in the stores' files, in Redis and in logs.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::support::servers::{self, Redis, redis_at};
 
 on_every_stack!(a_search_for_the_name_finds_nothing);
 
-/// It stands in no other text.
+/// No other text contains this name.
 const NAME: &str = "Xantippe-Quux";
 
 async fn send(process: &Process, method: Method, path: &str, body: serde_json::Value) -> Answer {
     Answer::of(process.request(method, path).json(&body)).await
 }
 
-/// Everything that the stores keep, as bytes: by where it is.
+/// Everything that the stores keep, as bytes, with its place.
 async fn kept(ground: &Ground) -> Vec<(String, Vec<u8>)> {
     let mut kept = Vec::new();
     match ground.database_url.strip_prefix("sqlite:") {
@@ -63,7 +63,7 @@ fn holding(kept: &[(String, Vec<u8>)]) -> Vec<&str> {
 
 async fn a_search_for_the_name_finds_nothing(stack: Stack) {
     let mut ground = Ground::new(stack);
-    // Other tests have names of their own, and this one.
+    // The shared Redis would also have other tests' names.
     let redis = ground.redis_url.as_ref().map(|_| Redis::start());
     ground.redis_url = redis.as_ref().map(|redis| redis.url());
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What an erasure leaves as it was: the log and its proofs, the figures, and the files of others.
+//! An erasure does not change the log and its proofs, the figures, and the files of other subjects.
 
 use std::fs;
 
@@ -23,32 +23,32 @@ on_every_store!(an_erasure_leaves_the_log_the_figures_and_others_files);
 
 const GONE: &str = "member-42";
 const OTHER: &str = "member-7";
-/// So many claims of the history are denied.
+/// The number of denied claims in the history.
 const DENIED: u64 = 3;
-/// Policies with entries on the one day.
+/// The number of policies with entries on the day.
 const DAYS: usize = 3;
 
 /// A file of entries, as of a position.
 struct ExportedFile {
-    /// The request that makes it.
+    /// The request that makes the file.
     path: String,
     text: String,
-    /// Where its manifest is.
+    /// The path of its manifest.
     manifest: String,
 }
 
-/// What an auditor kept before the erasure.
+/// The documents that an auditor kept before the erasure.
 struct KeptRecord {
     seal: Checkpoint,
     bundle: Vec<u8>,
-    /// The grants of the erased subject and of another one, with their proofs.
+    /// The grants of the erased subject and of another subject, with their proofs.
     proofs: [(String, String); 2],
     days: Vec<Value>,
     files: Vec<ExportedFile>,
 }
 
-/// Entries of every kind under three policies; the erased subject is in two of them. Returns a grant of
-/// the erased subject, and one of another.
+/// Makes entries of every kind under three policies. The erased subject is in two of them. Returns
+/// a grant of the erased subject, and a grant of another subject.
 async fn history(app: &App, clock: &ManualClock) -> [String; 2] {
     app.benefit(2, "UTC").await;
     for policy in ["sms", "tea"] {
@@ -124,7 +124,7 @@ async fn proof(app: &App, grant: &str) -> String {
     proof.text
 }
 
-/// Checks a proof here, and with a program that shares no code with perdiem.
+/// Checks a proof with perdiem, and with a program that shares no code with perdiem.
 fn proven(proof: &str) -> Proven {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("one.tlog-proof");
@@ -135,7 +135,7 @@ fn proven(proof: &str) -> Proven {
     proof.check(&verifier()).expect("it proves its leaf")
 }
 
-/// The days that the record tells, once all figures are made.
+/// The days in the record, after all figures are made.
 async fn days(app: &App) -> Vec<Value> {
     eventually("the denials are counted", || async {
         let days = all_items(app, "/v1/stats").await;
@@ -165,10 +165,10 @@ impl KeptRecord {
         }
     }
 
-    /// Compares all of it with what the service says now. `later_acts` days have come into the record
-    /// since.
+    /// Compares each kept document with the service's present answer. `later_acts` is the number of
+    /// acts that were recorded since then.
     async fn is_unchanged(&self, app: &App, ground: &Ground, later_acts: usize) {
-        // 1. The ledger is what was sealed, also by the seal that was kept.
+        // 1. The ledger equals its seals, also the seal that was kept.
         eventually("the days are told", || async {
             all_items(app, "/v1/changes?kind=day").await.len() == later_acts
         })
@@ -177,9 +177,10 @@ impl KeptRecord {
         let unchanged = verified(ground, Some(self.seal.clone())).await;
         let unchanged = unchanged.expect("nothing differs");
         assert_eq!((unchanged.sealed, unchanged.unsealed), (newest.size, 0));
-        // 2. The leaves are the same bytes.
+        // 2. The leaves have the same bytes.
         assert!(bundle(app, self.seal.size).await == self.bundle);
-        // 3. Old proofs check, and new ones are of the same leaves. Only those of others open.
+        // 3. Old proofs are valid, and new proofs have the same leaves. Only those of other
+        //    subjects open.
         let [gone, other] = &self.proofs;
         for (is_open, (grant, kept)) in [(false, gone), (true, other)] {
             let (before, after) = (proven(kept), proven(&proof(app, grant).await));
@@ -189,7 +190,7 @@ impl KeptRecord {
         }
         // 4. The figures are the same.
         assert_eq!(days(app).await, self.days);
-        // 5. So are the files of others.
+        // 5. The files of other subjects are the same.
         for file in &self.files {
             let manifest = app.get(&file.manifest).await.is(200);
             assert_eq!(manifest["rows_erased"], 0);
@@ -219,7 +220,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
     let kept = KeptRecord::of(&app, &ground, grants).await;
     kept_opens(&kept);
 
-    // 1. The texts go.
+    // 1. The texts are erased.
     let erased = erase(&app, GONE, "request 118").await;
     assert_eq!(erased.is(200)["accounts"], 2);
     kept.is_unchanged(&app, &ground, 0).await;
@@ -232,7 +233,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
     all_are_past(&ground, 3, &clock).await;
     kept.is_unchanged(&app, &ground, DAYS).await;
 
-    // 3. The keys go, and with them the last of the erasure.
+    // 3. The keys are deleted, and the erasure ends.
     clock.advance(TimeDelta::hours(48));
     all_are_past(&ground, 4, &clock).await;
     kept.is_unchanged(&app, &ground, DAYS).await;
@@ -241,7 +242,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
     let report = Answer::of(check.json(&json!({ "apply": false }))).await;
     assert_eq!(report.json()["difference_count"], 0, "{report:?}");
 
-    // 4. The figures are made again, of entries without names.
+    // 4. The figures are made again, from entries without names.
     for sql in [
         "DELETE FROM day_figures",
         "UPDATE day_figures_mark SET position = 0",
@@ -251,7 +252,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
     assert_eq!(days(&app).await, kept.days);
 }
 
-/// What was kept names the subject, and the files of others do not.
+/// The kept documents name the subject, and the files of other subjects do not.
 fn kept_opens(kept: &KeptRecord) {
     for ((_, proof), subject) in kept.proofs.iter().zip([GONE, OTHER]) {
         let private = proven(proof).private.expect("it opens");

@@ -1,4 +1,4 @@
-//! What is shown of somebody who was erased, and what is counted.
+//! The views and counts of an erased subject.
 
 use chrono::TimeDelta;
 use reqwest::Method;
@@ -16,7 +16,7 @@ on_every_store!(
     an_erasure_is_recorded_without_the_name,
 );
 
-/// Every view that takes a subject's name, with what a stranger is shown.
+/// Every view that takes a subject's name, with the answers for an unknown subject.
 async fn views(app: &App, subject: &str) -> Vec<Value> {
     let mut views = Vec::new();
     for path in [
@@ -70,13 +70,13 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
     assert_ne!(views(&app, "member-42").await, stranger);
     let before = all_items(&app, "/v1/entries?policy=benefit").await;
 
-    // Its name finds nothing.
+    // The name finds nothing.
     let erased = erase(&app, "member-42", "request 118").await;
     assert_eq!(erased.status, 200, "{erased:?}");
     assert_eq!(erased.json()["accounts"], 1);
     assert_eq!(views(&app, "member-42").await, stranger);
 
-    // What was recorded stays, but for the texts.
+    // The entries stay, without their texts.
     let after = all_items(&app, "/v1/entries?policy=benefit").await;
     assert_eq!(after.len(), before.len());
     for (before, after) in before.iter().zip(&after) {
@@ -89,7 +89,7 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
         assert_eq!(*after, expected);
     }
 
-    // It counts on today, and its keys mean what they meant.
+    // The account still counts today, and its keys still belong to their claims.
     let denied = app.claim("member-42", Some("k-4")).await;
     assert_eq!(denied.status, 429, "{denied:?}");
     let again = app.claim_body(body.clone(), Some("k-1")).await;
@@ -103,7 +103,7 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
     problem(&other, 422, "idempotency-key-reused");
     assert_eq!(erasing(&ground, 2).await, 1);
 
-    // An override would name it again.
+    // An override would name the subject again.
     let named = json!({ "limits": [{ "max": 9, "per": "day" }], "reason": "vip" });
     let refused = app.put_override("member-42", named.clone()).await;
     problem(&refused, 409, "being-erased");
@@ -114,7 +114,7 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
     );
     problem(&app.delete_override("member-42").await, 409, "being-erased");
 
-    // After midnight it is gone, and who comes under the name is new.
+    // After midnight the account has another id, and a claim with the name is by a new subject.
     clock.advance(TimeDelta::hours(14));
     all_are_past(&ground, 3, &clock).await;
     assert_eq!(
@@ -189,6 +189,6 @@ async fn an_erasure_is_recorded_without_the_name(stack: Stack) {
     assert_eq!(export["filters"], json!({}));
     assert_eq!(export["erased"], json!(["subject"]));
     problem(&app.get(&manifest).await, 404, "not-found");
-    // Sent again, it answers with the same erasure.
+    // The same request again returns the same erasure.
     assert_eq!(erase(&app, "member-42", "again").await.is(200), erased);
 }

@@ -1,5 +1,5 @@
-//! The ledger goes back in time: a standby that lags is promoted, or a copy is restored. What
-//! the copy lacks is lost, and all else must hold.
+//! The ledger goes back in time: a standby that lags is promoted, or a copy is restored. The
+//! entries that the copy lacks are lost. Every other promise must hold.
 
 use super::copy::Means;
 use super::fault::Fault;
@@ -7,8 +7,8 @@ use super::setup::{by_the_minute, daily, one_by_one, roomy};
 use super::trial::Trial;
 use super::world::World;
 
-/// Under load a copy takes the ledger's place, three times. `are_stopped` says whether the instances
-/// end before, and start again afterwards.
+/// Under load, a copy replaces the ledger three times. `are_stopped` says whether the instances end
+/// before that and start again afterwards.
 async fn copies_replace_the_ledger(
     name: &'static str,
     means: Means,
@@ -16,8 +16,8 @@ async fn copies_replace_the_ledger(
     mut world: World,
 ) {
     let mut setup = world.setup();
-    // Where an account has room, and one instance alone serves it, that one knows its last line.
-    // Not all of the clients may wait already when the copy takes the ledger's place.
+    // When an account has room and one instance alone serves it, that instance knows the last line.
+    // Some clients must not be waiting already when the copy replaces the ledger.
     setup.habits.apart = true;
     setup.habits.pause = (5, 250);
     setup.policies = vec![
@@ -67,7 +67,7 @@ macro_rules! copies {
 
 copies! {
     a_standby_that_lags_is_promoted: Standby, false, World::own_ledger().await;
-    /// Each instance goes by its memory alone.
+    /// Each instance has only its own memory.
     a_standby_that_lags_is_promoted_without_redis: Standby, false, World {
         has_redis: false,
         ..World::own_ledger().await

@@ -1,4 +1,4 @@
-//! A copy of the ledger that takes its place.
+//! A copy of the ledger that replaces it.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::trial::Trial;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::Postgres;
 
-/// A copy of the ledger, which lacks what is committed after it was made.
+/// A copy of the ledger. It lacks the transactions that were committed after it was made.
 pub struct LedgerCopy {
-    /// It has what was committed before this.
+    /// The copy has the transactions that were committed before this.
     made_at: Duration,
-    /// The standby that is the copy. `None` for a database beside the ledger's.
+    /// The standby that is the copy. `None` for a database on the ledger's server.
     standby: Option<Postgres>,
 }
 
 /// How a copy is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// A standby is cut off its primary.
+    /// A standby loses the connection to its primary.
     Standby,
     /// The database is copied on its server.
     Database,
@@ -41,8 +41,9 @@ impl LedgerCopy {
         Self { made_at, standby }
     }
 
-    /// Ends the ledger. The copy takes its place, and the ways lead there. By lot they hold new
-    /// connections meanwhile, as a pooler does that is told to pause.
+    /// Ends the ledger. The copy replaces it, and the proxies connect to the copy. In some trials,
+    /// chosen at random, the proxies hold new connections during that time, as a paused pooler
+    /// does.
     pub fn replace(self, postgres: &mut Postgres, ways: &[Proxy], trial: &mut Trial) {
         let database = trial.database().to_owned();
         match &self.standby {

@@ -1,4 +1,5 @@
-//! Redis under Sentinel and as a Cluster: primaries fail over, lag, are two, and slots move.
+//! Redis with Sentinel and as a Cluster: primaries fail over or lag, two primaries exist, and slots
+//! move.
 
 use super::setup::Setup;
 use super::trial::Trial;
@@ -6,8 +7,8 @@ use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_groups::{Cluster, Watched};
 use crate::support::servers::{Redis, postgres};
 
-/// The primary dies while its replica lags, and Sentinel promotes the replica, whose counters
-/// are old. Later it fails over back again. Nobody is restarted but Redis.
+/// The primary dies while its replica lags. Sentinel promotes the replica, whose counters are old.
+/// Later Redis fails over back. No instance is restarted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_promotes_a_lagging_replica() {
     let primary = Redis::start();
@@ -23,7 +24,8 @@ async fn sentinel_promotes_a_lagging_replica() {
     watched.wait_for_primary(1);
     trial.mark("the lagging replica is the primary");
     trial.everybody_grants(30).await;
-    // It is found well only once it is Redis again: until then the ledger decides alone.
+    // An instance reports no trouble only after Redis works again. Until then the ledger decides
+    // alone.
     trial.everybody_is_untroubled().await;
     trial.mark("both instances use it");
     trial.everybody_grants(30).await;
@@ -37,8 +39,8 @@ async fn sentinel_promotes_a_lagging_replica() {
     trial.end().await;
 }
 
-/// The primary stops and wakes up after its replica was promoted: for a while two servers take
-/// themselves for the primary.
+/// The primary stops, and wakes up after its replica was promoted. For some time two servers act as
+/// the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_primary_wakes_up() {
     let primary = Redis::start();
@@ -59,8 +61,8 @@ async fn an_old_primary_wakes_up() {
     trial.end().await;
 }
 
-/// The network splits: on one side an instance and the old primary, on the other an instance
-/// and the replica, promoted. Then both are on the new primary.
+/// The network splits. One side has an instance and the old primary, the other side has an instance
+/// and the promoted replica. Then both instances use the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_primaries_with_an_instance_each() {
     let one = Redis::start();
@@ -93,7 +95,8 @@ async fn two_primaries_with_an_instance_each() {
     trial.end().await;
 }
 
-/// A primary of a Redis Cluster dies, and its replica takes its place; it comes back.
+/// A primary of a Redis Cluster dies, and its replica replaces it. Later the old primary comes
+/// back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_of_a_cluster_dies() {
     let mut cluster = Cluster::start();

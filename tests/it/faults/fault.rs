@@ -1,5 +1,5 @@
-//! What breaks: how, what it concerns, who goes on meanwhile, and how it is mended. Trials break one
-//! after the other (`table`), or many at random (`torture`).
+//! The faults: how each one begins, which part it affects, which instances still grant, and how it
+//! ends. A trial runs faults one after the other (`table`), or many at random (`torture`).
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,9 @@ use super::trial::Trial;
 use super::world::World;
 use crate::support::proxy::Mode;
 
-/// How long an instance may take to come to the fail point at which it should abort.
+/// The longest time until an instance reaches the fail point at which it aborts.
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Something that breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     LedgerDies,
@@ -23,11 +22,11 @@ pub enum Fault {
     ConnectionsTerminated,
     TableLocked,
     LedgerGoesBack(Means),
-    /// It comes back with what it keeps on disk: nothing, or its log.
+    /// Redis comes back with the data on its disk: nothing, or its log.
     RedisDies,
     RedisStops,
     RedisForgets,
-    /// It comes back as it was when this began.
+    /// Redis comes back with the data from the beginning of the fault.
     RedisGoesBack,
     ScriptsForgotten,
     CountersTampered,
@@ -40,12 +39,12 @@ pub enum Fault {
     InstanceAborts(usize, &'static str),
     InstanceStops(usize),
     InstanceEnds(usize),
-    /// To limits of any kind, and back.
+    /// The policy changes to limits of any kind, and back.
     PolicyChanges,
 }
 
-/// What a fault concerns, in the order in which it is mended: an instance starts only where
-/// the stores answer.
+/// The part that a fault affects. Parts are repaired in this order, because an instance starts only
+/// when its stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Ledger,
@@ -85,7 +84,7 @@ impl Fault {
         }
     }
 
-    /// Whether an instance grants while this lasts. `counts` says whether Redis decides some claims
+    /// Whether an instance grants during the fault. `counts` says whether Redis decides some claims
     /// without the ledger.
     pub fn spares(self, instance: usize, counts: bool) -> bool {
         match self {
@@ -100,7 +99,7 @@ impl Fault {
         }
     }
 
-    /// Breaks it.
+    /// Begins the fault.
     pub async fn begin(self, world: &mut World, trial: &mut Trial) {
         match self {
             Self::LedgerDies => world.own_postgres().kill(),
@@ -149,14 +148,14 @@ impl Fault {
         }
     }
 
-    /// Mends it.
+    /// Ends the fault.
     pub async fn end(self, world: &mut World, trial: &mut Trial) {
         match self {
             Self::LedgerDies => world.own_postgres().restart(),
             Self::LedgerStops => world.own_postgres().resume(),
             Self::TableLocked => {
                 if let Some(mut locker) = world.locker.take() {
-                    // It may have ended with its connection.
+                    // The process can have ended with its connection.
                     let _ = locker.kill();
                     let _ = locker.wait();
                 }
@@ -195,7 +194,7 @@ impl Fault {
     }
 }
 
-/// Ends the connections to a trial's ledger of which something is true.
+/// Ends the connections to a trial's ledger for which `condition` is true.
 fn terminate(world: &World, trial: &Trial, condition: &str) {
     let sql = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

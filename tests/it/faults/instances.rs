@@ -1,4 +1,4 @@
-//! An instance dies, aborts at a step, stops in its tracks, loses its clients, or is asked to end.
+//! An instance dies, aborts at a step, pauses, loses its clients, or is asked to stop.
 
 use std::thread;
 
@@ -52,7 +52,7 @@ async fn instances_without_redis_are_killed() {
     are_killed("instances_without_redis_are_killed", setup, 6).await;
 }
 
-/// The points at which a claim's way is interrupted, and how often each is passed before.
+/// The fail points of a claim, and how often an instance passes each one before it aborts.
 const STEPS: [(&str, u32); 11] = [
     ("claim.received", 200),
     ("ask.begun", 100),
@@ -66,7 +66,7 @@ const STEPS: [(&str, u32); 11] = [
     ("settle.begun", 20),
     ("settle.ended", 20),
 ];
-/// Those of counting, and of recording what was counted.
+/// The fail points of counting, and of the appends of counted grants.
 const STEPS_OF_COUNTING: [(&str, u32); 4] = [
     ("count.begun", 10),
     ("count.ended", 10),
@@ -86,7 +86,7 @@ async fn an_instance_aborts_at_each_step_of_counting() {
     aborts_at_each(World::counting().await, name, &STEPS_OF_COUNTING).await;
 }
 
-/// An instance aborts at one step after the other; the other instance goes on.
+/// An instance aborts at each step, one after the other. The other instance continues.
 async fn aborts_at_each(world: World, name: &'static str, steps: &[(&str, u32)]) {
     let mut trial = Trial::begin(name, world.setup()).await;
     trial.instances[0].process.kill();
@@ -99,8 +99,8 @@ async fn aborts_at_each(world: World, name: &'static str, steps: &[(&str, u32)])
     trial.end().await;
 }
 
-/// An instance stops in mid-commit, at each step of it, and wakes up after its statements'
-/// timeouts; the other goes on meanwhile.
+/// An instance pauses during a commit, at each step of it, and wakes up after the timeouts of its
+/// statements. The other instance continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_pauses_in_mid_commit() {
     let redis = Redis::start();
@@ -127,7 +127,7 @@ async fn an_instance_pauses_in_mid_commit() {
     trial.end().await;
 }
 
-/// Connections are reset in the midst of requests, and the claims sent again.
+/// Connections are reset during requests, and the claims are sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_reset_in_mid_request() {
     let redis = Redis::start();
@@ -139,8 +139,8 @@ async fn clients_reset_in_mid_request() {
     trial.end().await;
 }
 
-/// SIGTERM under load, at one instance after the other: each finishes what is in flight, and
-/// ends well; who retries once sees no failure.
+/// Each instance gets SIGTERM under load, one after the other. It finishes its open requests and
+/// exits successfully. A client that retries once sees no failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_restart_in_turn() {
     let redis = Redis::start();
@@ -155,7 +155,7 @@ async fn instances_restart_in_turn() {
     for round in 0..4 {
         let turn = round % 2;
         trial.everybody_grants(20).await;
-        // A second try that meets the next end would be its claim's second failure.
+        // A second attempt that meets the next stop would be the second failure of its claim.
         trial.everybody_knows().await;
         trial.mark(if turn == 0 {
             "one ends"
@@ -175,9 +175,10 @@ async fn instances_restart_in_turn() {
     judge.finds_nothing().await;
 }
 
-/// An instance stops for half a minute, at random and in mid-commit, and Redis does: all three
-/// at once, since everybody waits most of the time. Each on a thread of its own: a trial that waits
-/// for its instance to start holds up its thread, and the others' requests would time out.
+/// An instance pauses for half a minute, at random or during a commit; Redis pauses too. The three
+/// trials run at the same time, because they mostly wait. Each trial has its own thread: a trial
+/// that waits for its instance blocks its thread, and on a shared thread the other trials' requests
+/// would time out.
 #[test]
 fn pauses_of_half_a_minute() {
     thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Sixteen clients on few subjects with small limits, who retry what ended unknown.
+//! The load: sixteen clients claim for few subjects with small limits, and retry claims whose
+//! outcome is unknown.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,35 +17,35 @@ use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;
 
 pub const CLIENTS: usize = 16;
-/// The subjects that are claimed for at a time.
+/// The number of subjects that clients claim for at a time.
 const SLOTS: usize = 8;
-/// So many claims that come to nothing, and another subject takes a slot.
+/// After so many claims without a grant, another subject takes the slot.
 const FAILURES: u32 = 6;
-/// How far back a client goes for a subject that had its share.
+/// How many earlier subjects of a slot a client still claims for.
 const GENERATIONS: usize = 12;
 /// How long a client waits for an answer: longer than perdiem's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a client goes elsewhere after an instance did not answer.
+/// How long a client avoids an instance that did not answer.
 const SHUNNED: Duration = Duration::from_secs(1);
-/// After how long a client turns to other claims, and comes back to this one later.
+/// After this time a client leaves a claim for later and sends other claims.
 const LEFT_AFTER: Duration = Duration::from_secs(1);
-/// How long it may take, with all servers up again, until every claim is decided.
+/// The longest time until every claim is decided, after all servers are up again.
 const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How clients behave.
 #[derive(Debug, Clone)]
 pub struct Habits {
-    /// Milliseconds between a client's claims.
+    /// The least and the most milliseconds between a client's claims.
     pub pause: (u64, u64),
-    /// How many of a hundred claims have no key, and so are never sent again.
+    /// How many of a hundred claims have no key. A claim without a key is never sent again.
     pub keyless: u64,
-    /// How many are sent to two instances at once.
+    /// How many of a hundred claims are sent to two instances at the same time.
     pub hasty: u64,
-    /// How many are claims granted before, sent again.
+    /// How many of a hundred claims repeat a granted claim.
     pub repeats: u64,
-    /// How many attempts the client ends by a reset in their midst.
+    /// How many of a hundred attempts the client resets before they end.
     pub resets: u64,
-    /// Whether the clients of each instance claim for subjects of their own.
+    /// Whether the clients of each instance claim for their own subjects.
     pub apart: bool,
 }
 
@@ -67,17 +68,17 @@ pub struct Load {
     clients: JoinSet<()>,
 }
 
-/// Where clients claim, and how.
+/// The instances that clients use, and the clients' habits.
 pub struct Desk {
-    /// Tells this load's keys and subjects from another's.
+    /// Distinguishes this load's keys and subjects from another load's.
     pub name: String,
-    /// The instances.
+    /// The URLs of the instances.
     pub urls: Vec<String>,
     pub policies: Vec<String>,
     pub habits: Habits,
 }
 
-/// What the clients share.
+/// The state that all clients share.
 struct Shared {
     desk: Desk,
     began: Instant,
@@ -117,31 +118,31 @@ impl Load {
         Self { shared, clients }
     }
 
-    /// The time since the history's beginning.
+    /// The time since the beginning of the history.
     pub fn time(&self) -> Duration {
         self.shared.began.elapsed()
     }
 
-    /// Notes what is done to the servers.
+    /// Notes an action on the servers.
     pub fn mark(&self, what: &str) {
         let at = self.time();
         let what = what.to_owned();
         self.shared.history().marks.push(Mark { at, what });
     }
 
-    /// From now on what Redis alone decided may be lost.
+    /// From now on, grants that Redis alone decided may be lost.
     pub fn redis_lost_data(&self) {
         self.shared.history().redis_lost_data = true;
     }
 
-    /// A copy of the ledger takes its place just now.
+    /// A copy replaces the ledger now.
     pub fn ledger_lost_part(&self, copied: Duration) {
         let replaced = self.time();
         let part = LostPart { copied, replaced };
         self.shared.history().lost_parts.push(part);
     }
 
-    /// How many grants were answered that Redis alone decided.
+    /// The number of answered grants that Redis alone decided.
     pub fn provisional_grants(&self) -> usize {
         let history = self.shared.history();
         let grants = history.attempts.iter().filter(
@@ -150,7 +151,7 @@ impl Load {
         grants.count()
     }
 
-    /// How many grants each instance has answered.
+    /// The number of grants that each instance has answered.
     pub fn grants(&self) -> Vec<usize> {
         let mut grants = vec![0; self.shared.urls.len()];
         for attempt in &self.shared.history().attempts {
@@ -161,7 +162,7 @@ impl Load {
         grants
     }
 
-    /// How many claims have failed, and may be sent again.
+    /// The number of claims that failed and may be sent again.
     pub fn unknown_claims(&self) -> usize {
         let history = self.shared.history();
         let (mut known, mut unknown) = (HashSet::new(), HashSet::new());
@@ -174,7 +175,7 @@ impl Load {
         unknown.difference(&known).count()
     }
 
-    /// Lets the clients end: each retries until its last claim is decided.
+    /// Stops the clients. Each client retries until its last claim is decided.
     pub async fn end(mut self) -> Closing {
         self.shared.stopping.store(true, Ordering::SeqCst);
         while let Some(ended) = self.clients.join_next().await {
@@ -193,29 +194,29 @@ impl Load {
     }
 }
 
-/// One more client, when the others have ended: it puts the last questions.
+/// One more client, which sends the last requests after the others have stopped.
 pub struct Closing {
     person: Person,
 }
 
 impl Closing {
-    /// A copy of all that happened.
+    /// A copy of the whole history.
     pub fn history(&self) -> History {
         self.person.shared.history().clone()
     }
 
-    /// Notes that nothing of before is under way.
+    /// Notes that no earlier request is open.
     pub fn all_is_quiet(&self) {
         let now = self.person.shared.began.elapsed();
         self.person.shared.history().quiet_since = Some(now);
     }
 
-    /// Sends a claim once more.
+    /// Sends a claim again.
     pub async fn repeat(&mut self, wish: usize) {
         self.person.decide(wish).await;
     }
 
-    /// Claims one unit more, as new.
+    /// Sends a new claim for one unit.
     pub async fn claim(&mut self, policy: &str, subject: &str) {
         let mut wish = Wish::of(subject).with_key();
         wish.policy = policy.to_owned();
@@ -247,14 +248,14 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// A slot's subject that clients claim for just now, or had before.
+    /// A slot's present subject, or an earlier one.
     fn subject(&self, slot: usize, back: usize) -> String {
         let generation = self.slots.lock().expect("no panic")[slot].generation;
         let generation = generation.saturating_sub(back);
         format!("{}-{slot}-{generation}", self.name)
     }
 
-    /// A claim came to nothing: the subject had its share, or cannot be decided just now.
+    /// Notes a claim without a grant: the subject has no room, or the claim cannot be decided now.
     fn note_failure(&self, slot: usize) {
         let mut slots = self.slots.lock().expect("no panic");
         let slot = &mut slots[slot];
@@ -270,11 +271,11 @@ struct Person {
     shared: Arc<Shared>,
     http: Client,
     dice: Dice,
-    /// The instance that it goes to.
+    /// The instance that the client prefers.
     home: usize,
-    /// Until when it goes elsewhere, since that one did not answer.
+    /// Until when the client avoids that instance, because it did not answer.
     shunned_until: Option<Instant>,
-    /// The claims that it has left for later.
+    /// The claims that the client has left for later.
     open: Vec<usize>,
 }
 
@@ -320,7 +321,7 @@ impl Person {
         }
     }
 
-    /// Where it claims next.
+    /// The slot of the client's next claim.
     fn slot(&mut self) -> usize {
         let slot = self.dice.below(SLOTS);
         let count = self.shared.urls.len();
@@ -344,8 +345,8 @@ impl Person {
         }
     }
 
-    /// Sends a claim until it is decided, or this client loses its patience and leaves it for
-    /// later. One without a key is sent once.
+    /// Sends a claim until it is decided, or until this client leaves it for later. A claim without
+    /// a key is sent once.
     async fn decide(&mut self, wish: usize) -> Outcome {
         let has_key = self.shared.history().wishes[wish].has_key;
         let count = self.shared.urls.len();
@@ -408,8 +409,8 @@ impl Person {
         self.note(wish, instance, began, outcome)
     }
 
-    /// Sends some or all of a request, and resets the connection (SO_LINGER 0) before the
-    /// answer, after it, or in its midst.
+    /// Sends a part or all of a request, and resets the connection (SO_LINGER 0) before the answer,
+    /// during it, or after it.
     async fn give_up_midway(&mut self, wish: usize, instance: usize) -> Outcome {
         let began = self.shared.began.elapsed();
         let request = self.request(wish, instance).build().expect("a request");
@@ -432,7 +433,7 @@ impl Person {
         }
         let pause = Duration::from_micros(self.dice.between(0, 6000));
         if let Ok(mut stream) = TcpStream::connect(address).await {
-            // Whatever comes of it is not known to this client.
+            // The client does not know the outcome.
             let _ = stream.write_all(&bytes).await;
             sleep(pause).await;
             let _ = stream.set_zero_linger();

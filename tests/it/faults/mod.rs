@@ -1,5 +1,5 @@
-//! The fault suite: perdiem's own processes, PostgreSQL, Redis and the network between them
-//! break in the midst of load, and the judge reads what clients were told and what is stored.
+//! The fault suite. The real processes of perdiem, PostgreSQL and Redis and the network between
+//! them break under load. Afterwards the judge compares the stores with the answers to clients.
 
 mod copies;
 mod copy;

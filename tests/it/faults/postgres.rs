@@ -1,4 +1,5 @@
-//! PostgreSQL loses its connections, fills up and fails over. Meanwhile nothing is decided.
+//! PostgreSQL loses its connections, has a full disk, or fails over. Nothing is decided during that
+//! time.
 
 use super::setup::Setup;
 use super::trial::Trial;
@@ -31,7 +32,8 @@ async fn connections_are_terminated(name: &'static str, redis_url: Option<String
     let setup = Setup::of(2, database_url, redis_url);
     let trial = Trial::begin(name, setup).await;
     let mut cut = 0;
-    // All of them, and then, often, those that carry claims, mostly in the midst of one.
+    // First all connections. Then, several times, only the connections of claims, mostly during a
+    // claim.
     for (condition, times) in [("", 6), ("AND query LIKE '%entries%'", times)] {
         let sql = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -60,7 +62,7 @@ async fn the_disk_of_the_ledger_is_full() {
         trial.mark("the disk is full");
         trial.pause(3000, 4000).await;
         disk.empty();
-        // Without room for its log PostgreSQL gives up; whoever supervises it starts it again.
+        // PostgreSQL exits when its log has no space. A supervisor starts it again.
         if !postgres.answers() {
             postgres.restart();
         }
@@ -70,8 +72,7 @@ async fn the_disk_of_the_ledger_is_full() {
     trial.end().await;
 }
 
-/// The primary dies, and its synchronous standby becomes the primary: what was answered is
-/// there.
+/// The primary dies, and its synchronous standby becomes the primary. It has every answered grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_fails_over() {
     let (mut primary, redis) = (Postgres::start(), Redis::start());

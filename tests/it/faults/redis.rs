@@ -1,4 +1,4 @@
-//! Redis is tampered with, and its disk fills up. The ledger decides meanwhile.
+//! Redis' data are changed, and its disk is full. The ledger decides during that time.
 
 use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use perdiem::domain::limit::total::{LimitState, Total};
@@ -24,7 +24,7 @@ pub fn tamper(redis: &Redis, dice: &mut Dice) {
             2 => plant(redis, &name, |number, used| (number, used - 1)),
             3 => plant(redis, &name, |number, used| (number, used + 1)),
             4 => plant(redis, &name, |number, used| (number + 5, used + 5)),
-            // It may be of another type by now.
+            // The counter can be of another type by now.
             5 => drop(redis.try_command::<()>(&["HDEL", &name, "line"])),
             6 => drop(redis.try_command::<()>(&["HSET", &name, "number", "many"])),
             7 => redis.command::<()>(&["SET", &name, "7"]),
@@ -34,7 +34,7 @@ pub fn tamper(redis: &Redis, dice: &mut Dice) {
     }
 }
 
-/// Writes another number, and other units used of one limit, into a counter.
+/// Writes another number, and another usage of one limit, into a counter.
 fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let fields = redis.try_command::<Vec<Option<String>>>(&["HMGET", name, "number", "line"]);
     let Ok([Some(number), Some(line)]) = fields.as_deref() else {
@@ -73,7 +73,7 @@ fn set_used(total: &mut Total, used: u64) {
     }
 }
 
-/// Redis writes a log that its disk has no room for: MISCONF.
+/// Redis writes a log, and its disk has no space: MISCONF.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_disk_of_redis_is_full() {
     let Some(disk) = Disk::mount(16) else { return };

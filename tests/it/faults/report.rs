@@ -1,23 +1,22 @@
-//! What a trial measured, as one line.
+//! Prints the measurements of a trial on one line.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::judge::{Attempt, History, Outcome, Why};
 
-/// The line of a trial with more marks tells none of them.
+/// The line of a trial with more marks contains none of them.
 const MARKS_MOST: usize = 16;
 
-/// What was done to the servers, and when.
+/// The actions on the servers, with their times.
 pub fn course(history: &History) -> String {
     let lines = history.marks.iter();
     let lines = lines.map(|mark| format!("{:9.3} s  {}\n", mark.at.as_secs_f64(), mark.what));
     lines.collect()
 }
 
-/// One line: for each mark how long until the first grant that was asked for after it, at
-/// any instance and at the slowest, and the share of 5xx until the next mark; then the
-/// figures of the whole.
+/// One line. For each mark, it has the time until the first later grant (at any instance, and at
+/// the slowest instance) and the share of 5xx until the next mark. Then it has the totals.
 pub fn line(name: &str, history: &History, instances: usize, healed: usize, seed: u64) -> String {
     let mut line = format!("faults: {name}");
     let shown = match history.marks.len() <= MARKS_MOST {
@@ -75,7 +74,7 @@ pub fn line(name: &str, history: &History, instances: usize, healed: usize, seed
     line
 }
 
-/// The longest time without a grant, while there was load.
+/// The longest time without a grant under load.
 fn longest_wait(history: &History) -> Option<Duration> {
     let mut ends: Vec<Duration> = history
         .attempts

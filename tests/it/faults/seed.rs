@@ -1,17 +1,17 @@
-//! What chance begins with, and how to begin with it again.
+//! The seed of a trial's random numbers, and the command that repeats the trial.
 
 use std::io::Write;
 
-/// Says how to repeat a trial that failed.
+/// A seed that prints how to repeat a failed trial.
 pub struct Seed {
     pub name: &'static str,
     pub number: u64,
-    /// The command that repeats it.
+    /// The command that repeats the trial.
     pub again: String,
 }
 
 impl Seed {
-    /// The one that `PERDIEM_FAULTS_SEED` names, or a new one.
+    /// The seed from `PERDIEM_FAULTS_SEED`, or a new one.
     pub fn choose(name: &'static str) -> Self {
         let named = std::env::var("PERDIEM_FAULTS_SEED");
         let number = named.map_or_else(

@@ -1,4 +1,4 @@
-//! What a trial needs: stores, instances, policies and habits.
+//! The setup of a trial: stores, instances, policies and habits of clients.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use crate::support::dice::Dice;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
 
-/// How long something may take that must come about, on a busy machine.
+/// The longest wait for a condition, on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Where an instance finds its stores.
+/// The stores of an instance.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub database_url: String,
     pub redis_url: Option<String>,
 }
 
-/// What a trial needs.
+/// The setup of a trial.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// One for each instance.
+    /// One place for each instance.
     pub places: Vec<Place>,
-    /// The ledger, past every proxy.
+    /// The ledger, without a proxy.
     pub database_url: String,
-    /// The Redis servers whose counters count in the end, past every proxy.
+    /// The Redis servers whose counters are checked at the end, without a proxy.
     pub redis_urls: Vec<String>,
     pub settings: Vec<(String, String)>,
     pub habits: Habits,
-    /// The policies that are claimed under.
+    /// The policies of the claims.
     pub policies: Vec<(&'static str, Value)>,
 }
 
@@ -64,7 +64,7 @@ impl Setup {
         }
     }
 
-    /// Sets a variable in the instances' environment.
+    /// Sets a variable in the environment of the instances.
     pub fn set(&mut self, name: &str, value: &str) {
         self.settings.push((name.to_owned(), value.to_owned()));
     }
@@ -76,7 +76,7 @@ pub fn daily() -> Value {
     json!({ "time_zone": "+08:00", "limits": limits })
 }
 
-/// A rule that denies nobody.
+/// A rule that denies no claim.
 pub fn roomy() -> Value {
     let limits = json!([{ "max": 1_000_000, "per": "day" }]);
     json!({ "time_zone": "+08:00", "limits": limits })
@@ -88,8 +88,8 @@ pub fn by_the_minute() -> Value {
     json!({ "time_zone": "+08:00", "limits": limits })
 }
 
-/// A rule whose units return one by one, before the clients leave their subject for good; and of nine in
-/// all.
+/// A rule with two limits. The units of one limit return one by one, before the clients leave their
+/// subject for good. The other limit is nine in all.
 pub fn one_by_one() -> Value {
     json!({ "time_zone": "+08:00", "limits": [
         { "max": 4, "per": "2s", "kind": "sliding" },
@@ -98,7 +98,7 @@ pub fn one_by_one() -> Value {
     ] })
 }
 
-/// A rule whose units return in the order of the claims: all of a window, and step by step.
+/// A rule whose units return in the order of the claims: a whole window at once, and step by step.
 pub fn from_the_first() -> Value {
     json!({ "time_zone": "+08:00", "limits": [
         { "max": 3, "per": "1s", "kind": "from_first_claim" },
@@ -125,7 +125,7 @@ pub fn of_any_kind(dice: &mut Dice) -> Value {
     json!({ "time_zone": "+05:30", "limits": limits })
 }
 
-/// A rule that says something more.
+/// A rule with one more field.
 pub fn with(mut rule: Value, field: &str, value: &str) -> Value {
     rule[field] = json!(value);
     rule
@@ -153,12 +153,12 @@ impl Instance {
         }
     }
 
-    /// What it has logged.
+    /// The content of its log.
     pub fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Starts it again, after it has ended. `settings` hold for this start only.
+    /// Starts the instance again after it ended. `settings` apply to this start only.
     pub fn start_again(&mut self, settings: &[(&str, &str)]) {
         let settings = settings
             .iter()
@@ -168,8 +168,7 @@ impl Instance {
     }
 }
 
-/// Starts an instance, as often as it takes: for a moment another program's connection may
-/// have its port.
+/// Starts an instance. Tries again while another program's connection has the port.
 fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &Path) -> Process {
     let bind = format!("127.0.0.1:{port}");
     let mut all = vec![("PERDIEM_BIND", bind.as_str())];

@@ -1,5 +1,6 @@
-//! Trials that are rounds of faults: so many times, one round after the other, each of one fault or
-//! several at once that last so many milliseconds at the least and at the most.
+//! Trials that are rounds of faults. A trial has a number of repetitions, a list of rounds, and the
+//! least and most milliseconds of a fault. A round has one fault, or several faults at the same
+//! time.
 
 use super::fault::Fault::{self, *};
 use super::setup::Setup;
@@ -7,13 +8,12 @@ use super::trial::Trial;
 use super::world::World;
 use crate::support::proxy::Mode::{HangUp, Hold, Refuse, Swallow};
 
-/// How many claims each instance that can must grant, at the least, while something is broken and
-/// after it is mended.
+/// The least number of grants that each able instance must answer, during a fault and after it.
 const GRANTS: usize = 10;
 
-/// Several parts break in their order, and are mended in that order. Spared instances grant meanwhile,
-/// and all instances afterwards. `millis` are the least and the most for which they stay broken, in
-/// milliseconds.
+/// Begins several faults in the order of their parts, and ends them in that order. Spared instances
+/// grant during the faults, and all instances grant afterwards. `millis` are the least and the most
+/// milliseconds of the faults.
 async fn suffer(world: &mut World, trial: &mut Trial, faults: &[Fault], millis: (u64, u64)) {
     trial.mark(&format!("{faults:?}"));
     for (place, fault) in faults.iter().enumerate() {
@@ -32,7 +32,7 @@ async fn suffer(world: &mut World, trial: &mut Trial, faults: &[Fault], millis: 
     trial.everybody_grants(GRANTS).await;
 }
 
-/// A whole trial: each of some rounds of faults in its turn, so many times.
+/// Runs a whole trial: each round in turn, so many times.
 pub async fn go_through(
     mut world: World,
     name: &'static str,
@@ -64,7 +64,8 @@ macro_rules! trials {
     )*};
 }
 
-// Redis dies, stops, forgets, errs and fills up. The ledger decides meanwhile.
+// Redis dies, pauses, forgets, returns errors, or has a full disk. The ledger decides during that
+// time.
 trials! {
     redis_dies_and_comes_back_empty: plain, 1 of [[RedisDies]], (0, 500);
     redis_dies_and_comes_back_with_its_log: with_log, 1 of [[RedisDies]], (0, 500);
@@ -75,7 +76,7 @@ trials! {
     the_memory_of_redis_is_full: plain, 1 of [[MemoryFull]], (500, 1500);
 }
 
-// PostgreSQL dies, and is locked. Meanwhile nothing is decided.
+// PostgreSQL dies or is locked. Nothing is decided during that time.
 trials! {
     the_ledger_dies_and_comes_back:
         own_ledger, 1 of [[LedgerDies], [LedgerDies, InstanceDies(0)], [LedgerDies]], (100, 3000);
@@ -84,8 +85,8 @@ trials! {
         own_ledger, 1 of [[LedgerDies, RedisDies], [RedisDies, LedgerDies]], (200, 1500);
 }
 
-// The network between one instance and its stores breaks. The other has its own way. A machine that
-// loses its power strands those who are connected.
+// The network between one instance and its stores breaks. The other instance has its own
+// connections. A machine that loses power leaves its connections open and silent.
 trials! {
     redis_is_cut_from_one_instance:
         plain, 1 of [[RedisCut(0, Refuse)], [RedisCut(0, Hold)], [RedisCut(0, Swallow)],
@@ -108,8 +109,8 @@ trials! {
 }
 
 // Redis decides some claims alone, always or while the ledger does not answer. A Redis with a log
-// loses nothing that it counted; one that forgets what it counted while the ledger was down loses
-// that, and nothing else is lost.
+// loses no grant that it counted. A Redis that forgets loses only the grants that it counted while
+// the ledger was down.
 trials! {
     redis_decides_while_the_ledger_is_down: counting, 2 of [[LedgerDies]], (0, 1000);
     instances_and_redis_die_while_it_counts:

@@ -1,5 +1,5 @@
-//! Clocks that differ, jump, and pass midnight. The clocks are ours: the instances run in this
-//! process.
+//! Clocks that differ, jump, and pass midnight. The test controls the clocks: the instances run in
+//! this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +18,7 @@ use crate::support::servers::Redis;
 /// Shortly before midnight in GMT+8, and before the end of a month in GMT+9.
 const EVENING: &str = "2026-11-30T15:59:30Z";
 
-/// A clock that goes, and can be put forward and back.
+/// A clock that runs, and can be set forward and back.
 struct Watch {
     clock: ManualClock,
     offset_seconds: Arc<AtomicI64>,
@@ -26,7 +26,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// A clock that shows `time`, and goes on from there.
+    /// A clock that starts at `time` and runs.
     fn start(time: impl Fn() -> DateTime<Utc> + Send + 'static) -> Self {
         let clock = ManualClock::at(time());
         let offset_seconds = Arc::new(AtomicI64::new(0));
@@ -45,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// How far it is put forward.
+    /// Sets how many seconds the clock is ahead.
     fn put(&self, seconds: i64) {
         self.offset_seconds.store(seconds, Ordering::SeqCst);
     }
@@ -70,7 +70,7 @@ impl Place {
         Self { redis, ground }
     }
 
-    /// Begins a trial with an instance for each watch.
+    /// Begins a trial with one instance for each watch.
     async fn begin(
         &self,
         name: &'static str,
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-/// A time that goes on from an instant, twice as fast as ours.
+/// A time that runs from an instant, twice as fast as real time.
 fn hurried(from: &str) -> impl Fn() -> DateTime<Utc> + Send + 'static {
     let (from, began) = (instant(from), Instant::now());
     move || from + TimeDelta::milliseconds(2 * began.elapsed().as_millis() as i64)
@@ -117,7 +117,7 @@ async fn midnight_under_load_on_clocks_that_differ() {
     trial.end().await;
 }
 
-/// One clock jumps forward by an hour, and back. Its instance decides nothing meanwhile.
+/// One clock jumps forward by an hour, and back. Its instance decides nothing during that time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_jumps_an_hour() {
     let place = Place::new();
@@ -141,8 +141,8 @@ async fn a_clock_jumps_an_hour() {
     trial.end().await;
 }
 
-/// The same where nobody looks at the clocks: every grant still counts, once, in the window
-/// that it says.
+/// The same without the check of the clocks. Every grant still counts, once, in the window of its
+/// entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_jumps_an_hour_and_nobody_looks() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Everything breaks at random, for as long as one likes: see `scripts/torture`.
+//! Random faults, for as long as you like: see `scripts/torture`.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use super::world::World;
 use crate::support::dice::Dice;
 use crate::support::proxy::Mode;
 
-/// After so much time a verdict is passed, and clients begin anew.
+/// After this time the judge checks the stores, and new clients start.
 const ROUND: Duration = Duration::from_secs(45);
-/// The points at which it may abort.
+/// The fail points at which an instance may abort.
 const POINTS: [&str; 12] = [
     "claim.received",
     "ask.answered",
@@ -67,9 +67,9 @@ fn draw(dice: &mut Dice) -> Fault {
     faults[dice.below(faults.len())]
 }
 
-/// Breaks things for a while, and passes a verdict. Returns how many things broke, and how often
-/// anything was asked. In every other round each instance has subjects of its own, and so knows the
-/// last lines of those that have room.
+/// Runs random faults for some time, and then checks the stores. Returns the number of faults and
+/// the number of attempts. In every other round, each instance has its own subjects. Then it knows
+/// the last lines of the subjects that have room.
 async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
     let mut setup = world.setup();
     setup.policies.push(("visits", from_the_first()));
@@ -87,12 +87,12 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
         for _ in 0..trial.dice.between(1, 3) {
             let fault = draw(&mut trial.dice);
             let mut others = faults.iter();
-            // Two that break at once never concern the same part.
+            // Two faults at the same time never affect the same part.
             if others.all(|other| other.part() != fault.part()) {
                 faults.push(fault);
             }
         }
-        // An instance that starts at a fail point wants its stores.
+        // An instance that starts at a fail point needs its stores.
         faults.sort_by_key(|fault| std::cmp::Reverse(fault.part()));
         trial.mark(&format!("{faults:?}"));
         for fault in &faults {
@@ -119,7 +119,7 @@ fn number(variable: &str, default: u64) -> u64 {
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// For `PERDIEM_TORTURE_SECONDS`, from `PERDIEM_FAULTS_SEED`.
+/// Runs for `PERDIEM_TORTURE_SECONDS`, from `PERDIEM_FAULTS_SEED`.
 #[ignore = "it takes as long as it is told to: scripts/torture"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn torture() {

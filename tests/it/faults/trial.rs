@@ -1,4 +1,4 @@
-//! A trial: instances under load, something that breaks, and a verdict.
+//! A trial: instances under load, faults, and the check at the end.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use super::verdict::{Ended, close, reconcile};
 use crate::support::app::{Answer, App, Ground, KEY, client};
 use crate::support::dice::Dice;
 
-/// Two instances under load.
+/// The instances of a trial, and their load.
 pub struct Trial {
     seed: Seed,
     pub dice: Dice,
-    /// Those that are processes.
+    /// The instances that are processes.
     pub instances: Vec<Instance>,
-    /// Those in this process.
+    /// The instances in this process.
     apps: Vec<App>,
     urls: Vec<String>,
     setup: Setup,
@@ -29,12 +29,12 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Starts the instances and the load, and waits until both instances grant.
+    /// Starts the instances and the load, and waits until each instance grants.
     pub async fn begin(name: &'static str, setup: Setup) -> Self {
         Self::begin_seeded(Seed::choose(name), setup).await
     }
 
-    /// As [`Trial::begin`], from a seed of one's own.
+    /// As [`Trial::begin`], with a given seed.
     pub async fn begin_seeded(seed: Seed, setup: Setup) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let start = |(number, place): (usize, &Place)| {
@@ -44,12 +44,12 @@ impl Trial {
         let mut places = setup.places.iter().enumerate();
         let mut instances: Vec<Instance> = places.by_ref().take(1).map(start).collect();
         put_policies(&instances[0].process.url, &setup).await;
-        // The others know the policies when they start.
+        // The other instances read the policies when they start.
         instances.extend(places.map(start));
         Self::go(seed, setup, instances, Vec::new(), folder).await
     }
 
-    /// As [`Trial::begin`], with instances in this process, as many as there are places.
+    /// As [`Trial::begin`], with instances in this process, one for each place.
     pub async fn begin_with(
         name: &'static str,
         setup: Setup,
@@ -101,12 +101,12 @@ impl Trial {
         trial
     }
 
-    /// Notes what is done to the servers.
+    /// Notes an action on the servers.
     pub fn mark(&self, what: &str) {
         self.load.mark(what);
     }
 
-    /// Waits until so many more grants were answered, by whichever instance.
+    /// Waits until so many more grants were answered, at any instance.
     pub async fn grants(&self, count: usize) {
         let sum = || self.load.grants().iter().sum::<usize>();
         let goal = sum() + count;
@@ -123,7 +123,7 @@ impl Trial {
         self.those_grant(count, |one| one == instance).await;
     }
 
-    /// Waits until some instances have answered so many more grants.
+    /// Waits until the selected instances have answered so many more grants.
     pub async fn those_grant(&self, count: usize, is_one: impl Fn(usize) -> bool) {
         let before = self.load.grants();
         self.until("more grants at some instances", || {
@@ -134,13 +134,13 @@ impl Trial {
         .await;
     }
 
-    /// Waits until nobody is about to send a claim again.
+    /// Waits until no client will send a claim again.
     pub async fn everybody_knows(&self) {
         let knows = || self.load.unknown_claims() == 0;
         self.until("all claims are known", knows).await;
     }
 
-    /// Waits until no instance has anything to complain of: Redis serves it, too.
+    /// Waits until no instance reports a trouble. Redis must work, too.
     pub async fn everybody_is_untroubled(&self) {
         let deadline = Instant::now() + DEADLINE;
         let http = client();
@@ -149,7 +149,7 @@ impl Trial {
                 let ready = Answer::of(http.get(format!("{url}/readyz"))).await;
                 let troubles = ready.json()["troubles"].clone();
                 let mut troubles = troubles.as_array().expect("troubles").iter();
-                // Those that the machine has grow old by themselves.
+                // The machine's rules of time zones can be too old. That trouble is no failure.
                 if troubles.all(|trouble| trouble.to_string().contains("rules of time zones are")) {
                     break;
                 }
@@ -165,29 +165,29 @@ impl Trial {
         name.expect("a name")
     }
 
-    /// Puts a policy at an instance that may not be able to.
+    /// Puts a policy at an instance that may be unable to accept it.
     pub async fn try_put_policy(&self, instance: usize, policy: &str, mut body: Value) {
         body["reason"] = "a trial".into();
         let url = format!("{}/v1/policies/{policy}", self.urls[instance]);
         let request = client().put(url).bearer_auth(KEY).timeout(DEADLINE);
-        // Whether it took place shows in the ledger.
+        // The ledger shows whether the policy was accepted.
         let _ = request.json(&body).send().await;
     }
 
-    /// A copy of the ledger takes its place just now: what was committed since it was copied may
+    /// A copy replaces the ledger now. The entries that were committed after the copy was made may
     /// be lost.
     pub fn ledger_is_copy(&mut self, copied: Duration, database_url: String) {
         self.load.ledger_lost_part(copied);
         self.setup.database_url = database_url;
     }
 
-    /// In the end the counters are looked for in these Redis servers.
+    /// At the end, the counters are in these Redis servers.
     pub fn counters_are_in(&mut self, redis_urls: Vec<String>) {
         self.setup.redis_urls = redis_urls;
     }
 
-    /// An instance that ended starts again, and aborts at a step that it passes `most` times
-    /// before, at the most.
+    /// Starts an ended instance again. It aborts at a step, after it passed the step at most `most`
+    /// times.
     pub async fn aborts_at(&mut self, instance: usize, step: &str, most: u32) {
         let passes = self.dice.between(0, most.into());
         let points = format!("{step}={passes}*off->return");
@@ -200,7 +200,7 @@ impl Trial {
         }
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition is true.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !is_so() {
@@ -209,7 +209,7 @@ impl Trial {
         }
     }
 
-    /// Lets so many milliseconds pass, by lot.
+    /// Waits for a random time between so many milliseconds.
     pub async fn pause(&mut self, least: u64, most: u64) {
         let millis = self.dice.between(least, most);
         sleep(Duration::from_millis(millis)).await;
@@ -220,8 +220,8 @@ impl Trial {
         put_policy(&self.urls[instance], policy, body).await;
     }
 
-    /// Ends the load, with all servers up again: clients retry what is open, standing claims
-    /// are sent again, and counters are given time to follow.
+    /// Ends the load, after all servers are up again. Clients retry their open claims, committed
+    /// claims are sent again, and counters get time to follow.
     pub async fn judge(self) -> Ended {
         let mut closing = self.load.end().await;
         if !closing.history().lost_parts.is_empty() {
@@ -239,7 +239,7 @@ impl Trial {
         }
     }
 
-    /// Ends the load, and sees that nothing is wrong.
+    /// Ends the load, and asserts that there is no breach.
     pub async fn end(self) {
         self.judge().await.finds_nothing().await;
     }

@@ -1,4 +1,4 @@
-//! The end of a trial: counters come to follow the ledger, and the judge looks at what is left.
+//! The end of a trial: counters follow the ledger, and the judge checks the stores.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use crate::judge::{Breach, History, Stores, judge};
 use crate::support::app::{Answer, App, KEY, client, eventually};
 use crate::support::dice::Dice;
 
-/// How long settlements may be under way.
+/// The longest time of open settlements.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
-/// How many committed claims are sent again in the end.
+/// The most committed claims that are sent again at the end.
 const REPEATS_MOST: usize = 250;
-/// How many breaches are shown.
+/// The most breaches that are printed.
 const SHOWN_MOST: usize = 12;
 
-/// What is left when a trial has ended: what clients were told, and where the stores are.
+/// An ended trial: the history, and the places of the stores.
 pub struct Ended {
     pub seed: Seed,
     pub instances: Vec<Instance>,
@@ -35,17 +35,17 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What is wrong, as of now.
+    /// The breaches at this moment.
     pub async fn check(&self) -> Vec<Breach> {
         judge(&self.history, &read(&self.setup).await)
     }
 
-    /// How often anything was asked.
+    /// The number of attempts.
     pub fn attempts(&self) -> usize {
         self.history.attempts.len()
     }
 
-    /// Sees that each claim was decided at the second attempt at the latest.
+    /// Asserts that each claim was decided at the first or second attempt.
     pub fn nobody_failed_twice(&self) {
         for attempts in self.history.by_wish() {
             let failures = attempts.iter().filter(|one| !one.outcome.is_known());
@@ -57,7 +57,7 @@ impl Ended {
         }
     }
 
-    /// Sees that no instance logged this.
+    /// Asserts that no instance logged this.
     pub fn logs_lack(&self, text: &str) {
         for instance in &self.instances {
             let log = instance.logged();
@@ -65,7 +65,7 @@ impl Ended {
         }
     }
 
-    /// Sees that nothing is wrong, and tells what was measured.
+    /// Asserts that there is no breach, and prints the measurements.
     pub async fn finds_nothing(self) {
         let found = self.check().await;
         let mut breaches: Vec<String> = found
@@ -80,7 +80,8 @@ impl Ended {
         let (name, number) = (self.seed.name, self.seed.number);
         let count = self.setup.places.len();
         let line = report::line(name, &self.history, count, self.healed, number);
-        // Past the capture of the test harness: the figures are wanted also when all is well.
+        // The line bypasses the capture of the test harness, so that the measurements of a
+        // successful trial are visible.
         let _ = writeln!(std::io::stderr(), "{line}");
         assert!(
             breaches.is_empty(),
@@ -92,7 +93,7 @@ impl Ended {
     }
 }
 
-/// Corrects every counter, also those of accounts that the ledger lost.
+/// Corrects every counter, also the counters of accounts that the ledger lost.
 pub async fn reconcile(url: &str, setup: &Setup) {
     let counters = match setup.redis_urls.is_empty() {
         true => "absent",
@@ -113,8 +114,8 @@ async fn read(setup: &Setup) -> Stores {
         .expect("the ledger can be read")
 }
 
-/// Sends standing claims again, and sees that the counters come to follow the ledger: by
-/// themselves, or, where a settlement was lost, by one more claim. Returns how many needed it.
+/// Sends committed claims again, and asserts that the counters follow the ledger. After a lost
+/// settlement, one more claim corrects a counter. Returns how many counters needed one.
 pub async fn close(closing: &mut Closing, setup: &Setup, seed: u64) -> usize {
     let mut stores = read(setup).await;
     let deadline = Instant::now() + DEADLINE;
@@ -149,8 +150,8 @@ pub async fn close(closing: &mut Closing, setup: &Setup, seed: u64) -> usize {
     }
 }
 
-/// Gives settlements the time that they may take. Returns the policies and subjects whose
-/// counters still are not their account's last line.
+/// Waits for open settlements. Returns the policies and subjects whose counters still differ from
+/// their account's last line.
 async fn settle(setup: &Setup) -> Vec<(String, String)> {
     let deadline = Instant::now() + SETTLED_WITHIN;
     loop {
@@ -168,7 +169,7 @@ async fn settle(setup: &Setup) -> Vec<(String, String)> {
     }
 }
 
-/// A breach, with all that happened to its claim.
+/// A breach, with the history of its claim.
 fn explain(breach: &Breach, history: &History) -> String {
     let wish = breach.wish();
     let mut text = format!("{breach:?}");

@@ -1,4 +1,4 @@
-//! The servers of a trial, each instance's ways to them, and what is broken just now.
+//! The servers of a trial, each instance's connections to them, and the present faults.
 
 use std::process::Child;
 
@@ -8,17 +8,17 @@ use crate::support::proxy::Proxy;
 use crate::support::servers::{self, Postgres, Redis};
 
 pub struct World {
-    /// `None` for a database of the cluster that all tests share.
+    /// `None` for a database in the PostgreSQL cluster that all tests share.
     pub own_postgres: Option<Postgres>,
     pub redis: Redis,
     pub to_ledger: [Proxy; 2],
     pub to_redis: [Proxy; 2],
     /// A session that holds a lock.
     pub locker: Option<Child>,
-    /// What is about to take the ledger's place.
+    /// The copy that will replace the ledger.
     pub copy: Option<LedgerCopy>,
     pub counts: bool,
-    /// Without it each instance goes by its memory alone.
+    /// Without Redis, each instance has only its own memory.
     pub has_redis: bool,
 }
 
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Nobody hurts PostgreSQL, and Redis keeps nothing.
+    /// PostgreSQL has no fault, and Redis stores nothing on disk.
     pub async fn plain() -> Self {
         Self::new(None, Redis::start()).await
     }
@@ -79,9 +79,9 @@ impl World {
         own.expect("nobody hurts the cluster that all tests share")
     }
 
-    /// A new ledger, with the two instances' ways to it. Where Redis counts there are four
-    /// policies: one that Redis decides in an outage, one that it always decides, and two for the ledger
-    /// alone, one of which has limits that only the ledger decides.
+    /// A new ledger, with each of the two instances' connections to it. Where Redis counts there
+    /// are four policies: Redis decides one in an outage, and one always. The ledger alone decides
+    /// two, one of which has limits that only the ledger can decide.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::plain(self.postgres().create_database(), self.redis.url());
         let ways = self.to_ledger.iter().zip(&self.to_redis);
@@ -97,7 +97,8 @@ impl World {
                 .for_each(|place| place.redis_url = None);
         }
         if self.counts {
-            // While the ledger is down clients should not wait long for what it alone decides.
+            // While the ledger is down, clients should not wait long for claims that it alone
+            // decides.
             setup.set("PERDIEM_CLAIM_DEADLINE_MS", "700");
             setup.policies = vec![
                 ("benefit", daily()),

@@ -1,11 +1,11 @@
-//! Siblings in a folder, files and folders, do not import from each other in a circle.
+//! Siblings in a folder (files and folders) must not import each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use super::{code, paths, rust_files, sources};
 
-/// What each sibling imports from, and a file of it that does.
+/// For each sibling, the siblings that it imports, each with one of its files that does.
 type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
 /// A file's module, from the root of the crate.
@@ -18,14 +18,14 @@ fn module(file: &Path) -> Vec<String> {
     path.components().map(part).collect()
 }
 
-/// The paths that a module's text names by `crate::` and `super::`, from the root of the crate.
+/// The paths that a module's text names with `crate::` and `super::`, from the root of the crate.
 fn named(module: &[String], text: &str) -> Vec<Vec<String>> {
     let after = text.split("crate::").skip(1);
     let mut named: Vec<Vec<String>> = after.flat_map(|rest| paths(rest).0).collect();
     let mut ups = 0;
     for rest in text.split("super::").skip(1) {
         ups += 1;
-        // Between the words of `super::super::x` there is nothing.
+        // No word is between the words of `super::super::x`.
         if !rest.is_empty() {
             let above = &module[..module.len().saturating_sub(ups)];
             let below = paths(rest).0.into_iter();
@@ -36,21 +36,21 @@ fn named(module: &[String], text: &str) -> Vec<Vec<String>> {
     named
 }
 
-/// The file that a folder's module begins with.
+/// The file with which a folder's module begins.
 fn parent(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Option<PathBuf> {
     let names = [folder.join("mod.rs"), folder.with_extension("rs")];
     names.into_iter().find(|name| sources.contains_key(name))
 }
 
-/// The code without the tests inside: they may import from everywhere.
+/// The code without its tests, which may import every module.
 fn without_tests(text: &str) -> String {
     let code = code(text);
     let before = code.split("#[cfg(test)]\nmod tests").next();
     before.unwrap_or_default().to_owned()
 }
 
-/// The imports between what is in a folder. A name that the folder's own file hands on is its
-/// owner's; what that file itself imports does not count.
+/// The imports between the parts of a folder. A name that the folder's own file re-exports belongs
+/// to its owner. The other imports of that file do not count.
 fn imports(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Imports {
     let parent = parent(sources, folder).expect("the folder's own file");
     let above = module(&parent);
@@ -83,7 +83,7 @@ fn imports(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Imports {
     imports
 }
 
-/// A circle in a folder: who imports from whom, and where.
+/// A circle in a folder, with the importing files.
 fn circle(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Option<String> {
     let imports = imports(sources, folder);
     imports.keys().find_map(|start| {
@@ -159,7 +159,7 @@ fn circles_are_found() {
     let rows = [
         ("claim/send.rs", "use crate::engine::{Engine, counted::Signal};", by_folders),
         ("claim/send.rs", "fn f() { super::super::counted::wake(); }", by_folders),
-        // By a name that the parent hands on.
+        // By a name that the parent re-exports.
         ("cursor.rs", "use crate::engine::Outcome;", by_a_file),
     ];
     for (file, text, expected) in rows {

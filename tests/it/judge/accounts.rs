@@ -1,4 +1,5 @@
-//! What the ledger shows by itself: numbers, instants, limits, windows, sums and logs of each account.
+//! The checks of each account by its own entries: numbers, instants, limits, windows, sums and
+//! logs.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -50,7 +51,7 @@ fn check_order(entry: &Entry, before: Option<&Entry>, number: i64, breaches: &mu
     }
 }
 
-/// An entry has its version's limits, each with the version's `max` or an override's.
+/// Each entry has the limits of its version, each with the `max` of the version or of an override.
 fn check_limits(
     entry: &Entry,
     rule: Option<&Rule>,
@@ -71,7 +72,7 @@ fn check_limits(
     }
 }
 
-/// An entry as the plain model has it.
+/// Turns an entry into the plain model's form.
 fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
     let is_decided = entry.provisional.is_none() && !entry.would_deny;
     let place = |of: Option<Uuid>| before.iter().position(|other| Some(other.id) == of);
@@ -90,7 +91,7 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
     }
 }
 
-/// The limits of a line whose units return after a time, and what it tells of each.
+/// The limits of a line whose units return after a time, with their usage.
 fn returning(entry: &Entry) -> impl Iterator<Item = (&Total, &PlainLimit, &PlainState)> {
     entry.totals.iter().filter_map(|total| match &total.state {
         State::Returns(limit, state) => Some((total, limit, state)),
@@ -98,8 +99,8 @@ fn returning(entry: &Entry) -> impl Iterator<Item = (&Total, &PlainLimit, &Plain
     })
 }
 
-/// Compares what a line tells of limits whose units return after a time with the plain model, and takes
-/// the entry into that. Returns the first of them for which the entry left no room.
+/// Compares the limits of a line whose units return after a time with the plain model, and adds the
+/// entry to the plain model. Returns the first of these limits that had no room for the entry.
 fn check_returning<'a>(
     entry: &'a Entry,
     so_far: &[&Entry],
@@ -177,9 +178,9 @@ fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches:
     }
 }
 
-/// A grant fits, or has the mark that says why not: Redis alone decided it, or the policy only
-/// observes. A policy that observes marks just those that do not fit. `lacked_room` is a limit of which
-/// units return after a time and for which it did not fit.
+/// A grant fits, or has a mark that says why not: Redis alone decided it, or the policy only
+/// observes. An observing policy marks exactly the grants that do not fit. `lacked_room` is a limit
+/// whose units return after a time and that had no room.
 fn check_fit(
     entry: &Entry,
     rule: &Rule,
@@ -187,8 +188,8 @@ fn check_fit(
     lacked_room: Option<&Total>,
     breaches: &mut Vec<Breach>,
 ) {
-    // The windows in which it counts: its line's, or, for one that was appended late, perhaps
-    // those before.
+    // The windows in which the grant counts: those of its line, or, for a grant that was appended
+    // late, possibly earlier ones.
     let is_over = |total: &&Total| {
         let name = |of: &Entry| rule.calendar.name(&total.per, of.counted_at);
         let own = name(entry);
@@ -220,8 +221,8 @@ fn check_fit(
 }
 
 impl Stores {
-    /// How many units fit at a subject now, by the newest version of `benefit` alone: each limit's `max`
-    /// less what is used in its window.
+    /// How many units a subject can take now, by the newest version of `benefit` alone: each
+    /// limit's `max` minus the usage of its window.
     pub fn room(&self, subject: &str, now: DateTime<Utc>) -> u64 {
         let rules = self.rules.iter();
         let mut rules = rules.filter(|((policy, _), _)| policy == "benefit");
@@ -245,7 +246,7 @@ impl Stores {
     }
 }
 
-/// What some entries leave used: it never falls below zero.
+/// The usage that some entries leave. It never falls below zero.
 fn sum(entries: &[&Entry], is_inside: impl Fn(&Entry) -> bool) -> i128 {
     let inside = entries.iter().filter(|entry| is_inside(entry));
     inside.fold(0, |used: i128, entry| (used + entry.added()).max(0))

@@ -1,4 +1,4 @@
-//! What clients were told of their claims, against what is in the ledger.
+//! Compares the answers to claims with the ledger.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Breach;
 use super::history::{Attempt, History, Outcome, Told};
 use super::stores::{Entry, Kind, Stores};
 
-/// A history without wishes says nothing about grants.
+/// A history without wishes contains no facts about grants.
 pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
     if history.wishes.is_empty() {
         return Vec::new();
@@ -47,7 +47,7 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        // A wish that nobody sent yet is no claim.
+        // A wish that nobody has sent is no claim.
         let is_claim = history.wishes[number].has_key && !attempts.is_empty();
         if is_claim && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
@@ -64,8 +64,8 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
     breaches
 }
 
-/// The attempts that were told of a grant, without those that a lost part of the ledger
-/// explains: the ledger has no such entry, and they may tell of that part.
+/// The attempts whose answer is a grant. Answers that a lost part of the ledger explains are left
+/// out: the ledger has no such entry, and the answer may come from that part.
 fn answers<'a>(
     history: &History,
     attempts: &[&'a Attempt],
@@ -82,7 +82,7 @@ fn answers<'a>(
         .collect()
 }
 
-/// Checks that an entry is as it was claimed and told.
+/// Checks that an entry equals its claim and its answers.
 fn check_claimed(
     number: usize,
     entry: &Entry,
@@ -118,7 +118,7 @@ fn check_claimed(
     }
 }
 
-/// Checks that what was told is in the ledger, and is one grant.
+/// Checks that the answered grant is in the ledger, and is one grant.
 fn check_answers(
     number: usize,
     history: &History,
@@ -134,7 +134,7 @@ fn check_answers(
         if !ids.contains(&told.id) {
             ids.push(told.id);
         }
-        // What was counted twice under one key is recorded once, under one of the ids.
+        // A claim that was counted twice under one key is recorded once, under one of its ids.
         let may_be_lost = told.provisional && (history.redis_lost_data || !entries.is_empty());
         if !may_be_lost && !entries.iter().any(|entry| entry.id == told.id) {
             breaches.push(Breach::Lost {
@@ -143,7 +143,7 @@ fn check_answers(
             });
         }
     }
-    // An instance that takes the ledger for silent does not know what another does there.
+    // An instance that treats the ledger as silent does not know what another instance appends.
     if (ids.len() > 1 || news > 1) && !is_provisional {
         breaches.push(Breach::TwoGrants { wish: number, ids });
     }
@@ -155,7 +155,7 @@ fn granted_since(
     answers: &[(&Attempt, &Told)],
     entries: &[&Entry],
 ) -> Option<Duration> {
-    // Where Redis lost it, the claim is a new one.
+    // When Redis lost the grant, the claim is a new one.
     let is_gone = |told: &Told| told.provisional && history.redis_lost_data && entries.is_empty();
     let known = answers
         .iter()
@@ -166,8 +166,8 @@ fn granted_since(
     [known, quiet].into_iter().flatten().min()
 }
 
-/// Whether an answer tells an entry's totals. What Redis alone decided is told as such, before
-/// the ledger knows of it.
+/// Whether an answer contains an entry's totals. A grant that Redis alone decided is marked so in
+/// the answer, before the ledger has it.
 fn tells(told: &Told, entry: &Entry) -> bool {
     let totals = entry.totals.iter();
     let totals: Vec<(String, u64, u64)> = totals

@@ -1,5 +1,5 @@
-//! What becomes of grants: each is confirmed and given back at most once and in time, and as
-//! clients were told.
+//! The checks of corrections: each grant is confirmed and reversed at most once and in time, and
+//! equals the answers to clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use super::Breach;
 use super::history::History;
 use super::stores::{Entry, Kind, Stores};
 
-/// What became of an account's grants, entry after entry.
+/// The state of an account's grants, updated with each entry.
 #[derive(Default)]
 pub struct Holds<'a> {
     grants: BTreeMap<Uuid, &'a Entry>,
     closed: BTreeSet<Uuid>,
-    /// When each hold lapses that is neither confirmed nor given back.
+    /// For each hold that is neither confirmed nor reversed, when it lapses.
     open: BTreeMap<Uuid, DateTime<Utc>>,
 }
 
 impl<'a> Holds<'a> {
-    /// Checks that an entry may follow those before it.
+    /// Checks that an entry may follow the entries before it.
     pub fn follow(&mut self, entry: &'a Entry, breaches: &mut Vec<Breach>) {
         let until = entry.of.and_then(|of| self.open.remove(&of));
         let is_in_time = match entry.kind {
@@ -48,20 +48,21 @@ impl<'a> Holds<'a> {
         }
     }
 
-    /// Whether a line tells when the first hold lapses, and no hold should have lapsed before it.
+    /// Whether a line contains the end of the first open hold, and no open hold ended before the
+    /// line.
     fn is_next(&self, entry: &Entry) -> bool {
         let Some(first) = self.open.values().min() else {
             return true;
         };
-        // What Redis counted without those holds is recorded at its own instant.
+        // Redis counted this grant without those holds. The entry has the grant's own instant.
         let is_decided = entry.kind != Kind::Lapse && entry.provisional.is_none();
         let is_told = entry.lapses_at.is_some_and(|told| told <= *first);
         is_told && (!is_decided || entry.at < *first)
     }
 }
 
-/// Each correction that was told is in the ledger, and each in the ledger was told once that it is
-/// new. A history without corrections says nothing about them.
+/// Each answered correction is in the ledger. Each correction in the ledger was answered as new
+/// once. A history without corrections contains no facts about them.
 pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
     let name = |entry: &Entry| (entry.kind, entry.of.unwrap_or(entry.id));
     let corrections = stores
@@ -89,7 +90,7 @@ pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
             breaches.push(Breach::CorrectionLost { kind, of });
         }
         let news = told.iter().filter(|one| one.is_new).count();
-        // Nobody is told that a hold lapses just now.
+        // Nobody receives an answer "new" for a lapse.
         let expected = usize::from(kind != Kind::Lapse);
         if news != expected || told.iter().any(|one| one.answer != told[0].answer) {
             breaches.push(Breach::CorrectionDiffers { kind, of });

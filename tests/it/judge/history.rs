@@ -1,4 +1,4 @@
-//! What clients wished and what they were told.
+//! The wishes of clients, and the answers they received.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use uuid::Uuid;
 
 use super::stores::Kind;
 
-/// A claim, told from others by its place in [`History::wishes`]. Its metadata has that place, so
-/// that its entry can be told too.
+/// A claim that a client wants. Its place in [`History::wishes`] identifies it. Its metadata
+/// contains the place, so that its entry can be identified too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub policy: String,
     pub subject: String,
     pub units: u64,
-    /// Whether it is sent with an `Idempotency-Key`, and so may be sent again.
+    /// Whether the claim has an `Idempotency-Key`, and so may be sent again.
     pub has_key: bool,
     pub hold_seconds: Option<u64>,
 }
 
-/// One request for a claim, and its end. Times are since the history's beginning.
+/// One request for a claim, and its outcome. Times are relative to the beginning of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     pub wish: usize,
@@ -32,31 +32,31 @@ pub struct Attempt {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// 201.
+    /// Status 201.
     Granted(Told),
-    /// 200: granted before.
+    /// Status 200: granted before.
     Repeated(Told),
-    /// 429.
+    /// Status 429.
     Denied,
-    /// Nobody knows: it may stand or not.
+    /// The outcome is unknown: the ledger may have the grant or not.
     Unknown(Why),
-    /// What no fault excuses.
+    /// An answer that no fault excuses.
     Wrong(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The same key is being decided: its other attempt ends as it ends.
+    /// The same key is being decided. The outcome is that of the other attempt.
     InProgress,
-    /// 503.
+    /// Status 503.
     Undecided,
-    /// No answer within the client's patience.
+    /// The client waited as long as it could, and received no answer.
     Silence,
     /// The connection was refused, cut or reset.
     Broken,
 }
 
-/// What an answer says of a grant.
+/// The content of an answer about a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     pub id: Uuid,
@@ -66,18 +66,18 @@ pub struct Told {
     pub provisional: bool,
 }
 
-/// Something done to the servers.
+/// An action on the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub at: Duration,
     pub what: String,
 }
 
-/// A part of the ledger that was lost when a copy took its place. Times are since the history's
-/// beginning.
+/// A part of the ledger that was lost when a copy replaced it. Times are relative to the beginning
+/// of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostPart {
-    /// The copy has what was committed before this.
+    /// The copy has the entries that were committed before this.
     pub copied: Duration,
     /// The old ledger committed nothing after this.
     pub replaced: Duration,
@@ -90,20 +90,21 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     pub corrections: Vec<Correction>,
     pub marks: Vec<Mark>,
-    /// Whether Redis lost what it had counted: what it alone had decided may be lost too.
+    /// Whether Redis lost data. Then grants that Redis alone decided may be lost too.
     pub redis_lost_data: bool,
     pub lost_parts: Vec<LostPart>,
-    /// Since when nothing of before is under way any more: what stands now stood then.
+    /// From this time on, no earlier request is open: the present content of the ledger existed
+    /// then.
     pub quiet_since: Option<Duration>,
 }
 
-/// What a client was told of a correction.
+/// An answer to a correction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Correction {
     pub kind: Kind,
-    /// The grant; an adjustment's own id.
+    /// The grant; for an adjustment, its own id.
     pub of: Uuid,
-    /// Whether it was made just now.
+    /// Whether the answer says that the correction is new.
     pub is_new: bool,
     pub answer: Value,
 }
@@ -131,7 +132,7 @@ impl Wish {
         Self { units, ..self }
     }
 
-    /// The claim's body, where the wish has this place.
+    /// The claim's body, for a wish at this place.
     pub fn body(&self, place: usize) -> Value {
         json!({
             "subject": self.subject,
@@ -143,7 +144,7 @@ impl Wish {
 }
 
 impl Outcome {
-    /// What an answer means.
+    /// The meaning of an answer.
     pub fn of(status: StatusCode, text: &str) -> Self {
         let wrong = || Self::Wrong(format!("{status} {text}"));
         let told = || Told::read(&serde_json::from_str(text).ok()?);
@@ -153,7 +154,7 @@ impl Outcome {
             // Or another claim of its atomic batch was denied.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::FAILED_DEPENDENCY => Self::Denied,
             StatusCode::SERVICE_UNAVAILABLE => Self::Unknown(Why::Undecided),
-            // To an instance that wakes up the request has come slowly.
+            // An instance that wakes up sees a request that came too slowly.
             StatusCode::REQUEST_TIMEOUT => Self::Unknown(Why::Broken),
             StatusCode::CONFLICT if text.contains("claim-in-progress") => {
                 Self::Unknown(Why::InProgress)
@@ -162,7 +163,7 @@ impl Outcome {
         }
     }
 
-    /// What was told of a grant.
+    /// The answer, if it is a grant.
     pub fn told(&self) -> Option<&Told> {
         match self {
             Self::Granted(told) | Self::Repeated(told) => Some(told),
@@ -170,7 +171,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the client knows what became of the claim.
+    /// Whether the client knows the outcome of the claim.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown(_))
     }
@@ -199,8 +200,8 @@ impl History {
         told.any(|told| told.provisional)
     }
 
-    /// Whether an answer may tell what only a lost part of the ledger held. A grant that Redis
-    /// alone decided may be appended at any time after its answer.
+    /// Whether the grant of an answer may be only in a lost part of the ledger. A grant that Redis
+    /// alone decided can be appended at any time after its answer.
     pub fn may_be_lost(&self, attempt: &Attempt) -> bool {
         let told = attempt.outcome.told();
         let is_late = told.is_some_and(|told| told.provisional);
@@ -209,7 +210,7 @@ impl History {
             .any(|part| attempt.began <= part.replaced && (is_late || part.copied <= attempt.ended))
     }
 
-    /// The attempts of each wish, in order of their ends.
+    /// The attempts of each wish, in the order of their ends.
     pub fn by_wish(&self) -> Vec<Vec<&Attempt>> {
         let mut by_wish = vec![Vec::new(); self.wishes.len()];
         for attempt in &self.attempts {

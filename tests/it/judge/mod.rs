@@ -1,9 +1,15 @@
-//! The judge of a ledger and its counters: a history of what clients were told and what is stored
-//! go in, breaches of the promises come out.
+//! The judge of a ledger and its counters. Its input is a history (the requests of clients and the
+//! answers they received) and the content of the stores. Its output is a list of breaches of the
+//! promises.
 //!
-//! It shares no arithmetic with perdiem: it reads the tables and Redis with queries of its own, and
-//! works out sums, numbers and windows again; limits whose units return after a time by the plain model
-//! (`crate::plain`). `planted` tests it: each breach is planted in turn.
+//! The judge shares no arithmetic with perdiem. It reads the tables and Redis with its own queries
+//! (`stores`), and computes sums, numbers and windows again (`accounts`, `totals`, `windows`). For
+//! limits whose units return after a time it asks the plain model (`crate::plain`). `claims` and
+//! `corrections` compare the ledger with the answers. Read `judge` first, then `Breach`: each
+//! variant is one check.
+//!
+//! `planted` tests the judge: it plants each breach in a correct ledger, and the judge must find
+//! exactly that breach.
 
 mod accounts;
 mod claims;
@@ -20,64 +26,64 @@ pub use history::{Attempt, Correction, History, LostPart, Mark, Outcome, Why, Wi
 pub use stores::{Entry, Kind, Provisional, Stores};
 pub use totals::Total;
 
-/// Something that no fault excuses.
+/// A breach of a promise, which no fault excuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Breach {
-    /// More units than a limit allows: in its window, or in some span of time.
+    /// An entry exceeds a limit: in its window, or in some span of time.
     Over { entry: Uuid, total: Total },
-    /// A total that the account's entries do not add up to.
+    /// A total differs from the sum of the account's entries.
     NotTheSum {
         entry: Uuid,
         total: Total,
         sum: i128,
     },
-    /// A total that tells the units used, and not when they return or what was given back of them.
+    /// A total has the right usage, but the wrong instants of return or the wrong units given back.
     NotTheState { entry: Uuid, total: Total },
-    /// A limit that neither the version of the policy nor an override has, or one that is missing.
+    /// A limit is missing, or neither the policy's version nor an override has it.
     NotTheRule { entry: Uuid },
-    /// A window that is not its calendar's, not the entry's, or not opened by the first grant.
+    /// A window is not in the calendar, does not belong to the entry, or was not opened by the
+    /// first grant.
     NotTheWindow { entry: Uuid, total: Total },
-    /// A number missing or out of turn.
+    /// A number is missing or out of order.
     Gap { entry: Uuid, number: i64 },
-    /// An instant or a policy's version before its predecessor's.
+    /// An instant or a policy version is before its predecessor's.
     Backwards { entry: Uuid },
-    /// A mark on a grant that is not so: over a limit where it is within, or the other way round.
+    /// A grant has the wrong mark: over a limit where it is within, or the reverse.
     Marked { entry: Uuid },
-    /// It names no grant of its account, or one that was confirmed or given back before, or gives
-    /// other units back.
+    /// An entry names no grant of its account, or a grant that was already confirmed or reversed,
+    /// or gives back a different number of units.
     NotItsGrant { entry: Uuid },
-    /// A confirmation after the end of its hold, a lapse before it, or a line that comes after the
-    /// end of an open hold or does not tell it.
+    /// A confirmation comes after the end of its hold, or a lapse before the end. Or a line comes
+    /// after the end of an open hold, or does not contain that end.
     NotInTime { entry: Uuid },
-    /// A grant that a client was told, and that is not in the ledger.
+    /// A client was told a grant that is not in the ledger.
     Lost { wish: usize, id: Uuid },
-    /// A claim with several entries.
+    /// A claim has several entries.
     Doubled { wish: usize, ids: Vec<Uuid> },
-    /// An entry that nobody asked for, or whose every attempt was denied.
+    /// Nobody asked for the entry, or every attempt of its claim was denied.
     Foreign { entry: Uuid, wish: Option<usize> },
-    /// An entry that is not as the claim was, or not as it was told.
+    /// An entry differs from its claim, or from the answer.
     Altered { wish: usize, entry: Uuid },
-    /// The same key was told different grants, or twice that it was new.
+    /// Answers for one key name different grants, or two answers say that the grant is new.
     TwoGrants { wish: usize, ids: Vec<Uuid> },
     /// A claim was denied after its grant was known, or was in the ledger.
     Forgotten { wish: usize },
-    /// A claim that was never decided, with all servers up again.
+    /// A claim was never decided, although all servers are up again.
     Undecided { wish: usize },
-    /// An answer that is none of the contract's.
+    /// An answer is not in the contract.
     Wrong { wish: usize, answer: String },
-    /// A correction that a client was told, and that is not in the ledger.
+    /// A client was told a correction that is not in the ledger.
     CorrectionLost { kind: Kind, of: Uuid },
-    /// A correction that two clients were told is new, or that nobody was told is new, or that was
-    /// told in two ways.
+    /// A correction was new to two clients, or to none, or clients were told different content.
     CorrectionDiffers { kind: Kind, of: Uuid },
-    /// A counter that is not its account's last line.
+    /// A counter differs from its account's last line.
     Drift { account: Uuid, counter: String },
-    /// Something left in Redis that is no counter.
+    /// A key remains in Redis that is no counter.
     Left(String),
 }
 
 impl Breach {
-    /// The wish that it is about.
+    /// The wish that the breach is about.
     pub fn wish(&self) -> Option<usize> {
         match self {
             Self::Lost { wish, .. }
@@ -94,7 +100,7 @@ impl Breach {
 }
 
 impl Breach {
-    /// Whether it passes by itself when a settlement or a drain that is under way ends.
+    /// Whether the breach can disappear when an open settlement or drain ends.
     pub fn may_pass(&self, history: &History) -> bool {
         match self {
             Self::Drift { .. } | Self::Left(_) => true,
@@ -104,20 +110,25 @@ impl Breach {
     }
 }
 
-/// Everything that is wrong in a ledger, whatever clients were told.
+/// Returns the breaches that the ledger alone shows, without the answers of clients.
 pub fn judge_ledger(stores: &Stores) -> Vec<Breach> {
     accounts::check(stores)
 }
 
-/// Everything that is wrong, once nothing is under way.
+/// Returns all breaches. Call it when no request, settlement or drain is open.
 pub fn judge(history: &History, stores: &Stores) -> Vec<Breach> {
+    // 1. Check each account by its own entries.
     let mut breaches = judge_ledger(stores);
+    // 2. Compare the ledger with the answers to claims.
     breaches.extend(claims::check(history, stores));
+    // 3. Compare the ledger with the answers to corrections.
     breaches.extend(corrections::check_told(history, stores));
+    // 4. Compare each counter with its account's last line.
     breaches.extend(stores.drifted().into_iter().map(|counter| Breach::Drift {
         account: counter.account,
         counter: format!("{} {}", counter.number, counter.line),
     }));
+    // 5. Report keys in Redis that are no counters.
     breaches.extend(stores.others.iter().cloned().map(Breach::Left));
     breaches
 }

@@ -1,4 +1,4 @@
-//! What is stored in a ledger and in Redis, read by the judge's own queries.
+//! Reads a ledger and its Redis, with the judge's own queries.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use uuid::Uuid;
 use super::totals::{RuleLimit, Total};
 use super::windows::{Calendar, Zone};
 
-/// A line of an account.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub account: Uuid,
@@ -21,23 +20,23 @@ pub struct Entry {
     pub number: i64,
     pub id: Uuid,
     pub at: DateTime<Utc>,
-    /// The instant in whose windows its units count.
+    /// The instant in whose windows the units count.
     pub counted_at: DateTime<Utc>,
     pub kind: Kind,
-    /// The grant that it confirms, reverses or lapses.
+    /// The grant that the entry confirms, reverses or lapses.
     pub of: Option<Uuid>,
     pub held_until: Option<DateTime<Utc>>,
     pub provisional: Option<Provisional>,
-    /// Whether an observing policy marked it as one that it would have denied.
+    /// Whether an observing policy marked the grant as one that it would have denied.
     pub would_deny: bool,
     pub units: u64,
     pub policy_version: i32,
-    /// The number of the wish, as its metadata has it.
+    /// The number of the wish, from the metadata.
     pub wish: Option<usize>,
     /// No hold of the account lapses before this.
     pub lapses_at: Option<DateTime<Utc>>,
     pub totals: Vec<Total>,
-    /// The line as a counter holds it, without its number.
+    /// The line in the form of a counter, without its number.
     pub line: String,
 }
 
@@ -51,7 +50,7 @@ pub enum Kind {
     AdjustmentDown,
 }
 
-/// How a grant that Redis alone decided stood in its windows when it was appended.
+/// The mark of a grant that Redis alone decided, set when it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provisional {
     Within,
@@ -78,11 +77,11 @@ pub struct Counter {
 
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
-    /// By account and number.
+    /// Sorted by account and number.
     pub entries: Vec<Entry>,
-    /// By policy and version.
+    /// Keyed by policy and version.
     pub rules: BTreeMap<(String, i32), Rule>,
-    /// What each account's overrides said, one after the other.
+    /// Each account's overrides, in order.
     pub overrides: Vec<(Uuid, Limits)>,
     pub counters: Vec<Counter>,
     /// The ledger's keys in Redis that are no counters.
@@ -92,8 +91,7 @@ pub struct Stores {
 impl Stores {
     /// Reads a ledger, and its counters in these Redis servers.
     ///
-    /// # Errors
-    /// What a store says.
+    /// # Errors Returns the error of a store.
     pub async fn read(database_url: &str, redis_urls: &[String]) -> anyhow::Result<Self> {
         let sql = Sql::of(database_url);
         let (id, at) = (|column| sql.id(column), |column| sql.at(column));
@@ -113,7 +111,7 @@ impl Stores {
             at("e.lapses_at"),
         );
         let entries = sql.rows(&entries).await?;
-        // After the entries, so that their versions are among them.
+        // The rules are read after the entries, so that every entry's version is found.
         let rules = "SELECT p.name, CAST(v.version AS text), v.rule FROM policy_versions v
                      JOIN policies p ON p.id = v.policy";
         let rules = sql.rows(rules).await?;
@@ -148,7 +146,7 @@ impl Stores {
         let mut names: Vec<String> = redis
             .scan_options(options)?
             .collect::<redis::RedisResult<_>>()?;
-        // A scan may tell a name twice.
+        // A scan can return a name twice.
         names.sort_unstable();
         names.dedup();
         for name in names {
@@ -168,7 +166,7 @@ impl Stores {
                 number: fields.next().unwrap_or_default(),
                 line: fields.next().unwrap_or_default(),
             };
-            // It may have expired between the two calls.
+            // The key can expire between the two calls.
             if redis.exists(&name)? {
                 self.counters.push(counter);
             }
@@ -195,7 +193,7 @@ impl Stores {
         last.collect()
     }
 
-    /// The counters that are not their account's last line.
+    /// The counters that differ from their account's last line.
     pub fn drifted(&self) -> Vec<&Counter> {
         let last = self.last_entries();
         let is_right = |counter: &&Counter| {
@@ -207,13 +205,12 @@ impl Stores {
         counters.filter(|counter| !is_right(counter)).collect()
     }
 
-    /// The entries of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.kind == kind)
     }
 }
 
-/// A ledger's database, and its words.
+/// A ledger's database, and its dialect of SQL.
 struct Sql<'a> {
     url: &'a str,
     is_sqlite: bool,
@@ -227,7 +224,7 @@ impl<'a> Sql<'a> {
         }
     }
 
-    /// An id as a text.
+    /// The expression for an id as a text.
     fn id(&self, column: &str) -> String {
         match self.is_sqlite {
             true => format!("lower(hex({column}))"),
@@ -235,7 +232,7 @@ impl<'a> Sql<'a> {
         }
     }
 
-    /// An instant as a text: microseconds since 1970.
+    /// The expression for an instant as a text: microseconds since 1970.
     fn at(&self, column: &str) -> String {
         match self.is_sqlite {
             true => format!("CAST({column} AS text)"),
@@ -267,7 +264,7 @@ impl<'a> Sql<'a> {
     }
 }
 
-/// The columns of a row that are still to be read.
+/// The columns of a row that were not read yet.
 struct Row(std::vec::IntoIter<Option<String>>);
 
 impl Row {
@@ -279,7 +276,7 @@ impl Row {
         self.text().expect("a number").parse().expect("a number")
     }
 
-    /// SQLite shows NULL as no digits at all.
+    /// SQLite shows NULL as an empty text here.
     fn id(&mut self) -> Option<Uuid> {
         let text = self.text().filter(|text| !text.is_empty())?;
         Some(text.parse().expect("an id"))
@@ -299,7 +296,7 @@ impl Row {
 }
 
 impl Entry {
-    /// From a row of the columns that [`Stores::read`] names.
+    /// From a row with the columns that [`Stores::read`] selects.
     fn of(mut row: Row) -> Self {
         let account = row.id().expect("an account");
         let (policy, subject) = (row.text(), row.text());
@@ -307,7 +304,8 @@ impl Entry {
         let at = row.at().expect("an instant");
         let kind = Kind::of(row.number());
         let (of, held_until) = (row.id(), row.at());
-        // 1: Redis alone decided it; 2: it went over a limit; 4: it would have been denied.
+        // 1: Redis alone decided the grant. 2: the grant is over a limit. 4: it would have been
+        // denied.
         let flags = row.number();
         let provisional = match flags & 3 {
             0 => None,
@@ -345,7 +343,7 @@ impl Entry {
         }
     }
 
-    /// What it adds to the units used.
+    /// The units that the entry adds to the usage.
     pub fn added(&self) -> i128 {
         let units = i128::from(self.units);
         match self.kind {
@@ -371,7 +369,7 @@ impl Kind {
 }
 
 impl Rule {
-    /// A policy's name, a version, and its rule.
+    /// Returns a policy's name, a version, and its rule.
     fn of(mut row: Row) -> ((String, i32), Self) {
         let policy = row.text().expect("a name");
         let version = i32::try_from(row.number()).expect("a version");
@@ -395,7 +393,6 @@ impl Rule {
     }
 }
 
-/// The limits of an override.
 fn limits(limits: &Value) -> Limits {
     let limit = |limit: &Value| {
         let per = limit["per"].as_str().expect("a window").to_owned();

@@ -1,4 +1,4 @@
-//! Limits, and what lines tell of them.
+//! Limits, and their usage in lines.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -13,19 +13,19 @@ pub struct RuleLimit {
     pub returns: RuleReturn,
 }
 
-/// How a version says that units return.
+/// How units return, by the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleReturn {
-    /// Where the next window of the calendar begins; never for `ever`.
+    /// At the start of the next calendar window; never for `ever`.
     Calendar,
     FromFirstClaim,
-    /// With its step, in microseconds.
+    /// With the step, in microseconds.
     Sliding(Option<i64>),
-    /// With its burst, where that is not the `max`.
+    /// With the burst, if it differs from the `max`.
     Rate(Option<u64>),
 }
 
-/// A limit and what is used of it after an entry.
+/// A limit and its usage after an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Total {
     pub per: String,
@@ -34,7 +34,7 @@ pub struct Total {
     pub state: State,
 }
 
-/// What a line tells of a limit beside the units used.
+/// The part of a total beside the units used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// The window, in seconds since 1970.
@@ -50,7 +50,7 @@ pub enum State {
 const SECOND: i64 = 1_000_000;
 
 impl Total {
-    /// From the texts of limits, between semicolons.
+    /// Parses the texts of limits, which semicolons separate.
     pub fn parse(text: &str) -> Vec<Self> {
         text.split(';').map(Self::parse_one).collect()
     }
@@ -83,7 +83,7 @@ impl Total {
         }
     }
 
-    /// See `src/domain/limit/text.rs` for the forms.
+    /// `src/domain/limit/text.rs` documents the forms.
     fn parse_returning(letter: &str, max: u64, rest: &str) -> Self {
         let (seconds, rest) = rest.split_once(',').unwrap_or((rest, ""));
         let (seconds, step) = match seconds.split_once('/') {
@@ -110,7 +110,8 @@ impl Total {
         }
     }
 
-    /// Whether what counts at an instant counts in its window. Limits without a window have all of it.
+    /// Whether units that count at an instant count in this window. A limit without a window counts
+    /// all.
     pub fn contains(&self, at: DateTime<Utc>) -> bool {
         let at = at.timestamp_micros();
         match self.state {
@@ -119,7 +120,7 @@ impl Total {
         }
     }
 
-    /// Whether it is of a version's limit, perhaps with another `max`.
+    /// Whether the total belongs to a version's limit, possibly with another `max`.
     pub fn is_of(&self, limit: &RuleLimit) -> bool {
         let is_kind = match (&self.state, limit.returns) {
             (State::Window { .. } | State::Ever, returns) => returns == RuleReturn::Calendar,
@@ -137,7 +138,7 @@ impl Total {
 }
 
 impl RuleLimit {
-    /// A limit of a rule.
+    /// Reads a limit of a rule.
     pub fn read(limit: &Value) -> Self {
         let per = limit["per"].as_str().expect("a time").to_owned();
         let returns = match limit["kind"].as_str() {
@@ -154,7 +155,7 @@ impl RuleLimit {
         }
     }
 
-    /// A limit whose units return after a time.
+    /// The plain model's form of a limit whose units return after a time.
     pub fn returning(&self) -> Option<PlainLimit> {
         let returns = match self.returns {
             RuleReturn::Calendar => return None,
@@ -186,7 +187,7 @@ fn parse_opened(text: &str) -> PlainState {
     PlainState::Opened { at, used }
 }
 
-/// Instants, each after the one before it, with units where it is more than one.
+/// Instants in order, each relative to the one before it, with the units if more than one.
 fn parse_log(text: &str) -> PlainState {
     let (mut pairs, mut at) = (Vec::new(), 0);
     for pair in text.split('+').filter(|pair| !pair.is_empty()) {
@@ -197,8 +198,8 @@ fn parse_log(text: &str) -> PlainState {
     PlainState::Log(pairs)
 }
 
-/// The burst, the line's instant with what it lacks, the line since which it is kept, and what was given
-/// back.
+/// The burst, the line's instant, what the bucket lacks, the first line under the same `max`, and
+/// what was given back.
 fn parse_bucket(text: &str) -> (Return, PlainState) {
     let parts: Vec<&str> = text.split(',').collect();
     let (at, owed) = parts[1].split_once('+').expect("an instant");
@@ -207,14 +208,14 @@ fn parse_bucket(text: &str) -> (Return, PlainState) {
     let bucket = PlainBucket {
         at: number(at),
         owed: big(owed),
-        // Places begin at zero, numbers of lines at one.
+        // Places begin at zero, line numbers at one.
         since: usize::try_from(number(parts[2]) - 1).expect("a place"),
         given_back: parts.get(3).map_or(0, |given_back| big(given_back)),
     };
     (Return::Rate { burst }, PlainState::Bucket(bucket))
 }
 
-/// A time such as `90s`, in microseconds.
+/// Parses a time such as `90s` to microseconds.
 fn micros(text: &str) -> i64 {
     let (count, unit) = text.split_at(text.len() - 1);
     let seconds = match unit {
@@ -226,7 +227,7 @@ fn micros(text: &str) -> i64 {
     number(count) * seconds * SECOND
 }
 
-/// A time as it is written, in the largest unit that divides it.
+/// Writes a time in the largest unit that divides it.
 fn period(seconds: i64) -> String {
     match seconds {
         _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),

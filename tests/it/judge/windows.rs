@@ -1,10 +1,10 @@
-//! Windows by their definition: the instants that have one name in local time. The rules of zones
-//! are chrono-tz's.
+//! Windows by their definition: all instants with the same name in local time. chrono-tz has the
+//! rules of the zones.
 
 use chrono::{DateTime, Datelike, FixedOffset, NaiveDateTime, NaiveTime, TimeDelta, Utc, Weekday};
 use chrono_tz::Tz;
 
-/// Where a policy's windows begin.
+/// The start of a policy's windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calendar {
     pub zone: Zone,
@@ -19,7 +19,7 @@ pub enum Zone {
 }
 
 impl Zone {
-    /// A zone by its name, such as `+08:00`, `GMT+8`, `UTC` and `Asia/Kolkata`.
+    /// Parses the name of a zone, such as `+08:00`, `GMT+8`, `UTC` and `Asia/Kolkata`.
     pub fn parse(name: &str) -> Self {
         if let Ok(zone) = name.parse() {
             return Self::Named(zone);
@@ -41,7 +41,7 @@ impl Zone {
 }
 
 impl Calendar {
-    /// What instants of one window have in common, and no other instant has.
+    /// The name of a window: equal for all instants of the window, and different for all others.
     pub fn name(&self, per: &str, at: DateTime<Utc>) -> i64 {
         let local = self.zone.local(at);
         let seconds = local.and_utc().timestamp();
@@ -62,7 +62,7 @@ impl Calendar {
         }
     }
 
-    /// Whether a span of instants is one window: all of it, and nothing beside it.
+    /// Whether a span of instants is exactly one window.
     pub fn has_window(&self, per: &str, start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
         let name = |at| self.name(per, at);
         let moment = TimeDelta::microseconds(1);

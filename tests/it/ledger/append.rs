@@ -1,4 +1,4 @@
-//! The guard: an account's lines never fork and never gap.
+//! The guard: an account's lines have no forks and no gaps.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ async fn lines_go_on_from_one_another(stack: Stack) {
     assert_eq!(desk.entries("a").await, 5);
 }
 
-/// Any line but the account's last one: the number, the totals, the instant, the version. Nor does an
-/// account begin in its middle.
+/// A draft after any line but the account's last one is refused: another number, other totals,
+/// another instant or version. A new account cannot begin with a number other than 1.
 async fn a_stale_line_is_refused(stack: Stack) {
     let desk = Desk::open(stack).await;
     let ahead = desk.draft("a", None, 4).entries[3].line.clone();
@@ -110,8 +110,8 @@ async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
     }
 }
 
-/// A store may send rows in portions; what is looked for is found across them, each entry once. A
-/// batch that is sent twice, as after a commit whose outcome was unknown, is committed once.
+/// A store may send rows in portions. A search finds an entry in any portion, once. A batch that is
+/// sent twice, as after a commit with an unknown outcome, is committed once.
 async fn a_batch_may_be_of_any_width(stack: Stack) {
     let desk = Desk::open(stack).await;
     for width in [1, 8, 9, 64, 65, 130] {
@@ -136,7 +136,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
         for draft in &batch {
             assert_eq!(seen.lines[&draft.account], draft.entries[1].line);
         }
-        // All of them stand already, but for one that is new.
+        // All drafts but one are committed already.
         batch.push(desk.draft(&format!("{width} and one"), None, 1));
         let appended = desk.ledger.append(&batch).await.expect("an answer");
         assert_eq!(appended, [batch[width].account].into());
@@ -144,7 +144,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
     }
 }
 
-/// The account just does not stand, and the others do.
+/// That account's draft is refused, and the others are committed.
 async fn a_taken_first_key_is_refused(stack: Stack) {
     let desk = Desk::open(stack).await;
     let last = desk
@@ -162,7 +162,7 @@ async fn a_taken_first_key_is_refused(stack: Stack) {
     assert_eq!(desk.entries("c").await, 2);
 }
 
-/// Never the third without the second: nothing at all is written.
+/// A batch never inserts the third entry without the second: nothing is written.
 async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
     let desk = Desk::open(stack).await;
     desk.append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
@@ -178,7 +178,7 @@ async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
         desk.draft("d", None, 1),
     ])
     .await;
-    // A key twice in one batch.
+    // The same key twice in one batch.
     let key = Some("order-2");
     conflicts(&[desk.draft_of("c", None, &[(1, key), (1, key)])]).await;
     for subject in ["b", "c", "d"] {
@@ -188,7 +188,7 @@ async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
     desk.append(desk.draft("c", None, 2)).await;
 }
 
-/// With entry 1, and never again.
+/// The subject is written with entry 1, and never again.
 async fn a_subject_is_written_once(stack: Stack) {
     let desk = Desk::open(stack).await;
     let first = desk.append(desk.draft("a/é 😀'\"", None, 2)).await;
@@ -201,8 +201,8 @@ async fn a_subject_is_written_once(stack: Stack) {
     assert_eq!(subjects, ["a/é 😀'\""]);
 }
 
-/// Appends one batch of grants to some accounts again and again, each time on what is read,
-/// until it has won so often at each.
+/// Appends one batch of grants to several accounts repeatedly, each time after the line that it
+/// read, until it has succeeded so often at each account.
 async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
     let mut open: Vec<(&String, usize)> = subjects.iter().map(|text| (text, wins)).collect();
     while !open.is_empty() {
@@ -219,7 +219,7 @@ async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
                 desk.draft(text, after, 1 + left % 3)
             })
             .collect();
-        // Not even a deadlock that a server resolves.
+        // No error, not even a deadlock that the server resolves.
         let appended = ledger.append(&drafts).await.expect("an answer");
         for (text, left) in &mut open {
             *left -= usize::from(appended.contains(&desk.account(text)));
@@ -228,7 +228,7 @@ async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
     }
 }
 
-/// Batches of opposite orders do not deadlock either.
+/// Batches in opposite orders do not deadlock.
 async fn writers_never_fork_an_account(stack: Stack) {
     const WRITERS: usize = 8;
     const WINS: usize = 6;
@@ -247,7 +247,7 @@ async fn writers_never_fork_an_account(stack: Stack) {
     writers.join_all().await;
     let accounts = Books::open(&desk.ground).await.audit().await;
     assert_eq!(accounts.len(), subjects.len());
-    // 6, 5, 4, 3, 2, 1 wins left: 1 + left % 3 entries each.
+    // With 6, 5, 4, 3, 2, 1 successes left, a batch has 1 + left % 3 entries.
     let entries = WRITERS * (1..=WINS).map(|left| 1 + left % 3).sum::<usize>();
     for grants in accounts.values() {
         assert_eq!(grants.len(), entries);
@@ -256,7 +256,8 @@ async fn writers_never_fork_an_account(stack: Stack) {
     }
 }
 
-/// Who waits for its turn gets it when the other's ends. SQLite has one writer, and no turns.
+/// A writer that waits for its turn gets it when the other's turn ends. SQLite has one writer, and
+/// no turns.
 async fn turns_come_one_by_one(stack: Stack) {
     let desk = Desk::open(stack).await;
     let other = another_ledger(&desk.ground).await;
@@ -283,7 +284,7 @@ async fn turns_come_one_by_one(stack: Stack) {
         .await;
         assert!(!waits.is_finished());
     }
-    // A turn keeps nobody from appending: the guard is what makes it right.
+    // A turn does not stop others from appending. The guard keeps the account correct.
     desk.append(desk.draft("a", None, 1)).await;
     drop(turn);
     assert!(waits.await.expect("it ends"));

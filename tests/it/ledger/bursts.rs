@@ -1,4 +1,4 @@
-//! Bursts: the unique index is their guard, and the fence is what it rests on.
+//! Bursts: the unique index and the fence are their guard.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ on_every_store!(
     a_burst_needs_the_server_that_told_the_lines,
 );
 
-/// What the server shows that tells an account's last line.
+/// The fence at the moment when an account's last line is read.
 async fn fence(desk: &Desk, subject: &str) -> Fence {
     let view = desk.look(&[subject], &[]).await;
     view.fence.expect("a fence")
@@ -30,7 +30,7 @@ async fn burst(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Burst {
     burst.expect("an answer")
 }
 
-/// Appends drafts that must go in. Returns the fence afterwards.
+/// Appends drafts that must be accepted. Returns the fence afterwards.
 async fn commit(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Fence {
     match burst(desk, drafts, fence).await {
         Burst::Committed(fence) => fence,
@@ -83,7 +83,8 @@ async fn a_burst_writes_what_the_guarded_statement_writes(stack: Stack) {
     assert!(fence(&desk, "d").await.horizon >= newest.horizon);
 }
 
-/// Half a burst is impossible: whichever of its accounts another writer has gone on with.
+/// A burst is written completely or not at all, whichever of its accounts another writer has
+/// continued.
 async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
     let desk = Desk::open(stack).await;
     let first = desk
@@ -113,7 +114,7 @@ async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
     commit(&desk, &[desk.draft("e", None, 1)], &fence).await;
 }
 
-/// Accounts that were taken to be new, and exist, are left out with all that goes beside them.
+/// A burst that opens an existing account leaves out that account with all its drafts.
 async fn a_burst_opens_no_account_twice(stack: Stack) {
     let desk = Desk::open(stack).await;
     let standing = ["b", "d"].map(|subject| desk.draft(subject, None, 1));
@@ -178,7 +179,7 @@ async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {
         let draft = desk.draft("a", None, 1);
         assert_eq!(burst(&desk, &[draft], &fence).await, Burst::Behind);
     }
-    // The server lacks transactions that it had ended once. Other tests use it too.
+    // The server lacks transactions that it had ended once. Other tests use this server too.
     let ahead = commit(&desk, &[desk.draft("b", None, 1)], &shown).await;
     let lost = Fence {
         horizon: ahead.horizon + 1_000_000_000,
@@ -193,8 +194,8 @@ async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {
     assert_eq!(desk.entries("a").await, 1);
 }
 
-/// A standby that had missed a commit is promoted: so is a copy restored from before that commit.
-/// Number 3 is free there, and so is number 2.
+/// A standby that lacks a commit is promoted. A restored copy from before that commit acts the
+/// same. Number 3 is free there, and so is number 2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     let mut primary = Postgres::start();
@@ -218,7 +219,7 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
         [].into()
     );
     assert_eq!(copy.last("a").await, Some(first.clone()));
-    // Nothing but the fence keeps the gap out.
+    // Only the fence prevents the gap.
     let own = fence(&copy, "a").await;
     commit(&copy, &third, &own).await;
     assert_eq!(copy.last("a").await.map(|line| line.number), Some(3));
@@ -248,7 +249,7 @@ async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
     assert_eq!(desk.last("a").await, Some(first));
 }
 
-/// A copy of the database takes its place on the same server.
+/// A copy of the database replaces it on the same server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_beside_the_database_takes_no_burst_after_what_it_lacks() {
     let desk = Desk::open(Stack::Postgres).await;
@@ -272,7 +273,7 @@ async fn a_copy_beside_the_database_takes_no_burst_after_what_it_lacks() {
         };
         match desk.ledger.look(&look).await {
             Ok(view) => break view.fence.expect("a fence"),
-            // Its connections were ended.
+            // The copy's connections were ended.
             Err(error) => assert!(matches!(error, LedgerError::Unavailable(_)), "{error:?}"),
         }
     };
@@ -284,7 +285,7 @@ async fn a_copy_beside_the_database_takes_no_burst_after_what_it_lacks() {
     assert_eq!(copy.last("a").await, Some(first));
 }
 
-/// Some managed servers keep the functions of the fence to themselves.
+/// Some managed servers do not permit the functions of the fence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_shows_no_fence_is_looked_at_all_the_same() {
     let desk = Desk::open(Stack::Postgres).await;
@@ -315,7 +316,8 @@ async fn a_server_that_shows_no_fence_is_looked_at_all_the_same() {
     assert_eq!(view.lines.len(), 1);
 }
 
-/// Two batches whose keys cross wait for each other: PostgreSQL ends one, and nothing is half done.
+/// Two batches whose keys cross wait for each other. PostgreSQL ends one of them, and it leaves no
+/// entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_whose_keys_cross_end() {
     const ROUNDS: usize = 20;

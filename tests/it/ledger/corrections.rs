@@ -1,4 +1,4 @@
-//! What the ledger keeps of corrections, and what it refuses whoever asks.
+//! The ledger stores corrections, and refuses invalid ones from every writer.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, Verdict, decide};
@@ -28,10 +28,10 @@ on_every_store!(
 const PLAIN: EntryKind = EntryKind::Grant { held_until: None };
 const UP: EntryKind = EntryKind::Adjustment(Direction::Up);
 const DOWN: EntryKind = EntryKind::Adjustment(Direction::Down);
-/// Grants of so many units are marked.
+/// Grants of so many units get the mark of an observing policy.
 const MARKED: u64 = 7;
 
-/// An account's entries, one after the other.
+/// An account's entries, in order.
 struct Statement {
     desk: Desk,
     last: Option<Line>,
@@ -45,12 +45,12 @@ impl Statement {
         }
     }
 
-    /// When the last line says that the first hold lapses.
+    /// The instant in the last line at which the first hold lapses.
     fn told(&self) -> Option<DateTime<Utc>> {
         self.last.as_ref()?.lapses_at
     }
 
-    /// The next entry, by the domain's rule, with a first lapse as it is given.
+    /// The next entry, by the domain's rule, with the given first lapse.
     async fn next(&self, kind: EntryKind, units: u64, lapses_at: Option<DateTime<Utc>>) -> Entry {
         let (policy, now) = (&self.desk.policy, self.desk.now);
         let after = self.last.as_ref();
@@ -145,7 +145,7 @@ impl Statement {
     }
 }
 
-/// Also when a draft is forged that no rule would make.
+/// This also holds for forged drafts that no rule would make.
 async fn a_grant_is_closed_once(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let first = statement.hold(60).await;
@@ -169,7 +169,7 @@ async fn a_grant_is_closed_once(stack: Stack) {
     .enumerate()
     {
         let forged = statement.next(kind, 1, None).await;
-        // Whoever shares the batch goes in.
+        // The other drafts of the batch are committed.
         let other = format!("other-{number}");
         let batch = [
             statement.draft(vec![forged]),
@@ -209,8 +209,8 @@ async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
     statement.desk.append(statement.draft(vec![first])).await;
 }
 
-/// Reversals, lapses and confirmations name a grant, and nothing else does: not even a hand in the
-/// database can have it otherwise.
+/// Reversals, lapses and confirmations name a grant. No other entry does. The database refuses
+/// every exception, also one by hand.
 async fn what_names_a_grant_names_one(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let grant = statement.enter(PLAIN, 1, None).await;
@@ -227,7 +227,7 @@ async fn what_names_a_grant_names_one(stack: Stack) {
     statement.enter(reversal, 1, None).await;
 }
 
-/// A decision that was made without a hold which lapses first does not stand.
+/// A decision that did not know the hold that lapses first is refused.
 async fn a_first_lapse_that_is_not_the_assumed_one_is_refused(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let hold = statement.hold(60).await;
@@ -258,7 +258,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let hold = statement.hold(60).await;
     let until = statement.told();
-    // One that an observing policy would have denied.
+    // A grant that an observing policy would have denied.
     let marked = statement.enter(PLAIN, MARKED, until).await;
     statement
         .enter(EntryKind::Confirmation { of: hold }, 1, None)
@@ -270,7 +270,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
     statement.enter(UP, 5, None).await;
     statement.enter(DOWN, 2, None).await;
     let account = statement.desk.account("a");
-    // No audit: no policy that observes made the mark.
+    // There is no audit here, because no observing policy made the mark.
     let books = Books::open(&statement.desk.ground).await;
     let mut expected = books.entries().await.remove(&account).expect("an account");
     assert_eq!(expected.len(), 6);
@@ -290,7 +290,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
     assert_eq!(page(i64::MAX.cast_unsigned(), 100).await, expected);
     assert_eq!(page(4, 2).await, expected[3..5]);
     assert_eq!(page(1, 2).await, []);
-    // What became of the hold is found by its id.
+    // The end of the hold is found by the hold's id.
     let look = Look {
         followers_of: vec![hold],
         ..Look::default()
@@ -327,17 +327,17 @@ async fn open_holds_are_told_as_of_a_line(stack: Stack) {
     };
     assert_eq!(told(&last, 59).await, (vec![], vec![first]));
     assert_eq!(told(&last, 60).await, (vec![first], vec![]));
-    // As of the line before, nothing was confirmed or reversed yet.
+    // As of the line before, no grant was confirmed or reversed.
     let all = vec![second, first, third];
     assert_eq!(told(&before, 0).await, (vec![], all));
     assert_eq!(told(&before, 60).await, (vec![second, first], vec![third]));
-    // A line without holds is not looked at.
+    // A line without holds causes no read.
     let line = Line {
         lapses_at: None,
         ..before.clone()
     };
     assert_eq!(told(&line, 60).await, (vec![], vec![]));
-    // Of another account nothing is told.
+    // The answer contains nothing of another account.
     let other = statement
         .desk
         .ledger
@@ -345,7 +345,8 @@ async fn open_holds_are_told_as_of_a_line(stack: Stack) {
     assert_eq!(other.await.expect("holds"), Holds::default());
 }
 
-/// So many holds are not read at once: when the others may lapse is told.
+/// Not all of so many holds are read at once. For the others, the answer has the earliest possible
+/// lapse.
 async fn holds_far_ahead_are_told_as_an_instant(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let now = statement.desk.now;
@@ -362,6 +363,6 @@ async fn holds_far_ahead_are_told_as_an_instant(stack: Stack) {
     for hold in holds.next.clone() {
         holds.close(hold.grant);
     }
-    // Never later than the first of those that were not read.
+    // Never later than the first lapse of the holds that were not read.
     assert_eq!(holds.lapses_at(), Some(last));
 }

@@ -1,4 +1,4 @@
-//! The stores by themselves: one suite for PostgreSQL and SQLite.
+//! The stores without the rest of perdiem: one suite for PostgreSQL and SQLite.
 
 mod append;
 mod bursts;

@@ -1,4 +1,4 @@
-//! Ledgers that an older perdiem made, and what becomes of them.
+//! Ledgers that an older perdiem made, and their migration.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::support::desk::{another_ledger, on_every_store};
 
 on_every_store!(totals_of_an_older_ledger_are_written_anew);
 
-/// Makes a ledger with the migrations before `last`, and rows in it.
+/// Makes a ledger with the migrations before `last`, and inserts rows.
 pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements: Vec<String>) {
     let url = &ground.database_url;
     let is_postgres = stack == Stack::Postgres;
@@ -37,7 +37,7 @@ pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements:
     ground.sql(&statements.join(";\n")).await;
 }
 
-/// The migrations up to a version, in a folder of their own.
+/// The migrations up to a version, in their own folder.
 fn older_migrations(store: &str, last: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -56,7 +56,7 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
     let ground = Ground::new(stack);
     let account = AccountId(Uuid::from_u128(1));
     let id = |number: u128| EntryId(Uuid::from_u128(number));
-    // As each store writes ids and instants.
+    // The literals for ids and instants, as each store writes them.
     let is_postgres = stack == Stack::Postgres;
     let written = |id: Uuid| match is_postgres {
         true => format!("'{id}'"),

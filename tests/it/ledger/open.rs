@@ -1,4 +1,4 @@
-//! Opening a ledger, who it is, and what its tables forbid.
+//! The opening of a ledger, its id, and the changes that its tables refuse.
 
 use chrono::TimeDelta;
 use perdiem::ledger::{Ledger, LedgerOptions};
@@ -56,7 +56,7 @@ async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
     }
 }
 
-/// The database itself refuses to change what was written.
+/// The database itself refuses to change an entry.
 async fn entries_are_append_only(stack: Stack) {
     let desk = Desk::open(stack).await;
     desk.append(desk.draft("a", None, 3)).await;
@@ -98,7 +98,7 @@ async fn instances_know_of_one_another(stack: Stack) {
         ["2026a", "2026b"]
     );
     let later = now + TimeDelta::seconds(30);
-    // The second said nothing for 30 seconds and is still there; a moment later it is gone.
+    // The second instance was silent for 30 seconds and is still listed. A moment later it is gone.
     assert_eq!(
         report(&desk.ledger, one, "2026a", later).await,
         ["2026b", "2026c"]

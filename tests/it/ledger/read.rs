@@ -1,4 +1,4 @@
-//! Reading: looks, sums and keys.
+//! Reads: looks, sums and keys.
 
 use chrono::TimeDelta;
 use perdiem::domain::identity::EntryId;
@@ -27,7 +27,7 @@ async fn a_look_sees_lines_keys_and_ids(stack: Stack) {
     assert_eq!(seen.lines.len(), 1);
     assert_eq!(seen.lines.get(&desk.account("a")), Some(&last));
     assert_eq!(seen.entries, [draft.entries[2].clone()]);
-    // Everything of an entry comes back as it was.
+    // Every field of an entry is read back unchanged.
     let look = Look {
         accounts: Vec::new(),
         keys: vec![desk.key("order-1"), desk.key("order-2")],
@@ -51,13 +51,13 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
         let draft = desk.draft_of("a", last.as_ref(), &[(units, None)]);
         last = Some(desk.append(draft).await);
     }
-    // Another account's count for nothing.
+    // Another account's units do not count.
     desk.append(desk.draft("b", None, 3)).await;
     let last = last.expect("a line");
     let mut second = last.clone();
     second.number = 2;
     let after = |hours, micros| start + TimeDelta::hours(hours) + TimeDelta::microseconds(micros);
-    // A line, the hours and microseconds of a window, and the units in it up to that line.
+    // A line, the hours and microseconds of a window, and the units in the window up to that line.
     for (line, from, to, units) in [
         (Some(&last), (0, 0), (3, 0), 111),
         (Some(&last), (0, 0), (1, 0), 1),

@@ -1,5 +1,5 @@
-//! Policies, overrides and keys in the stores: versions without gaps, learned in the order of
-//! changes.
+//! Policies, overrides and keys in the stores: versions have no gaps, and are read in the order of
+//! the changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ async fn add(ledger: &Ledger, key: &Key) {
     added.expect("it is added");
 }
 
-/// A version of the key with a number.
+/// The version of the key with this number.
 fn version(key: &Key, number: u32) -> KeyVersion {
     KeyVersion {
         key: key.clone(),
@@ -126,7 +126,7 @@ async fn revoke(ledger: &Ledger, key: &Key) -> Key {
     revoked
 }
 
-/// Of policies and keys every version is learned, of overrides the last one.
+/// A reader gets every version of policies and keys, and the last version of overrides.
 async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     let desk = Desk::open(stack).await;
     let ledger = &desk.ledger;
@@ -195,7 +195,7 @@ fn readable(versions: Vec<StoredVersion>) -> Vec<Policy> {
     versions.map(Arc::unwrap_or_clone).collect()
 }
 
-/// Eight editors of two policies over two handles, and a reader that goes from revision to
+/// Eight editors change two policies through two handles. A reader continues from revision to
 /// revision and must miss no version.
 async fn many_editors_at_once(stack: Stack) {
     const EDITORS: usize = 8;
@@ -247,7 +247,7 @@ async fn many_editors_at_once(stack: Stack) {
         let wanted: Vec<u32> = (1..=(EDITORS * EDITS / 2) as u32).collect();
         assert_eq!(versions, wanted, "{name}");
     }
-    // What an editor was told is what stands.
+    // The stored versions equal the answers to the editors.
     let order = |policy: &Policy| (policy.name.clone(), policy.version);
     made.sort_by_key(order);
     let mut learned = learned;
@@ -277,7 +277,7 @@ async fn one_first_key_wins(stack: Stack) {
 async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
     let ground = Ground::new(stack);
     let is_postgres = stack == Stack::Postgres;
-    // As each store writes ids, hashes and instants.
+    // The literals for ids, hashes and instants, as each store writes them.
     let (bytes, at) = match is_postgres {
         true => ("'\\x{}'", "'2026-11-21T03:04:05.678901Z'"),
         false => ("x'{}'", "1795230245678901"),
@@ -314,7 +314,7 @@ async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
         version(&key, number)
     });
     assert_eq!(keys_between(&ledger, 0, 9).await, expected);
-    // The count goes on.
+    // The count continues.
     let third = key(3, Role::Claim);
     add(&ledger, &third).await;
     assert_eq!(keys_between(&ledger, 9, 10).await, [version(&third, 3)]);

@@ -1,4 +1,4 @@
-//! Limits of every kind against other people's numbers and code.
+//! Limits of every kind, compared with the numbers and the code of other projects.
 
 mod moving_window;
 mod tables;
@@ -19,12 +19,11 @@ struct Counting {
     last: Option<Line>,
 }
 
-/// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// With the total after it.
+    /// With the total after the grant.
     Granted(Total),
-    /// With the total that denied it.
+    /// With the total that denied the claim.
     Denied(Total),
     /// More units than ever fit at once.
     NeverFits,

@@ -1,4 +1,4 @@
-//! Exact sliding limits against the moving window of the Python package `limits`.
+//! Exact sliding limits, compared with the moving window of the Python package `limits`.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::support::dice::Dice;
 const HISTORIES: usize = 400;
 const TAKES: usize = 80;
 
-/// Instants and units. Between two instants there is never a whole second, since the package counts a
-/// unit for one moment more: at the instant at which it returns here.
+/// Instants and units. No two instants differ by exactly a whole second. The reason: at the instant
+/// at which perdiem returns a unit, the package still counts it.
 fn takes(dice: &mut Dice, seconds: u64) -> Vec<(i64, u64)> {
     let mut micros = 1_000_000_000;
     let mut next = || {
         let milliseconds = match dice.below(3) {
             0 => 0,
             1 => dice.between(0, 300 * seconds),
-            // As near to the return of a unit as it may be.
+            // As near as possible to the return of a unit.
             _ => 1000 * dice.between(0, seconds),
         };
         micros += i64::try_from(milliseconds * 1000 + 1).expect("a time");
@@ -29,7 +29,7 @@ fn takes(dice: &mut Dice, seconds: u64) -> Vec<(i64, u64)> {
     (0..TAKES).map(|_| next()).collect()
 }
 
-/// What the package says.
+/// The package's results.
 fn second_opinion(histories: &Value) -> Vec<Vec<bool>> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     let python = folder.expect("target").join("test-python/bin/python");

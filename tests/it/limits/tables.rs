@@ -1,5 +1,5 @@
-//! Tables that other limiters promise to keep. Their numbers are derived anew from what those projects
-//! document.
+//! Tables that other limiters document. Their numbers are computed here from those projects'
+//! documents.
 
 use chrono::{DateTime, Utc};
 use perdiem::domain::claim::Units;
@@ -9,9 +9,9 @@ use super::{Counting, Outcome, at, limit};
 
 const SECOND: i64 = 1_000_000;
 
-/// go-zero, core/limit, `PeriodLimit`: of a hundred takes under a quota of five, four are allowed, one
-/// hits the quota, and the others are over it; in a window that the first take opens, and in one that
-/// is aligned to the clock.
+/// go-zero, core/limit, `PeriodLimit`. Of a hundred takes under a quota of five, four are allowed,
+/// one hits the quota, and the others are over it. The test uses a window that the first take
+/// opens, and a window that is aligned to the clock.
 #[test]
 fn go_zeros_period_limit_allows_its_quota() {
     for limit in [
@@ -21,7 +21,7 @@ fn go_zeros_period_limit_allows_its_quota() {
         let mut counting = Counting::of(limit);
         let (mut allowed, mut last, mut over) = (0, 0, 0);
         for take in 0..100 {
-            // All of them within the window.
+            // All takes are within the window.
             match counting.claim(1, at(take)) {
                 Outcome::Granted(total) if total.remaining() > 0 => allowed += 1,
                 Outcome::Granted(_) => last += 1,
@@ -33,7 +33,7 @@ fn go_zeros_period_limit_allows_its_quota() {
     }
 }
 
-/// A window from the first claim is not aligned: its end moves with the claim that opens it.
+/// A window from the first claim is not aligned: its end depends on the claim that opens it.
 #[test]
 fn a_window_ends_where_go_zeros_alignment_says() {
     let half_past = 30 * SECOND;
@@ -57,11 +57,11 @@ fn a_window_ends_where_go_zeros_alignment_says() {
     }
 }
 
-/// A row: milliseconds, units, what is left after it, the milliseconds until all is back, and those
-/// until a denied claim would be granted.
+/// A row: milliseconds, units, the units left after it, the milliseconds until all units are back,
+/// and the milliseconds until a denied claim would be granted.
 type Row = (i64, u64, u64, i64, Option<i64>);
 
-/// Whether a row was granted follows from it: a denied one tells when it would be.
+/// A row is denied if it has the time until a grant, and granted otherwise.
 #[track_caller]
 fn keeps(counting: &mut Counting, rows: &[Row]) {
     for (number, (millis, units, remaining, reset, retry)) in rows.iter().enumerate() {
@@ -88,9 +88,9 @@ fn keeps(counting: &mut Counting, rows: &[Row]) {
     }
 }
 
-/// throttled for Go, `GCRARateLimiter`: one a second, five at once (its burst counts what comes on top
-/// of the one). Its first row, of six units, never fits; its row of no units only looks, and perdiem
-/// has no such claim.
+/// throttled for Go, `GCRARateLimiter`: one a second, five at once (its burst is in addition to the
+/// one). Its first row has six units, which never fit. Its row without units only reads, and
+/// perdiem has no such claim.
 #[test]
 fn throttleds_rate_limiter_keeps_its_table() {
     let mut counting = Counting::of(LimitDraft {
@@ -99,29 +99,29 @@ fn throttleds_rate_limiter_keeps_its_table() {
     });
     assert_eq!(counting.claim(6, at(0)), Outcome::NeverFits);
     let rows = [
-        // Five at once, and no sixth one for a second.
+        // Five at once, and no sixth unit for a second.
         (0, 1, 4, 1000, None),
         (0, 1, 3, 2000, None),
         (0, 1, 2, 3000, None),
         (0, 1, 1, 4000, None),
         (0, 1, 0, 5000, None),
         (0, 1, 0, 5000, Some(1000)),
-        // Three are back after three seconds; a tenth of a second brings none.
+        // Three units are back after three seconds. A tenth of a second returns none.
         (3000, 1, 2, 3000, None),
         (3100, 1, 1, 3900, None),
         (4000, 1, 1, 4000, None),
-        // All are back; more than all never are.
+        // All units are back, and never more than all.
         (8000, 1, 4, 1000, None),
         (9500, 1, 4, 1000, None),
-        // More at once, and too many at once: what is denied takes nothing.
+        // Several units at once, and too many at once. A denied claim takes nothing.
         (9500, 2, 2, 3000, None),
         (9500, 5, 2, 3000, Some(3000)),
     ];
     keeps(&mut counting, &rows);
 }
 
-/// redis_rate for Go, `PerSecond(10)`: ten a second, ten at once. A claim of a thousand is more than
-/// the bucket ever holds: it has a wait there, and never fits here.
+/// redis_rate for Go, `PerSecond(10)`: ten a second, ten at once. A claim of a thousand is more
+/// than the bucket's size: there it has a waiting time, and here it never fits.
 #[test]
 fn redis_rates_ten_per_second_keep_their_table() {
     let mut counting = Counting::of(limit(10, "1s", Some("rate")));
@@ -131,7 +131,7 @@ fn redis_rates_ten_per_second_keep_their_table() {
         (0, 7, 0, 1000, None),
         (0, 1, 0, 1000, Some(100)),
         (0, 10, 0, 1000, Some(1000)),
-        // One is back after a tenth of a second.
+        // One unit is back after a tenth of a second.
         (99, 1, 0, 901, Some(1)),
         (100, 1, 0, 1000, None),
     ];

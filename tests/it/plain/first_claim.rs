@@ -1,4 +1,4 @@
-//! `from_first_claim`: the first grant at or after the end of a window opens the next one.
+//! `from_first_claim`: the first grant at or after the end of a window opens the next window.
 
 use super::{Effect, PlainAccount, PlainLimit, PlainState};
 
@@ -6,7 +6,7 @@ impl PlainAccount {
     pub(super) fn opened(&self, limit: &PlainLimit, at: i64) -> PlainState {
         let (place, per) = (self.kept_from(limit), limit.per);
         let after = self.begins_after(place, at, per);
-        // The start of the last window, and what is used in it.
+        // The start of the last window, and the usage in it.
         let mut last: Option<(i64, u64)> = None;
         for (_, entry) in self.counting(place, after) {
             last.take_if(|(start, _)| *start + per <= entry.at);

@@ -1,9 +1,13 @@
-//! What is used of limits whose units return after a time, by the definitions alone: an account's entries
-//! are gone through again for each question. The judge, the simulator and the random histories ask; nothing here
-//! is perdiem's.
+//! The plain model: the usage of limits whose units return after a time (`from_first_claim`,
+//! `sliding` and `rate`), by their definitions alone.
 //!
-//! `first_claim`, `sliding` and `rate` have one kind of limit each, and `spans` what no span of time may
-//! have. What is used in a window of the calendar is a sum, which needs no model. All instants are
+//! The model uses no code of perdiem and stores no totals. For each question it reads all entries
+//! of an account again. The judge, the simulator and the random histories compare perdiem's totals
+//! with it.
+//!
+//! Read `PlainAccount` first: `push` adds an entry, and `state` computes the usage at an instant.
+//! `first_claim`, `sliding` and `rate` each compute one kind of limit. `spans` checks that no span
+//! of time exceeds a limit. A calendar window needs no model: its usage is a sum. All instants are
 //! microseconds since 1970.
 
 mod first_claim;
@@ -11,27 +15,28 @@ mod rate;
 mod sliding;
 mod spans;
 
-/// An entry of an account.
 #[derive(Debug, Clone, Copy)]
 pub struct PlainEntry {
     pub effect: Effect,
     pub units: u64,
-    /// The instant of its line.
+    /// The instant of the entry's line.
     pub at: i64,
-    /// The instant at which its units count: for what gives units back, the grant's.
+    /// The instant at which the units count. An entry that gives units back has the grant's
+    /// instant.
     pub counted_at: i64,
 }
 
-/// What an entry does to what is used.
+/// The effect of an entry on the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// A grant that was decided by the ledger's rule.
+    /// A grant that the ledger's rule decided.
     Grant,
-    /// Units that were taken in another way: by hand, without the ledger, or over the limit.
+    /// Units that were taken in another way: by an adjustment, without the ledger, or over the
+    /// limit.
     Take,
-    /// Of the entry with this place in the account.
+    /// Gives back the units of the entry at this place in the account.
     GiveBack(usize),
-    /// By hand.
+    /// An adjustment takes units off.
     TakeOff,
     Nothing,
 }
@@ -45,15 +50,16 @@ impl Effect {
 /// How the units of a limit return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// All of them, `per` after the first grant.
+    /// All units return `per` after the first grant.
     FromFirstClaim,
-    /// Each one, `per` after its grant. Grants are rounded up to the step, where there is one.
+    /// Each unit returns `per` after its grant. With a step, a grant's instant is rounded up to the
+    /// step.
     Sliding { step: Option<i64> },
-    /// Evenly, `max` of them in each `per`; at most `burst` at once.
+    /// Units return evenly, `max` in each `per`; at most `burst` can be taken at once.
     Rate { burst: u64 },
 }
 
-/// A limit as a line tells it.
+/// A limit as a line has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainLimit {
     pub max: u64,
@@ -70,7 +76,7 @@ impl PlainLimit {
         }
     }
 
-    /// Whether this limit goes on from a line that tells another one.
+    /// Whether this limit continues from a line that has the other limit.
     fn goes_on(&self, other: &Self) -> bool {
         let is_same_kind = match (self.returns, other.returns) {
             (Return::Rate { .. }, Return::Rate { .. }) => true,
@@ -80,33 +86,32 @@ impl PlainLimit {
     }
 }
 
-/// What an account has used of a limit as of an instant.
+/// An account's usage of a limit at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlainState {
-    /// When the window was opened, if one is open, and the units used in it.
+    /// The start of the open window, if there is one, and the units used in it.
     Opened {
         at: Option<i64>,
         used: u64,
     },
-    /// The units by the instants at which they count.
+    /// The units, by the instants at which they count.
     Log(Vec<(i64, u64)>),
     Bucket(PlainBucket),
 }
 
-/// What a bucket lacks and what it was given back, in parts: a unit has as many as `per` has
-/// microseconds.
+/// What a bucket lacks and what it was given back, in parts of a unit. A unit has as many parts as
+/// `per` has microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainBucket {
-    /// As of when.
+    /// The instant of this state.
     pub at: i64,
     pub owed: i128,
     pub given_back: i128,
-    /// The place of the first entry under the same `max`; the number of entries where there is none.
+    /// The place of the first entry under the same `max`; the number of entries if there is none.
     pub since: usize,
 }
 
 impl PlainState {
-    /// The units used of a limit.
     pub fn used(&self, limit: &PlainLimit) -> u64 {
         match self {
             Self::Opened { used, .. } => *used,
@@ -118,7 +123,7 @@ impl PlainState {
         }
     }
 
-    /// When the window was opened that is current.
+    /// The start of the open window.
     pub fn opened_at(&self) -> Option<i64> {
         match self {
             Self::Opened { at, .. } => *at,
@@ -126,13 +131,12 @@ impl PlainState {
         }
     }
 
-    /// The units left of a limit.
     pub fn left(&self, limit: &PlainLimit) -> u64 {
         limit.at_once().saturating_sub(self.used(limit))
     }
 }
 
-/// An account: its entries, and the limits that each of their lines tells.
+/// An account: its entries, and the limits of each entry's line.
 #[derive(Debug, Clone, Default)]
 pub struct PlainAccount {
     entries: Vec<PlainEntry>,
@@ -140,13 +144,13 @@ pub struct PlainAccount {
 }
 
 impl PlainAccount {
-    /// Takes the next entry, and the limits of its line.
+    /// Adds the next entry, and the limits of its line.
     pub fn push(&mut self, entry: PlainEntry, limits: Vec<PlainLimit>) {
         self.entries.push(entry);
         self.limits.push(limits);
     }
 
-    /// What is used of a limit at an instant that is not before the last entry's.
+    /// The usage of a limit at an instant that is not before the last entry's.
     pub fn state(&self, limit: &PlainLimit, at: i64) -> PlainState {
         match limit.returns {
             Return::FromFirstClaim => self.opened(limit, at),
@@ -155,26 +159,27 @@ impl PlainAccount {
         }
     }
 
-    /// The place from which on all lines tell a limit; the number of lines where the last one does not.
+    /// The first place from which all lines have a limit; the number of lines if the last line does
+    /// not have it.
     fn kept_from(&self, limit: &PlainLimit) -> usize {
         let tells = |limits: &&Vec<PlainLimit>| limits.iter().any(|other| limit.goes_on(other));
         self.limits.len() - self.limits.iter().rev().take_while(tells).count()
     }
 
-    /// How the line at a place tells a limit, where it does.
+    /// The limit in the line at a place, if the line has it.
     fn told(&self, place: usize, limit: &PlainLimit) -> Option<&PlainLimit> {
         let mut limits = self.limits.get(place)?.iter();
         limits.find(|other| limit.goes_on(other))
     }
 
-    /// The instant up to which nothing counts for a limit that begins with the line at a place, or now;
-    /// it looks back so far.
+    /// The instant up to which units do not count for a limit that begins with the line at a place,
+    /// or now. The limit looks back by `back`.
     fn begins_after(&self, place: usize, at: i64, back: i64) -> i64 {
         self.entries.get(place).map_or(at, |entry| entry.at) - back
     }
 
-    /// The entries that count for a limit, with their places: all those from the place on, and of those
-    /// before it what counts after the instant.
+    /// The entries that count for a limit, with their places: every entry from the place on, and
+    /// each earlier entry that counts after the instant.
     fn counting(&self, place: usize, after: i64) -> impl Iterator<Item = (usize, &PlainEntry)> {
         let entries = self.entries.iter().enumerate();
         entries.filter(move |(own, entry)| *own >= place || entry.counted_at > after)

@@ -1,21 +1,21 @@
-//! `rate`: a bucket by the instant at which it is full again, as ITU-T I.371 has it.
+//! `rate`: a bucket, represented by the instant at which it is full again (as in ITU-T I.371).
 //!
-//! Time is told in parts of a unit too: each microsecond brings `max` of them back. So nothing is
+//! Time is measured in parts of a unit: each microsecond returns `max` parts. Therefore nothing is
 //! rounded.
 
 use std::collections::BTreeMap;
 
 use super::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, Return};
 
-/// A bucket under one `max`. Instants are on the scale of that.
+/// A bucket under one `max`. The scale of its instants depends on that `max`.
 struct Refill {
     max: u64,
     parts_of_unit: i128,
-    /// When it is full.
+    /// When the bucket is full.
     full_at: i128,
     given_back: i128,
     since: usize,
-    /// Of each grant: when its last unit returns, had nothing been given back.
+    /// For each grant, when its last unit returns if nothing is given back.
     returns: BTreeMap<usize, i128>,
 }
 
@@ -27,7 +27,8 @@ impl PlainAccount {
             panic!("{first:?} is no rate")
         };
         let (parts_of_unit, speed) = (i128::from(first.per), speed_of(first.max));
-        // How full it was is not known: it is taken as empty as long ago as it takes to fill it.
+        // The bucket's earlier state is unknown. The model assumes that it was empty one refill
+        // time ago.
         let empty = i128::from(burst) * parts_of_unit;
         let back = (empty + speed - 1) / speed;
         let after = self.begins_after(place, at, i64::try_from(back).expect("a time"));
@@ -57,7 +58,7 @@ impl PlainAccount {
     }
 }
 
-/// The parts that return in a microsecond. A `max` of 0 blocks, and returns as 1 does.
+/// The parts that return in a microsecond. A `max` of 0 blocks, and its units return as with 1.
 fn speed_of(max: u64) -> i128 {
     max.max(1).into()
 }
@@ -72,7 +73,8 @@ impl Refill {
         (self.full_at - self.on_scale(at)).max(0)
     }
 
-    /// Goes on after an instant, perhaps under another `max`: what is owed then returns by that.
+    /// Continues after an instant, possibly under another `max`. The owed units then return at the
+    /// new speed.
     fn go_on(&mut self, max: u64, after: i64, place: usize) {
         if max == self.max {
             return;

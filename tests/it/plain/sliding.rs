@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Effect, PlainAccount, PlainLimit, PlainState};
 
-/// A log with more instants merges the two oldest at the later one.
+/// A log with more instants merges the two oldest instants into the later one.
 const INSTANTS_MOST: usize = 101;
 
 impl PlainAccount {

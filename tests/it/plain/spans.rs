@@ -1,10 +1,11 @@
-//! What no span of time may have: the units that were granted in it and that nobody gave back.
+//! Checks that no span of time has more granted units than a limit allows. Reversed units do not
+//! count.
 
 use super::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
 
 impl PlainAccount {
-    /// After a grant: whether a span of time that ends with it has more than a limit allows. Where units
-    /// were taken off by hand nobody can tell.
+    /// Call it after a grant. Returns whether a span of time that ends with the grant exceeds the
+    /// limit. When an adjustment took units off, the answer is unknown and the result is `false`.
     pub fn has_span_over(&self, limit: &PlainLimit) -> bool {
         let is_by_hand = |entry: &PlainEntry| entry.effect == Effect::TakeOff;
         let Some(last) = self
@@ -41,7 +42,7 @@ impl PlainAccount {
         }
     }
 
-    /// The grants that were not given back, with their places.
+    /// The grants that were not reversed, with their places.
     fn standing(&self) -> impl Iterator<Item = (usize, &PlainEntry)> {
         let is_given_back = |place: usize| {
             let mut entries = self.entries.iter();
@@ -68,7 +69,7 @@ mod tests {
         }
     }
 
-    /// So many grants of one unit, one in each second.
+    /// That many grants of one unit, one in each second.
     fn granted(grants: i64, limit: PlainLimit) -> PlainAccount {
         let mut account = PlainAccount::default();
         for second in 1..=grants {
@@ -98,7 +99,7 @@ mod tests {
             let account = granted(grants, limit);
             assert_eq!(account.has_span_over(&limit), is_over, "{limit:?} {grants}");
         }
-        // Nobody had what was given back.
+        // Nobody used the units that were given back.
         for limit in [limit(3, 4, sliding), limit(1, 2, rate(2))] {
             let mut account = granted(3, limit);
             for effect in [Effect::GiveBack(0), Effect::Grant] {

@@ -1,4 +1,4 @@
-//! By itself, now and then: by one of the instances that share a ledger.
+//! Reconciliations without a request: at intervals, by one of the instances that share a ledger.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn started_at(report: &Value) -> DateTime<Utc> {
 async fn it_heals_by_itself(stack: Stack) {
     let scene = Scene::new(stack).await;
     scene.grants("member-42", 2).await;
-    // On the day of the grants: a counter of a day that has ended is of no use, and expires.
+    // On the day of the grants, because a counter expires after its day has ended.
     let clock = ManualClock::at(instant(NOON));
     let app = App::start_with(&scene.ground, |options| {
         options.clock = Clock::Manual(clock.clone());
@@ -56,7 +56,7 @@ async fn it_heals_by_itself(stack: Stack) {
     scene.books.counters_follow().await;
 }
 
-/// Whoever comes first begins the round, and the others leave it alone.
+/// The first instance begins the round, and the others skip it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_several_instances_does_a_round() {
     for stack in [Stack::Postgres, Stack::RedisAndPostgres] {
@@ -80,7 +80,7 @@ async fn one_of_several_instances_does_a_round() {
     }
 }
 
-/// A round is due by the ledger's reports, not by how long a process runs.
+/// The ledger's reports decide when a round is due. The age of the process does not matter.
 async fn a_restart_is_no_reason_for_a_round(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
@@ -100,7 +100,7 @@ async fn a_restart_is_no_reason_for_a_round(stack: Stack) {
     drop(start().await);
     let app = start().await;
     assert_eq!(reports(&app).await.len(), 1);
-    // One that heals nothing puts no round off.
+    // A report without healing does not delay the next round.
     reconcile(&app, false).await;
     drop(app);
     clock.advance(TimeDelta::seconds(1));

@@ -1,4 +1,4 @@
-//! Counters on several shards: a scan finds those of each.
+//! Counters on several shards: a scan finds the counters of each shard.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn every_shard_is_scanned() {
         .flat_map(|bucket| (1..=2).map(move |number| (bucket, number)))
         .map(|(bucket, number)| AccountId(Uuid::from_u128(u128::from(bucket) << 120 | number)))
         .collect();
-    // Each where it belongs: the shard that takes it.
+    // Each key is written to the shard that accepts it.
     let hand = Hand::at(&cluster.nodes[0].url(), ledger).await;
     let shards = cluster.primaries();
     for account in &accounts {

@@ -1,4 +1,4 @@
-//! Counters that differ from the ledger are found, and healed when that is asked for.
+//! Counters that differ from the ledger are found, and healed on request.
 
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
@@ -34,7 +34,7 @@ async fn a_sound_ledger_has_nothing_that_differs(stack: Stack) {
             Stack::RedisAndSqlite | Stack::RedisAndPostgres => ("compared", 2),
         };
         assert_eq!(report["counters"], counters.0);
-        // Redis may tell a counter twice while its table grows.
+        // Redis can return a counter twice while its table grows.
         assert!(report["counter_count"].as_u64() >= Some(counters.1));
         assert_eq!(report["account_count"], 2);
         assert_eq!(report["entry_count"], 6);
@@ -42,7 +42,7 @@ async fn a_sound_ledger_has_nothing_that_differs(stack: Stack) {
     }
 }
 
-/// Plants a line in a counter: its number, and the units that it tells.
+/// Plants a line in a counter: its number and its units.
 async fn plant(scene: &Scene, subject: &str, number: u64, used: u64) {
     let name = scene.counter_of(subject);
     let line: String = scene.run(&["HGET", &name, "line"]).await;
@@ -56,7 +56,7 @@ async fn plant(scene: &Scene, subject: &str, number: u64, used: u64) {
         .await;
 }
 
-/// The last line's number in the subject's counter.
+/// The number of the last line in the subject's counter.
 async fn number(scene: &Scene, subject: &str) -> Option<u64> {
     match scene.reading(subject).await {
         Reading::Present { line, .. } => line.map(|line| line.number),
@@ -104,7 +104,7 @@ async fn counters_that_are_wrong_are_found_and_healed(stack: Stack) {
     }
     scene.books.counters_follow().await;
     nothing_differs(&scene.app, false).await;
-    // A counter that denied too much denies no more, and none grants too much.
+    // A counter that denied too much denies no more, and no counter grants too much.
     for (subject, ..) in cases {
         scene.grants(subject, 2).await;
         assert_eq!(scene.app.claim(subject, None).await.status, 429);
@@ -122,7 +122,7 @@ async fn what_is_no_counter_is_replaced(stack: Stack) {
         &["SADD", "", "junk"],
         &["HSET", "", "number", "junk"],
         &["HSET", "", "number", "99999999999999999999999999"],
-        // The script takes these for counters, and their numbers for higher ones.
+        // The script treats these as counters with higher numbers.
         &["HSET", "", "number", "9", "line", "1 2 - d1"],
         &["HSET", "", "number", "9", "line", "1 2 - d1,junk"],
         &["HDEL", "", "line"],
@@ -144,7 +144,7 @@ async fn what_is_no_counter_is_replaced(stack: Stack) {
         let _: redis::Value = scene.run(&words).await;
         planted.push(subject);
     }
-    // Without a field there is no hash.
+    // A hash without fields does not exist.
     let gone = planted.pop().expect("a subject");
     assert_eq!(scene.reading(&gone).await, Reading::Absent);
     for apply in [false, true] {
@@ -198,7 +198,7 @@ async fn orphans_are_deleted(stack: Stack) {
     nothing_differs(&scene.app, false).await;
 }
 
-/// Under the same tags, and of other ledgers.
+/// Keys with the same tags, and keys of other ledgers.
 async fn other_keys_are_left_alone(stack: Stack) {
     let scene = Scene::new(with_redis(stack)).await;
     scene.grants("member-42", 1).await;
@@ -216,7 +216,7 @@ async fn other_keys_are_left_alone(stack: Stack) {
         format!("perdiem:{{{own_ledger}:zz}}:{account}"),
         name.replace(&own_ledger, &other_ledger),
     ];
-    // Other digits than letters, so that the upper case is another name.
+    // The account has letters among its digits, so that its upper case is another name.
     assert!(account.chars().any(|digit| digit.is_ascii_alphabetic()));
     for other in &others {
         let _: () = scene.run(&["SET", other, "junk"]).await;
@@ -249,7 +249,7 @@ async fn a_report_is_bounded(stack: Stack) {
     nothing_differs(&scene.app, false).await;
 }
 
-/// The ledger is checked all the same.
+/// The ledger is checked although Redis is down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_is_down_is_told() {
     for stack in [Stack::RedisAndSqlite, Stack::RedisAndPostgres] {

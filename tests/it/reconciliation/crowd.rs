@@ -1,4 +1,4 @@
-//! While claims keep coming: no false alarm, and nothing that healing breaks.
+//! Reconciliations while claims arrive: no false alarm, and healing breaks nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,8 +18,8 @@ const POLICIES: [&str; 3] = ["benefit", "plenty", "counted"];
 
 on_every_way!(no_false_alarm_while_claims_keep_coming);
 
-/// A fleet with three policies, two of which deny nothing. Redis decides the claims of the third
-/// where that is said, and they are appended afterwards.
+/// A fleet with three policies. Two of them deny nothing. With `durability: counted`, Redis decides
+/// the claims of the third, and they are appended afterwards.
 async fn fleet(stack: Stack, max: usize, durability: &str) -> Fleet {
     let fleet = Fleet::with_max(stack, max).await;
     for (policy, pers, durability) in [
@@ -64,8 +64,8 @@ async fn no_false_alarm_while_claims_keep_coming(stack: Stack) {
     assert_eq!(fleet.granted().len(), stores.entries.len());
 }
 
-/// Whatever is planted while claims and healing go on, nobody gets more than there is, and in
-/// the end every counter is right.
+/// Faults are planted while claims and healing continue. No subject gets more units than the limit,
+/// and at the end every counter is correct.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn healing_beside_claims_leaves_everything_right() {
     let fleet = fleet(Stack::RedisAndPostgres, 100_000, "recorded").await;

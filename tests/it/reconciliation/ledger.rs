@@ -1,4 +1,4 @@
-//! Whatever is planted in the ledger is an alarm, and stays one: the ledger is append-only.
+//! A fault in the ledger is an alarm, and stays one, because the ledger is append-only.
 
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -32,7 +32,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     set(2, 1).await;
     for apply in [false, true, true] {
         let report = reconcile(&scene.app, apply).await;
-        // The entry, and the one after it, which was decided on what stood there before.
+        // The changed entry, and the next entry, which was decided on the earlier totals.
         assert_eq!(kinds(&report), ["wrong_total"; 2], "{report}");
         let counts = ["difference_count", "alarm_count", "healed_count"];
         assert_eq!(counts.map(|name| &report[name]), [2, 2, 0]);
@@ -57,7 +57,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
         })
         .await;
     }
-    // Put right by hand: the newest report says so.
+    // After a correction by hand, the newest report has no alarm.
     set(1, 2).await;
     nothing_differs(&scene.app, false).await;
     eventually("/readyz is content", || async {
@@ -67,7 +67,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     .await;
 }
 
-/// An entry like the second one of the account, with a number, an account and totals.
+/// An entry like the second one of the account, with another number, account and totals.
 fn copy(number: u64, account: &str, totals: &str) -> String {
     format!(
         "INSERT INTO entries (number, account, id, totals, at, units, policy, policy_version, kind,
@@ -100,7 +100,7 @@ async fn planted_faults_are_found(stack: Stack) {
         ("totals that cannot be read", second("totals = 'junk'"), "unreadable_entry"),
         ("no such kind", second("kind = 99"), "unreadable_entry"),
         ("an entry once more", copy(4, "account", "totals"), "time_backwards wrong_total"),
-        // Its id, which has its instant, was made elsewhere.
+        // The entry's id, which contains its instant, was made elsewhere.
         ("an entry of nobody", copy(1, "{new}", lower), "foreign_entry time_backwards wrong_total"),
         ("another subject", rename, "foreign_entry"),
     ];
@@ -143,7 +143,7 @@ async fn an_erased_subject_is_no_fault(stack: Stack) {
     scene.grants("member-42", 2).await;
     scene.ground.sql("UPDATE accounts SET subject = NULL").await;
     nothing_differs(&scene.app, false).await;
-    // A fault found before is still told, without the subject.
+    // A fault that was found before is still reported, without the subject.
     scene.ground.open_the_ledger().await;
     let fault = "UPDATE entries SET units = 2 WHERE number = 2";
     scene.ground.sql(fault).await;
@@ -152,7 +152,7 @@ async fn an_erased_subject_is_no_fault(stack: Stack) {
     assert_eq!(report["differences"][0]["policy"], "benefit");
 }
 
-/// Also those that do not fit into a page, and where pages end between accounts.
+/// Also accounts that are longer than a page, and pages that end between two accounts.
 async fn accounts_of_any_length_are_checked(stack: Stack) {
     let desk = Desk::open(stack).await;
     for (subject, count) in [("long", 900), ("short", 1), ("half", 500), ("other", 130)] {

@@ -1,5 +1,5 @@
-//! Reconciliations: whatever is planted in Redis is found and healed, whatever is planted in
-//! the ledger is an alarm, and nothing else is ever told.
+//! Reconciliations. A planted difference in Redis is found and healed. A planted fault in the
+//! ledger is an alarm. Nothing else is reported.
 
 mod by_itself;
 mod cluster;
@@ -34,7 +34,7 @@ async fn post(app: &App, apply: bool) -> Answer {
     Answer::of(request.json(&json!({ "apply": apply }))).await
 }
 
-/// A report of a reconciliation that must end well.
+/// The report of a reconciliation that must succeed.
 async fn reconcile(app: &App, apply: bool) -> Value {
     let answer = post(app, apply).await;
     assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
@@ -44,7 +44,7 @@ async fn reconcile(app: &App, apply: bool) -> Value {
     report
 }
 
-/// Reconciles, and nothing may differ.
+/// Reconciles, and asserts that nothing differs.
 async fn nothing_differs(app: &App, apply: bool) -> Value {
     let report = reconcile(app, apply).await;
     assert_eq!(report["difference_count"], 0, "{report}");
@@ -54,7 +54,7 @@ async fn nothing_differs(app: &App, apply: bool) -> Value {
     report
 }
 
-/// The kinds of a report's differences, in order of their names.
+/// The kinds of a report's differences, in the order of their names.
 fn kinds(report: &Value) -> Vec<&str> {
     let differences = report["differences"].as_array().expect("differences");
     let mut kinds: Vec<&str> = differences
@@ -65,7 +65,7 @@ fn kinds(report: &Value) -> Vec<&str> {
     kinds
 }
 
-/// An application on a ground of its own, and hands that reach into its stores.
+/// An application on its own ground, and tools that change its stores.
 struct Scene {
     ground: Ground,
     app: App,
@@ -74,7 +74,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With a policy `benefit` of 5 a day in GMT+8. Its clock stands at [`NOON`].
+    /// A scene with a policy `benefit` of 5 a day in GMT+8. Its clock stands at [`NOON`].
     async fn new(stack: Stack) -> Self {
         Self::on(Ground::new(stack)).await
     }
@@ -84,7 +84,7 @@ impl Scene {
         Self::start(ground, clock).await
     }
 
-    /// With the machine's clock.
+    /// A scene with the machine's clock.
     async fn live(stack: Stack) -> Self {
         Self::start(Ground::new(stack), Clock::system()).await
     }
@@ -105,8 +105,8 @@ impl Scene {
         }
     }
 
-    /// Lets a member take units, one claim each, until its counter has the last line. A claim that
-    /// is denied gives it a counter: an account with room may have none.
+    /// A member takes units, one claim each, until its counter has the last line. A denied claim
+    /// makes the counter: an account with room may have none.
     async fn grants(&self, subject: &str, count: usize) {
         for _ in 0..count {
             let answer = self.app.claim(subject, None).await;
@@ -141,7 +141,7 @@ impl Scene {
         self.hand().run(words).await
     }
 
-    /// What is in the place of a subject's counter.
+    /// The content of a subject's counter.
     async fn reading(&self, subject: &str) -> Reading {
         let url = self.ground.redis_url.as_deref().expect("Redis");
         let ledger = self.books.ledger.identity().id;

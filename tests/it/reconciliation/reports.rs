@@ -1,4 +1,4 @@
-//! Reports: kept, listed, and asked for in the right words.
+//! Reports are stored and listed, and a wrong request is refused.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -38,11 +38,11 @@ async fn reports_are_kept_and_listed(stack: Stack) {
         .collect();
     let whole = scene.app.get(PATH).await.json();
     assert_eq!(whole, json!({ "items": summaries, "next_cursor": null }));
-    // They outlive the instance.
+    // Reports are still there after the instance has stopped.
     let other = App::start(&scene.ground).await;
     let kept = other.get(&format!("{PATH}?limit=1000")).await.json();
     assert_eq!(kept["items"].as_array().expect("items").len(), 5);
-    // To report is what it does when it is not told to heal.
+    // Without `apply`, a reconciliation only reports.
     let made = other.ask("POST /v1/reconciliations", json!({})).await;
     assert_eq!(made.is(201)["apply"], false);
     let location = made.header("location").expect("a place");
@@ -51,7 +51,7 @@ async fn reports_are_kept_and_listed(stack: Stack) {
     assert_eq!(other.get(&unknown).await.status, StatusCode::NOT_FOUND);
 }
 
-/// A counter that lags: it takes a while until that is certain.
+/// Makes a counter lag. The lag is certain only after some time.
 async fn lag(scene: &Scene) {
     scene.grants("member-42", 2).await;
     let name = scene.counter_of("member-42");
@@ -71,7 +71,7 @@ async fn one_at_a_time(stack: Stack) {
     let problem = refused.json();
     assert_eq!(problem["type"], "/docs/problems#reconciliation-in-progress");
     assert!(refused.header("retry-after").is_some());
-    // The refused one leaves no report, and the next one goes.
+    // The refused request leaves no report, and the next one is accepted.
     assert_eq!(
         scene.app.get(PATH).await.json()["items"]
             .as_array()

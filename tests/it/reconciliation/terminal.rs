@@ -1,4 +1,4 @@
-//! `perdiem reconcile`, as somebody at a terminal meets it.
+//! `perdiem reconcile` at a terminal.
 
 use super::Scene;
 use crate::support::app::{App, Ground, Stack, eventually};
@@ -55,7 +55,7 @@ async fn it_says_when_counters_were_not_compared() {
     assert!(said.starts_with(expected), "{said}");
 }
 
-/// As a supervisor sees it: the settings, and the log.
+/// The process runs as under a supervisor: with settings, and a log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alarm_is_logged_without_the_subject() {
     let scene = Scene::new(Stack::Sqlite).await;

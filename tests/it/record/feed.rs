@@ -33,11 +33,11 @@ async fn everything_gets_one_position(stack: Stack) {
     let all = all_is_recorded(&app, &ground).await;
     assert_eq!(follow(&app, 0, 0, &mut seen).await, all);
     is_the_table(&seen, &ground).await;
-    // Between the changes each kind of entry has its place.
+    // Each kind of entry has positions between those of changes.
     let kinds: Vec<_> = seen.iter().map(|item| item["kind"].clone()).collect();
     assert_eq!(kinds.last(), Some(&json!("adjustment")), "{kinds:?}");
     assert_eq!(kinds[kinds.len() - 2], "reversal", "{kinds:?}");
-    // As of a position the list is the same for ever.
+    // As of a position, the list never changes.
     let path = format!("/v1/entries?as_of={all}");
     let then = app.get(&path).await.text;
     app.claim("d", None).await;
@@ -58,7 +58,7 @@ async fn a_list_waits_for_an_entry(stack: Stack) {
         let path = format!("/v1/entries?after={after}&wait=30");
         tokio::spawn(async move { app.get(&path).await })
     };
-    // A change wakes nobody who waits for entries.
+    // A change does not wake a client that waits for entries.
     app.override_day("a", 5).await;
     all_is_recorded(&app, &ground).await;
     assert!(!waiting.is_finished());
@@ -68,8 +68,8 @@ async fn a_list_waits_for_an_entry(stack: Stack) {
     assert_eq!(list["items"][0]["position"], after + 2);
 }
 
-/// Two instances grant under load. A transaction of another database of the same cluster is open
-/// for a while: the record waits for it, and misses nothing.
+/// Two instances grant under load. A transaction in another database of the same cluster is open
+/// for some time. The record waits for the transaction, and misses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_feed_misses_nothing_while_a_transaction_is_open() {
     let postgres = Postgres::start();

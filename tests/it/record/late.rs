@@ -1,4 +1,4 @@
-//! What counts on an earlier day than the one on which it is recorded.
+//! Units that count on an earlier day than the day of their record.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::support::app::{App, Ground, Stack, eventually, instant};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis};
 
-/// Redis decides just before midnight, while the ledger does not answer. The ledger takes the grant on
-/// the next day, and units are entered by hand for the day before.
+/// Redis decides just before midnight, while the ledger does not answer. The ledger gets the grant
+/// on the next day. An adjustment then adds units to the day before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_in_the_figures_of_its_day() {
     let (postgres, redis) = (Postgres::start(), Redis::start());

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::app::{App, Ground, eventually};
 use crate::support::direct::Direct;
 
-/// The ids of all entries in the ledger, read past perdiem.
+/// The ids of all entries in the ledger, read without perdiem.
 async fn ids_in_the_table(ground: &Ground) -> BTreeSet<String> {
     let sql = match ground.database_url.starts_with("sqlite:") {
         true => "SELECT lower(hex(id)) FROM entries",
@@ -29,7 +29,7 @@ async fn changes_in_the_table(ground: &Ground) -> u64 {
     revision[0].parse().expect("a number")
 }
 
-/// Waits until everything in the ledger has a position.
+/// Waits until every row of the ledger has a position.
 pub async fn all_is_recorded(app: &App, ground: &Ground) -> u64 {
     eventually("everything has a position", || async {
         let entries = ids_in_the_table(ground).await.len() as u64;
@@ -39,15 +39,14 @@ pub async fn all_is_recorded(app: &App, ground: &Ground) -> u64 {
     newest(app).await
 }
 
-/// The newest position.
 async fn newest(app: &App) -> u64 {
     let list = app.get("/v1/entries?limit=1").await;
     assert_eq!(list.status, 200, "{list:?}");
     list.json()["as_of"].as_u64().expect("a position")
 }
 
-/// Goes on with a list, waiting up to `wait` seconds for its first entry, and returns where the next
-/// one goes on.
+/// Reads on in a list, and waits up to `wait` seconds for the first entry. Returns where the next
+/// read begins.
 async fn follow(app: &App, after: u64, wait: u32, seen: &mut Vec<Value>) -> u64 {
     let path = format!("/v1/entries?after={after}&limit=50");
     let mut page = app.get(&format!("{path}&wait={wait}")).await;
@@ -64,8 +63,8 @@ async fn follow(app: &App, after: u64, wait: u32, seen: &mut Vec<Value>) -> u64 
     }
 }
 
-/// What was seen is what the table has, each entry once, in the order of positions; what is between
-/// them are changes.
+/// Asserts that the seen entries equal the table: each entry once, in the order of positions, with
+/// changes at the positions between them.
 async fn is_the_table(seen: &[Value], ground: &Ground) {
     let ids = seen.iter().map(|item| item["id"].as_str().expect("an id"));
     let ids: Vec<String> = ids.map(|id| id.replace('-', "")).collect();

@@ -6,8 +6,8 @@ use super::{all_is_recorded, follow, is_the_table};
 use crate::support::app::{App, Ground, Stack};
 use crate::support::servers;
 
-/// More than the follower takes in a step come first, in the order of ids; then the
-/// old changes, then all that is new.
+/// The old entries come first, in the order of ids; they are more than the follower reads in a
+/// step. Then the old changes come, and then all new rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_come_first() {
     let ground = Ground::new(Stack::Postgres);
@@ -21,7 +21,7 @@ async fn they_come_first() {
         assert_eq!(request.send().await.expect("an answer").status(), 200);
     }
     drop(app);
-    // As the migration leaves them.
+    // The state after the migration.
     let database = ground.database_url.rsplit('/').next().expect("a name");
     let sql = "DROP TRIGGER entries_can_be_erased ON entries;
         DROP TRIGGER record_marks_are_append_only ON record_marks;
@@ -35,7 +35,7 @@ async fn they_come_first() {
     is_the_table(&seen, &ground).await;
     let newest = seen.last().expect("an entry");
     assert_eq!(newest["subject"], "m-0");
-    // The old change stands between the old entries and the new one.
+    // The old change has a position between the old entries and the new one.
     assert_eq!(newest["position"], 5002);
     assert_eq!(seen[4999]["position"], 5000);
 }

@@ -1,4 +1,4 @@
-//! A dump that is restored into another cluster, where transactions have low numbers.
+//! A dump is restored into another cluster, where transactions have lower numbers.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::support::servers::Postgres;
 async fn the_order_goes_on_in_another_cluster() {
     let postgres = Postgres::start();
     let ground = Ground::of_database(postgres.create_database());
-    // So many transactions that those of a new cluster have lower numbers.
+    // So many transactions that a new cluster has lower numbers.
     let burn = "DO $$ BEGIN FOR i IN 1..3000 LOOP
         PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
     postgres.execute("postgres", burn);
@@ -50,7 +50,7 @@ async fn the_order_goes_on_in_another_cluster() {
     all_is_recorded(&app, &copy).await;
     let first = other.execute(database, added);
     assert!(first.contains("::bigint + '5000"), "{first}");
-    // Once is enough.
+    // One repair is enough.
     drop(app);
     let app = App::start(&copy).await;
     let listed = app.get("/v1/entries?subject=c").await.json();

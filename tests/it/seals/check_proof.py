@@ -61,7 +61,7 @@ def check(key, text):
     assert header == "c2sp.org/tlog-proof@v1"
     opened = json.loads(base64.b64decode(extra.removeprefix("extra ")))
     index = int(index.removeprefix("index "))
-    # 1. The checkpoint is signed.
+    # 1. Check the checkpoint's signature.
     body, _, signatures = checkpoint.rpartition("\n\n")
     origin, size, root = (body + "\n").split("\n")[:3]
     public = base64.b64decode(key.split("+", 2)[2])[1:]
@@ -70,7 +70,7 @@ def check(key, text):
     signature = base64.b64decode(signature)
     assert (dash, name, signature[:4]) == ("\u2014", origin, key_id), "another key"
     assert is_signed(public, (body + "\n").encode(), signature[4:]), "not signed"
-    # 2. Its tree has the leaf (RFC 9162, section 2.1.3.2).
+    # 2. Check that its tree has the leaf (RFC 9162, section 2.1.3.2).
     node, last, found = index, int(size) - 1, sha256(b"\0" + opened["leaf"].encode())
     assert node <= last, "beyond the tree"
     for line in path:
@@ -83,7 +83,7 @@ def check(key, text):
             found = sha256(b"\1" + found + sibling)
         node, last = node >> 1, last >> 1
     assert last == 0 and found == base64.b64decode(root), "not in the tree"
-    # 3. The private fields are those of the leaf, unless they were erased.
+    # 3. Check that the private fields are those of the leaf, unless they were erased.
     leaf = json.loads(opened["leaf"])
     if "salt" not in opened and "private" not in opened:
         return leaf["id"], leaf["units"], None

@@ -1,4 +1,5 @@
-//! Somebody who owns the database cannot have a changed ledger sealed, and `/readyz` tells.
+//! An attacker who owns the database cannot get a changed ledger sealed, and `/readyz` reports the
+//! change.
 
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
         told(&app, "the log of seals is gone").await;
         told(&app, says).await;
         assert!(verified(&ground, None).await.is_err(), "{what}");
-        // What comes meanwhile is not sealed, and it is late.
+        // A later entry is not sealed, and is reported as late.
         app.claim("member-1", None).await;
         all_is_recorded(&app, &ground).await;
         eventually("it is late", || async {
@@ -86,7 +87,7 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
         })
         .await;
         assert_eq!(count(&ground, "seal_hashes").await, before, "{what}");
-        // The trouble ends with its cause.
+        // The trouble ends when its cause ends.
         for table in ["seal_hashes", "seals"] {
             ground
                 .sql(&format!(
@@ -104,7 +105,7 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
         }
         verified(&ground, None).await.expect("nothing differs");
     }
-    // While an instance runs, and with its origin.
+    // While an instance runs, with the log's origin.
     let app = App::start_with(&ground, sealing).await;
     all_is_sealed(&app, &ground).await;
     let origins = "DELETE FROM seals; DELETE FROM seal_hashes; DELETE FROM seal_origins";
@@ -153,13 +154,13 @@ async fn an_entry_above_all_transactions_is_named(stack: Stack) {
     );
     let change = "UPDATE policy_versions SET xact = 4000000000000000 WHERE version = 1";
     match stack {
-        // The file's instance would give it a position.
+        // A running instance on the file would give the entry a position.
         Stack::Sqlite | Stack::RedisAndSqlite => drop(app),
         Stack::Postgres | Stack::RedisAndPostgres => {
             ground.sql(&entry).await;
             told(&app, &format!("{forged} (transaction 4000000000000000)")).await;
             told(&app, "added by hand").await;
-            // Sealing goes on meanwhile.
+            // Sealing continues during this.
             app.claim("member-1", None).await;
             let sealed = figure(&app, "perdiem_seal_lag_seconds").await;
             assert!(sealed < 600.0, "{sealed}");
@@ -204,7 +205,7 @@ async fn another_key_with_the_same_name_begins_a_log_of_its_own(stack: Stack) {
     assert_eq!(seal.check(&seal_key_of(8).verifier()), Ok(()));
     assert!(seal.check(&seal_key().verifier()).is_err());
     drop(app);
-    // The ledger's id is in the name of its log.
+    // The name of the log contains the ledger's id.
     let zero = ground.literal(uuid::Uuid::nil());
     ground.sql(&format!("UPDATE ledger SET id = {zero}")).await;
     let app = App::start_with(&ground, |options| {
@@ -224,7 +225,7 @@ async fn a_log_that_cannot_be_read_is_late(stack: Stack) {
     eventually("it is on time", || async { lag().await == 0.0 }).await;
 }
 
-/// Right after a restart the log has a checkpoint, also where nothing seals.
+/// Just after a restart the log has a checkpoint, also when no instance seals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_seals_at_once() {
     let ground = Ground::new(Stack::Sqlite);

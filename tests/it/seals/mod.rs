@@ -1,4 +1,4 @@
-//! Seals: the log of leaves, its proofs, and what finds that a ledger was changed.
+//! Seals: the log of leaves, its proofs, and the checks that find a changed ledger.
 
 mod hostile;
 mod outside;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::record::all_is_recorded;
 use crate::support::app::{App, Ground, NOON, eventually, instant};
 
-/// The key of the tests.
+/// The tests' seal key.
 pub fn seal_key() -> SealKey {
     seal_key_of(7)
 }
@@ -33,12 +33,12 @@ pub fn verifier() -> VerifierKey {
     seal_key().verifier()
 }
 
-/// Lets an application seal.
+/// Makes an application seal.
 pub fn sealing(options: &mut EngineOptions) {
     options.seal_key = Some(Arc::new(seal_key()));
 }
 
-/// Waits until everything in the ledger is sealed, and returns the newest seal.
+/// Waits until everything in the ledger is sealed. Returns the newest seal.
 pub async fn all_is_sealed(app: &App, ground: &Ground) -> Checkpoint {
     let all = all_is_recorded(app, ground).await;
     eventually("everything is sealed", || async {
@@ -60,7 +60,7 @@ pub async fn ledger(ground: &Ground) -> Ledger {
     ledger.expect("the ledger opens")
 }
 
-/// Waits until `/readyz` tells something, and the instance is ready all the same.
+/// Waits until `/readyz` reports a trouble. The instance must stay ready.
 pub async fn told(app: &App, what: &str) {
     eventually(what, || async {
         let ready = app.get("/readyz").await;
@@ -70,7 +70,7 @@ pub async fn told(app: &App, what: &str) {
     .await;
 }
 
-/// Waits until `/readyz` tells of no trouble with the seals.
+/// Waits until `/readyz` reports no trouble with the seals.
 pub async fn all_is_well(app: &App) {
     eventually("no trouble", || async {
         let ready = app.get("/readyz").await.text;
@@ -79,7 +79,7 @@ pub async fn all_is_well(app: &App) {
     .await;
 }
 
-/// A figure of an instance.
+/// The value of an instance's metric.
 pub async fn figure(app: &App, name: &str) -> f64 {
     let metrics = app.get("/metrics").await.text;
     let mut lines = metrics.lines();
@@ -87,7 +87,7 @@ pub async fn figure(app: &App, name: &str) -> f64 {
     value.expect("a figure").parse().expect("a number")
 }
 
-/// Checks a ledger with the key of the tests, and perhaps a seal that was kept.
+/// Verifies a ledger with the tests' key, and optionally with a seal that was kept.
 pub async fn verified(
     ground: &Ground,
     seal: Option<Checkpoint>,
@@ -102,7 +102,7 @@ pub async fn verified(
     verified
 }
 
-/// The leaves of the log, which has fewer than 256, as they are served.
+/// The served leaves of the log, which has fewer than 256.
 pub async fn bundle(app: &App, size: u64) -> Vec<u8> {
     let path = format!("/v1/log/tile/entries/000.p/{size}");
     let bundle = app.request(Method::GET, &path).send().await;

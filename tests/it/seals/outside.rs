@@ -1,4 +1,4 @@
-//! Seals that leave the building: into a folder, and to a program.
+//! Seals that are copied outside the ledger: into a folder, and to a program.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
     let folder = outside.path().join("seals");
     let (newest, ground) = (folder.join("checkpoint"), Ground::new(stack));
     let target = SealTarget::Folder(folder.clone());
-    // A folder that is not there is perhaps not mounted: nothing is sealed, and nothing is made.
+    // A missing folder may be an unmounted one. Nothing is sealed, and no folder is made.
     let app = start(&ground, &target).await;
     app.benefit(9, "UTC").await;
     told(&app, "make it, or mount its disk").await;
@@ -46,7 +46,8 @@ async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
     let seal = all_is_sealed(&app, &ground).await;
     arrives(&newest, &seal).await;
     drop(app);
-    // The file of the log tells as much as the damaged one; or else that of the day.
+    // The newest file is damaged. The file of the log has the same checkpoint, or else the file of
+    // the day.
     fs::write(&newest, "").expect("a file");
     let app = start(&ground, &target).await;
     app.claim("member-1", None).await;
@@ -62,7 +63,7 @@ async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
     let seal = all_is_sealed(&app, &ground).await;
     arrives(&newest, &seal).await;
     drop(app);
-    // Nothing else is there: it is told, until a restart begins another log.
+    // No other file exists. This is reported until a restart begins another log.
     for file in fs::read_dir(&folder).expect("files") {
         fs::write(file.expect("a file").path(), "").expect("a file");
     }
@@ -88,7 +89,7 @@ async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
             .all(|name| !name.to_string_lossy().ends_with(".part")),
         "{names:?}"
     );
-    // The last checkpoint of each log stays.
+    // The last checkpoint of each log is kept.
     let begun = begun.timestamp();
     let own = fs::read_to_string(folder.join(format!("{ledger_id}-{begun}.checkpoint")));
     assert_eq!(own.expect("a file"), seal.note);
@@ -100,7 +101,7 @@ async fn a_program_gets_each_seal(stack: Stack) {
     let write = |text: String| fs::write(&script, text).expect("a script");
     let words = vec![script.to_str().expect("a path").to_owned()];
     let target = SealTarget::Program("sh".to_owned(), words);
-    // It fails, and is tried again.
+    // The program fails, and is tried again.
     write("exit 1".to_owned());
     let ground = Ground::new(stack);
     let app = start(&ground, &target).await;

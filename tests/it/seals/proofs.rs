@@ -1,4 +1,4 @@
-//! Proofs, as others check them: a program that shares no code with perdiem.
+//! Proofs, checked by a program that shares no code with perdiem.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ on_every_store!(
     one_file_proves_the_figures_of_a_day,
 );
 
-/// What another program says of a proof.
+/// The other program's result for a proof.
 pub fn python(file: &Path, key: &str) -> (bool, String) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/seals/check_proof.py");
     let said = Command::new("python3")
@@ -39,7 +39,7 @@ pub fn python(file: &Path, key: &str) -> (bool, String) {
     )
 }
 
-/// What `perdiem verify` says.
+/// The result of `perdiem verify`.
 fn verify(arguments: &[&str]) -> (bool, String) {
     let said = Command::new(env!("CARGO_BIN_EXE_perdiem"))
         .arg("verify")
@@ -59,7 +59,7 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     app.benefit(500, "UTC").await;
     let body = json!({ "subject": "member-42", "units": 2, "metadata": { "order": "A-17" } });
     let grant = app.claim_body(body, None).await.grant_id();
-    // More than a tile has.
+    // More leaves than one tile has.
     let claim = |index: usize| json!({ "policy": "benefit", "subject": format!("m-{index}") });
     let body = json!({ "claims": (0..300).map(claim).collect::<Vec<_>>() });
     let request = app.request(Method::POST, "/v1/claims").json(&body);
@@ -80,7 +80,7 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     let name = file.to_str().expect("a path");
     let (is_good, said) = verify(&["--proof", name, "--key", &key]);
     assert!(is_good && said.contains("member-42"), "{said}");
-    // A byte of it changed, and another key.
+    // A proof with one changed byte, and another key.
     let changed = proof.text.replace("index ", "index 1");
     fs::write(&file, changed).expect("a file");
     assert!(!python(&file, &key).0);
@@ -90,13 +90,13 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     let other = SealKey::new("perdiem", [8; 32]).expect("a key").verifier();
     let (is_good, said) = verify(&["--proof", name, "--key", &other.to_string()]);
     assert!(!is_good && said.contains("not signed by the key"), "{said}");
-    // The same log, by its tiles.
+    // The same log, read by its tiles.
     let tile = app.request(Method::GET, "/v1/log/tile/0/000").send().await;
     let tile = tile.expect("an answer").bytes().await.expect("a tile");
     assert_eq!(tile.len(), 256 * 32);
     let upper = app.get("/v1/log/tile/1/000.p/1").await;
     assert_eq!(upper.status, 200, "{upper:?}");
-    // What is full never changes.
+    // A full tile never changes.
     for (path, cached) in [
         ("tile/0/000", "private, max-age=31536000, immutable"),
         ("tile/entries/000", "private, max-age=31536000, immutable"),
@@ -126,7 +126,7 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     problem(&beyond, 409, "not-sealed");
 }
 
-/// An hour after a day, the proof of a change tells what was handed out on it.
+/// An hour after the end of a day, the proof of a change contains the day's figures.
 async fn one_file_proves_the_figures_of_a_day(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
@@ -161,7 +161,7 @@ async fn one_file_proves_the_figures_of_a_day(stack: Stack) {
         is_good && tells.iter().all(|it| said.contains(it)),
         "{said}"
     );
-    // Another change, and what is no change.
+    // The proof of another change, and a request without a change.
     let rule = app.get("/v1/changes/1/proof").await;
     assert_eq!(rule.status, 200, "{rule:?}");
     let none = app.get("/v1/changes/99/proof").await;
@@ -186,7 +186,7 @@ async fn without_a_key_nothing_is_sealed() {
     }
 }
 
-/// An export names its seal, and is checked without a server.
+/// An export names its seal, and can be checked without a server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_is_checked_by_its_manifest() {
     let ground = Ground::new(Stack::Sqlite);
@@ -214,7 +214,7 @@ async fn an_export_is_checked_by_its_manifest() {
         is_good && said.contains("its positions are among"),
         "{said}"
     );
-    // Beside the recorded export: in the ledger, and in a proof of its change.
+    // The recorded export also is in the ledger, and in a proof of its change.
     let revision = app.get(&link).await.json()["revision"].clone();
     let path = format!("/v1/changes/{revision}/proof");
     eventually("the export is sealed", || async {

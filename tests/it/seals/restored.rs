@@ -1,4 +1,4 @@
-//! A ledger that was restored from a backup says so, and its seals begin again.
+//! A ledger that was restored from a backup reports this, and its seals begin again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn pushed(folder: &Path) -> Option<Checkpoint> {
 
 on_every_store!(a_restored_ledger_is_behind_its_seal_until_a_restart);
 
-/// A copy of a ledger that nobody has open.
+/// A copy of a ledger that no process has open.
 enum Backup {
     File(PathBuf),
     Database(Ground),
@@ -38,7 +38,7 @@ impl Backup {
         Self::File(backup)
     }
 
-    /// The ledger as it was.
+    /// Restores the ledger.
     fn restore(self, ground: &Ground) -> Ground {
         let backup = match self {
             Self::Database(copy) => return copy,
@@ -89,7 +89,7 @@ async fn a_restored_ledger_is_behind_its_seal_until_a_restart(stack: Stack) {
         .await
         .expect_err("it is behind");
     assert!(error.to_string().contains("later ones are gone"), "{error}");
-    // It is ready, and says so; claims go on; nothing is sealed.
+    // The instance is ready and reports the trouble. Claims continue, and nothing is sealed.
     let app = start(&ground).await;
     let troubles = async || app.get("/readyz").await;
     eventually("the trouble is told", || async {

@@ -1,4 +1,4 @@
-//! What somebody changes in a database by hand is found, and named.
+//! A change by hand in the database is found and named.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::support::direct::Direct;
 
 on_every_store!(every_change_by_hand_is_found_and_named);
 
-/// What is kept before a change by hand, and put back after it.
+/// The tables that are saved before a change by hand, and restored after it.
 const TABLES: [&str; 12] = [
     "ledger",
     "entries",
@@ -27,7 +27,7 @@ const TABLES: [&str; 12] = [
     "seals",
 ];
 
-/// A ledger with something of every kind.
+/// A ledger with rows of every kind.
 async fn filled(ground: &Ground) -> App {
     let app = App::start_with(ground, sealing).await;
     app.benefit(5, "UTC").await;
@@ -72,7 +72,7 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
         let found = leaves.iter().find(|leaf| is_it(leaf));
         with_id(ground, found.expect("a leaf"))
     };
-    // Member 1's first and second grant, its reversal, member 2's first, the two newest.
+    // Member 1's first and second grant, its reversal, member 2's first grant, and the two newest.
     let first: fn(&Value) -> bool = |leaf| leaf["position"] == 2;
     let second: fn(&Value) -> bool = |leaf| leaf["position"] == 3;
     let reversal: fn(&Value) -> bool = |leaf| leaf["kind"] == "reversal";
@@ -286,7 +286,7 @@ async fn put_back(ground: &Ground) {
     for table in TABLES {
         ground.sql(&format!("DELETE FROM {table}")).await;
     }
-    // What others name comes first.
+    // Tables that others refer to are restored first.
     for table in TABLES.into_iter().rev() {
         ground
             .sql(&format!("INSERT INTO {table} SELECT * FROM kept_{table}"))
@@ -294,7 +294,7 @@ async fn put_back(ground: &Ground) {
     }
 }
 
-/// Takes the triggers and foreign keys away that hinder an honest hand.
+/// Removes the triggers and foreign keys that would prevent the change.
 pub async fn open_all(ground: &Ground, stack: Stack) {
     let sql = match stack {
         Stack::Sqlite | Stack::RedisAndSqlite => {

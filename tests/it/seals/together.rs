@@ -35,7 +35,7 @@ async fn three_instances_make_one_log() {
             let request = app.request(Method::POST, "/v1/claims").json(&body);
             claims.spawn(async move { request.send().await.expect("an answer").status() });
         }
-        // So that the sealers find some of it while more is recorded.
+        // The sealers find some entries while more are recorded.
         if round % 4 == 3 {
             eventually("some of it is sealed", || async {
                 let latest = apps[0].get("/v1/seals/latest").await;

@@ -1,4 +1,4 @@
-//! What a member of the role may insert, and what is refused.
+//! The inserts that a member of the role may make, and those that are refused.
 
 use serde_json::json;
 
@@ -6,8 +6,8 @@ use super::{Cast, Trier};
 use crate::record::all_is_recorded;
 use crate::support::app::App;
 
-/// An insert takes no place in the record that is not its own, and hides no change: not in a mark, not in
-/// the digests and accounts of erasures, and not in what an act says.
+/// An insert gets no place in the record that belongs to another transaction. It hides no change:
+/// not in a mark, not in the digests and accounts of erasures, and not in the content of an act.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_member_inserts_hides_nothing() {
     let cast = Cast::migrated().await;
@@ -24,7 +24,7 @@ async fn what_a_member_inserts_hides_nothing() {
     drop(app);
     let mut trier = Trier::of(&cast.service).await;
 
-    // Marks follow the last one, and are of what has ended.
+    // A mark follows the last one, and contains only ended transactions.
     let last = "FROM record_marks ORDER BY after DESC LIMIT 1";
     let is = "'00000000-0000-0000-0000-000000000000', 1, now()";
     for (mark, fault) in [
@@ -47,11 +47,11 @@ async fn what_a_member_inserts_hides_nothing() {
         assert_eq!(found.as_deref(), Some(fault), "{mark}");
     }
 
-    // Lists have every change.
+    // Lists contain every change.
     let act = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)
         VALUES (1000, 'archive', '{}', now(), 'a test', gen_random_uuid())";
     assert_eq!(trier.fault(act).await.as_deref(), Some("P0001"));
-    // The place of a change is its transaction's, whatever it says.
+    // The place of a change is that of its transaction, whatever the insert says.
     trier.may("UPDATE ledger SET revision = 1001").await;
     trier.may(act).await;
     let place = "SELECT max(xact) < pg_current_xact_id()::text::bigint FROM acts";
@@ -73,19 +73,19 @@ async fn what_a_member_inserts_hides_nothing() {
     );
     let keep = format!("INSERT INTO erased_leaves VALUES ({act_id}, ({digest}));");
     for refused in [
-        // A digest of what is not being erased, and a made-up one.
+        // A digest of an entry that is not being erased, and an invented digest.
         format!("INSERT INTO erased_leaves SELECT entries.id, sha256('') {of_b}"),
         format!("INSERT INTO erased_leaves VALUES ({act_id}, sha256(''))"),
         keep.clone(),
         format!("{new_act} INSERT INTO erased_leaves VALUES ({act_id}, sha256(''))"),
-        // An account that no act erases, or an old one, or an act of another kind.
+        // An account that no act erases, an old account, and an act of another kind.
         format!("{begin} {erasure}, 1, now() {of_b}"),
         format!("{begin} {export}, 1, now() {of_b}"),
         format!("UPDATE erasing_accounts SET revision = {export}"),
         "UPDATE erasing_accounts SET subject = 'b'".to_owned(),
-        // A pseudonym of somebody else.
+        // A pseudonym of another account.
         format!("INSERT INTO erased_accounts SELECT account, sha256('') {of_b}"),
-        // An act that says something else.
+        // An act with other content.
         format!("{new_act} {keep} SELECT erase_act({export}, '{{}}')"),
         format!(
             "{new_act} {keep} SELECT erase_act(revision,
@@ -99,7 +99,7 @@ async fn what_a_member_inserts_hides_nothing() {
             "{refused}"
         );
     }
-    // What an erasure does is refused to nobody; it is recorded.
+    // The steps of an erasure are permitted to every member, and are recorded.
     trier
         .may(&format!(
             "{new_act} {keep} SELECT erase_act(revision, ((about::jsonb #- '{{filters,subject}}')

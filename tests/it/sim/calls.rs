@@ -1,4 +1,4 @@
-//! What instances ask of the stores, and what waits for the answers.
+//! The requests of instances to the stores, and the state that waits for each response.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::time::Time;
 
-/// What is sent to a store.
+/// A request to a store.
 pub enum Request {
     Ask(Ask),
     Look(Look),
@@ -24,13 +24,13 @@ pub enum Request {
     Burst(Vec<Draft>, Fence),
     Append(Vec<Draft>),
     Settle(Settlement),
-    /// With the instant from which on Redis' keys are trusted.
+    /// The instant is the one from which Redis' keys are trusted.
     Count(Count, DateTime<Utc>),
-    /// What waits in the queue.
+    /// Read the queue.
     Queue,
-    /// Grants that the ledger holds leave the queue, and their accounts are settled.
+    /// Remove grants from the queue that the ledger has, and settle their accounts.
     Record(Vec<(Settlement, Vec<QueuedGrant>)>),
-    /// Nothing, after a moment.
+    /// Nothing, after a short wait.
     Pause,
 }
 
@@ -50,7 +50,7 @@ impl Request {
     }
 }
 
-/// What a store answers.
+/// A store's response.
 pub enum Response {
     Counter(Answer),
     View(LedgerView),
@@ -66,7 +66,7 @@ pub enum Response {
 pub struct Counting {
     pub claim: InFlight,
     pub count: Count,
-    /// Every change of a policy that was made before this instant was known.
+    /// The instance knew every change of a policy that was made before this instant.
     pub as_of: Instant,
     /// How often the ledger was asked.
     pub asks: u32,
@@ -75,25 +75,25 @@ pub struct Counting {
 /// An account's queued grants, and what becomes of them.
 pub type Recorded = (Vec<QueuedGrant>, Recording);
 
-/// What waits for a response.
+/// The state that waits for a response.
 pub enum Waiting {
     Counter(Box<InFlight>),
     Key(Box<InFlight>, CounterDenial),
     Look(Vec<Group>, Lane, Time),
-    /// With the fence of the burst, and what became of the burst.
+    /// With the fence of the burst and the burst's outcome.
     Append(Vec<Group>, Option<Fence>, Option<Burst>),
     Settlement(Vec<AnsweredClaim>),
-    /// For Redis to count a claim.
+    /// Redis counts a claim.
     Count(Box<Counting>),
-    /// For the ledger's word on a claim that is to be counted.
+    /// The ledger answers a question about a claim that Redis is to count.
     Word(Box<InFlight>, u32),
-    /// For what waits in the queue; then for the ledger's word on it, for it to be appended, and for
-    /// it to leave the queue.
+    /// A drain. It waits for the queue, then for the ledger's answer, then for the append, then for
+    /// the grants to leave the queue.
     Drain,
     Queue(Vec<Vec<QueuedGrant>>),
     Record(Vec<Recorded>),
     Drained,
-    /// For its account's grants to leave the queue.
+    /// A claim waits until its account's grants leave the queue.
     Moment(Box<InFlight>, Step),
 }
 
@@ -122,18 +122,18 @@ impl Waiting {
     }
 }
 
-/// What an instance asked of a store.
+/// A request of an instance to a store.
 pub struct Call {
     pub instance: usize,
-    /// What is asked, in a word.
+    /// The request in one word, for the printed history.
     pub what: &'static str,
-    /// `None` once it had its effect, or is lost.
+    /// `None` after the request had its effect, or was lost.
     pub request: Option<Request>,
-    /// `None` until the effect.
+    /// `None` until the request has its effect.
     pub response: Option<Response>,
-    /// `None` once nobody waits for it.
+    /// `None` when nobody waits for the response any more.
     pub waiting: Option<Waiting>,
-    /// Whether the response is of a ledger that was replaced.
+    /// Whether the response comes from a ledger that was replaced.
     pub is_of_lost: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How a choice picks one of the events that can happen next.
+//! A choice picks one of the events that can happen next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::events::Event;
 use super::world::{SUBJECTS, World};
 
 const KEYS: u8 = 3;
-/// How many calls there are at most before clients wait.
+/// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
 const SPANS: [Duration; 3] = [
@@ -22,8 +22,8 @@ const SPANS: [Duration; 3] = [
     Duration::from_secs(5),
 ];
 
-/// A kind of event. Most of them can be left out of a history: few kinds at a time reach further
-/// than all at once.
+/// A kind of event. A history can leave out most kinds. Histories with few kinds of events reach
+/// more states than histories with all kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Progress,
@@ -43,7 +43,7 @@ enum Kind {
     Silence,
 }
 
-/// How many of 256 choices are of each kind.
+/// How many of 256 choices select each kind.
 const SHARES: [(u16, Kind); 15] = [
     (96, Kind::Progress),
     (12, Kind::Late),
@@ -62,10 +62,10 @@ const SHARES: [(u16, Kind); 15] = [
     (4, Kind::Silence),
 ];
 
-/// Redis decides alone in such a history.
+/// With this bit, Redis decides alone in the history.
 const LEAVES_REDIS_ALONE: u16 = 1 << 15;
 
-/// Which kinds of events a history has.
+/// The kinds of events that a history has.
 #[derive(Debug, Clone, Copy)]
 pub struct Kinds(pub u16);
 
@@ -74,8 +74,8 @@ impl Kinds {
         matches!(kind, Kind::Progress | Kind::Late | Kind::Claim) || self.0 & 1 << kind as u16 != 0
     }
 
-    /// The event that a choice picks, if one of its kind is possible: the low byte tells the kind,
-    /// so that a history is shortened without changing what the others pick.
+    /// Returns the event that a choice selects, if an event of its kind is possible. The low byte
+    /// selects the kind. Therefore a removed choice does not change the kinds of the other choices.
     pub fn pick(self, choice: u16, world: &World) -> Option<Event> {
         let mut place = choice & 0xff;
         let (_, kind) = SHARES.iter().find(|(share, _)| {
@@ -124,7 +124,7 @@ impl World {
                     is_of_lane && call.request.is_some()
                 };
                 let garbled = self.calls_where(Event::Garble, is_look);
-                // What the ledger refuses of a queue is set aside for people.
+                // A grant of the queue that the ledger refuses is set aside for an operator.
                 let refused = match self.scene.counting {
                     Counting::Never => self.claims(&[None], true),
                     _ => Vec::new(),
@@ -140,7 +140,7 @@ impl World {
         found.map(|(index, _)| event(index)).collect()
     }
 
-    /// What is under way goes on.
+    /// The events that continue open calls.
     fn progress(&self) -> Vec<Event> {
         let heard = self.calls_where(Event::Hear, |call| call.response.is_some());
         let mut possible = self.calls_where(Event::Effect, |call| {
@@ -153,7 +153,8 @@ impl World {
             possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
             possible.extend(self.may_drain(index).then_some(Event::Drain(index)));
         }
-        // A drain takes many steps: these have twice the weight, so that drains race each other.
+        // A drain takes many steps. Its steps have twice the weight, so that two drains run at the
+        // same time.
         possible.extend(self.calls_where(Event::Effect, |call| {
             call.drains() && call.response.is_none()
         }));
@@ -183,7 +184,7 @@ impl World {
         possible
     }
 
-    /// Holds, and what can become of the newest grants.
+    /// Holds, and corrections of the newest grants.
     fn corrections(&self) -> Vec<Event> {
         let mut possible = Vec::new();
         let is_grant = |entry: &&Entry| matches!(entry.kind, EntryKind::Grant { .. });

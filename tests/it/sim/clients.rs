@@ -1,4 +1,4 @@
-//! What clients send, and what they were told.
+//! The claims and corrections that clients send, and the answers to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use uuid::Uuid;
 use super::ledger::REFUSED_METADATA;
 use super::time::Time;
 
-/// The longest that a claim may take.
+/// The longest time that a claim may take.
 pub const CLAIM_TIME: Duration = Duration::from_secs(2);
-/// For so many seconds units are held.
+/// The length of a hold, in seconds.
 const HOLD_SECONDS: i128 = 3;
 
-/// Where a claim's answer arrives.
+/// The channel on which a claim's answer arrives.
 pub type Reply = Receiver<Result<Outcome, Undecided>>;
 
 /// What a client wants.
@@ -31,7 +31,7 @@ pub enum Wish {
         subject: u8,
         key: Option<u8>,
         is_hold: bool,
-        /// Whether the ledger refuses its data.
+        /// Whether the ledger refuses the claim's data.
         is_refused: bool,
     },
     Reversal(Arc<Entry>),
@@ -42,11 +42,11 @@ pub enum Wish {
 pub struct Sent {
     pub work: Work,
     pub sent_at: Time,
-    /// How many transactions had written by then.
+    /// How many transactions had written when it was sent.
     pub sent_after: usize,
-    /// Where the answer arrives; `None` once it has, or the instance crashed.
+    /// The channel for the answer. `None` after the answer, and after a crash of the instance.
     pub reply: Option<Reply>,
-    /// Whether its client was told that it is refused.
+    /// Whether the client received a refusal.
     pub is_refused: bool,
 }
 
@@ -58,7 +58,7 @@ fn key(key: u8) -> KeyId {
     KeyId(Uuid::from_u128(0xcafe + u128::from(key)))
 }
 
-/// What a wish asks of an instance. The nonce tells which claim an entry is of.
+/// Turns a wish into the request to an instance. The nonce connects an entry with its claim.
 pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
     let plain = Work {
         claimed_by: KeyNumber::OF_SETTINGS,

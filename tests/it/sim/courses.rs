@@ -1,5 +1,5 @@
-//! The courses that a policy can take: its versions, one after the other, with limits of every kind. A
-//! history has one of them.
+//! The courses of a policy. A course is a list of versions, with limits of every kind. A history
+//! has one course.
 
 use chrono::DateTime;
 use perdiem::domain::limit::draft::LimitDraft;
@@ -8,7 +8,7 @@ use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use super::Counting;
 use crate::plain::{PlainLimit, Return};
 
-/// A version of the policy, and what the judge knows of it.
+/// A version of the policy, with the facts that the judge needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Version {
     zone: &'static str,
@@ -16,10 +16,9 @@ pub struct Version {
     pub limits: &'static [VersionLimit],
 }
 
-/// A limit of a version.
 #[derive(Debug, Clone, Copy)]
 pub enum VersionLimit {
-    /// So many in a window of the calendar.
+    /// The `max`, and the window of the calendar.
     Calendar(u64, &'static str),
     Ever(u64),
     Returns(PlainLimit),
@@ -87,7 +86,8 @@ const CALENDAR: Course = &[
     utc(&[day(4)]),
 ];
 
-/// A course for each kind of limit, each of which comes to another kind; and some of several at once.
+/// One course for each kind of limit, which later changes to another kind. Some courses have
+/// several kinds at once.
 pub const COURSES: &[Course] = &[
     CALENDAR,
     &[
@@ -134,7 +134,7 @@ pub const COURSES: &[Course] = &[
     ],
 ];
 
-/// Redis decides under the calendar alone.
+/// Redis decides alone only under limits of the calendar.
 pub const COUNTED_COURSES: &[Course] = &[
     CALENDAR,
     CALENDAR,
@@ -148,13 +148,13 @@ pub const COUNTED_COURSES: &[Course] = &[
 ];
 
 impl Version {
-    /// Whether Redis may decide alone under it.
+    /// Whether Redis may decide alone under this version.
     pub fn may_be_counted(&self) -> bool {
         let mut limits = self.limits.iter();
         limits.all(|limit| matches!(limit, VersionLimit::Calendar(..)))
     }
 
-    /// Its limits whose units return after a time.
+    /// The limits whose units return after a time.
     pub fn returning(&self) -> Vec<PlainLimit> {
         let limits = self.limits.iter();
         let returning = limits.filter_map(|limit| match limit {
@@ -198,7 +198,7 @@ fn seconds(micros: i64) -> String {
     format!("{}s", micros / SECOND)
 }
 
-/// A version of a course, as the production code has it.
+/// Builds a version of a course as the production code's policy.
 pub fn policy(course: Course, version: u32, counting: Counting) -> Policy {
     let own = &course[version as usize - 1];
     let is_so = |wanted| counting == wanted && own.may_be_counted();

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The events that can happen next.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use perdiem::engine::claim::way::Lane;
 
 use super::clients::Wish;
 
-/// An event. Calls go by their places in the world.
+/// An event. A call is named by its place in the world.
 #[derive(Debug, Clone)]
 pub enum Event {
     Send(usize, Wish),
     /// A lane of an instance takes the groups that wait for it.
     Begin(usize, Lane),
-    /// An instance reads the queue, to bring what waits there into the ledger.
+    /// An instance reads the queue, to append the queued grants to the ledger.
     Drain(usize),
     /// A request has its effect.
     Effect(usize),
-    /// A request has its effect, and will have it once more.
+    /// A request has its effect, and will have the effect again later.
     Repeat(usize),
     /// A response arrives.
     Hear(usize),
-    /// An instance gives up waiting. The request may still have its effect.
+    /// An instance stops waiting for a response. The request can still have its effect.
     Lose(usize),
     /// A connection breaks before the effect.
     Break(usize),
-    /// The ledger holds what cannot be read.
+    /// The ledger returns data that cannot be read.
     Garble(usize),
     /// A lane panics.
     Panic(usize),
@@ -32,15 +32,15 @@ pub enum Event {
     FlushRedis,
     CopyRedis,
     RollBackRedis,
-    /// An instance opens or closes its breaker.
+    /// An instance opens or closes its circuit breaker.
     Breaker(usize),
-    /// An instance begins or ends to take the ledger for silent.
+    /// An instance begins to treat the ledger as silent, or stops to do so.
     Silence(usize),
     CopyLedger,
-    /// The ledger is replaced by its copy: on another server, or on the same one, set back.
+    /// A copy replaces the ledger: on another server (`true`), or on the same server.
     RestoreLedger(bool),
-    /// Time passes. One instance may be paused meanwhile.
+    /// Time passes. One instance may be paused during that time.
     Pass(Duration, Option<usize>),
-    /// Another version of the policy is made.
+    /// A new version of the policy is made.
     Change,
 }

@@ -1,5 +1,5 @@
-//! A ledger by its contract: what `src/ledger/postgres/append.rs` and `entries.rs` promise, on a list
-//! of entries.
+//! A ledger that keeps the contract of `src/ledger/postgres/append.rs` and `entries.rs`. Its store
+//! is a list of entries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView,
 
 use super::Planted;
 
-/// How many open holds are read beyond those that have lapsed.
+/// The number of open holds that are read after those that have lapsed.
 const HOLDS_AHEAD: usize = 64;
 /// Metadata that the ledger refuses.
 pub const REFUSED_METADATA: &str = "refused";
 
-/// A ledger. A clone is a copy from which it can be restored.
+/// A ledger. A clone is a copy from which the ledger can be restored.
 #[derive(Clone)]
 pub struct Ledger {
-    /// Every account's entries, in the order of their commits.
+    /// The entries of every account, in the order of their commits.
     pub entries: Vec<Entry>,
     /// The versions of the policy, the newest one last.
     pub policies: Vec<Policy>,
@@ -52,14 +52,14 @@ impl Ledger {
         }
     }
 
-    /// The versions as an instance learns them.
+    /// The versions in the form that an instance reads.
     pub fn versions(&self) -> Vec<StoredVersion> {
         let policies = self.policies.iter().cloned();
         policies.map(|policy| Ok(Arc::new(policy))).collect()
     }
 
-    /// The ledger is replaced by an older copy of itself. Returns the entries that are lost. A copy
-    /// lacks entries and no version of the policy.
+    /// Replaces the ledger by an older copy of itself. Returns the lost entries. A copy can lack
+    /// entries, but it has every version of the policy.
     pub fn restore(&mut self, copy: &Self, is_another_server: bool) -> Vec<Entry> {
         if is_another_server {
             self.place.started_at += TimeDelta::seconds(1);
@@ -76,13 +76,12 @@ impl Ledger {
         entries.filter(move |entry| entry.account == account && entry.line.number <= up_to)
     }
 
-    /// An account's last line.
     pub fn last(&self, account: AccountId) -> Option<&Line> {
         let lines = self.entries_of(account, u64::MAX).map(|entry| &entry.line);
         lines.max_by_key(|line| line.number)
     }
 
-    /// What a look sees first: the last lines.
+    /// The first half of a look: the last lines.
     pub fn lines(&self, look: &Look) -> LedgerView {
         let lines = look.accounts.iter();
         let lines = lines.filter_map(|account| Some((*account, self.last(*account)?.clone())));
@@ -93,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// What a look sees after the lines.
+    /// The second half of a look: the entries.
     pub fn entries_for(&self, look: &Look) -> Vec<Entry> {
         let is_wanted = |entry: &&Entry| {
             entry.key.is_some_and(|key| look.keys.contains(&key))
@@ -103,8 +102,8 @@ impl Ledger {
         self.entries.iter().filter(is_wanted).cloned().collect()
     }
 
-    /// What is wanted of an account's entries up to a line. The units used inside a window are the
-    /// running sum, raised by what it would have fallen below zero.
+    /// Returns the wanted part of an account's entries up to a line. The units used in a window are
+    /// a running sum, which never falls below zero.
     fn past(&self, account: AccountId, last: Option<&Line>, wanted: &WantedPast) -> Past {
         let mut past = Past::default();
         let up_to = last.map_or(0, |line| line.number);
@@ -136,7 +135,7 @@ impl Ledger {
         past
     }
 
-    /// The holds that an account's entries up to a line leave open.
+    /// The open holds after an account's entries up to a line.
     fn holds(&self, account: AccountId, last: &Line, at: DateTime<Utc>, lapsed_most: u32) -> Holds {
         let Some(from) = last.lapses_at else {
             return Holds::default();
@@ -163,7 +162,7 @@ impl Ledger {
         Holds::at(at, open, lapsed_most as usize, HOLDS_AHEAD)
     }
 
-    /// Tells what the rule asked for.
+    /// Answers the question that the rule asked.
     pub fn tell(
         &self,
         known: &mut Known,
@@ -189,8 +188,8 @@ impl Ledger {
         entries.filter_map(|entry| entry.key).collect()
     }
 
-    /// Appends every entry or none, if the ledger shows the fence and has no account that is to be
-    /// opened.
+    /// Appends every entry or none. Refuses the burst when the fence differs, or when an account
+    /// that the burst opens exists.
     pub fn burst(&mut self, drafts: &[Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         let shown = self.fence();
         let is_shown = shown.place == fence.place && shown.horizon >= fence.horizon;
@@ -217,8 +216,9 @@ impl Ledger {
         Ok(Burst::Committed(Fence { place, horizon }))
     }
 
-    /// Appends each draft whose account's last line is the assumed one. A draft whose first key is
-    /// taken is left out. A key that is taken behind it undoes the whole statement.
+    /// Appends each draft whose assumed last line is the account's last line. A draft whose first
+    /// key is taken is left out. When a later key of a draft is taken, the whole statement is
+    /// undone.
     pub fn append(&mut self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         self.next_transaction += 1;
         check_data(drafts)?;

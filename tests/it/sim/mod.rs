@@ -1,15 +1,20 @@
-//! A simulator of the protocol. It drives the production code of a claim's way through histories of
-//! random events, and checks every promise on the way.
+//! A simulator of the claim protocol. It drives the production code of a claim through histories of
+//! random events, and checks every promise after each event.
 //!
-//! - `instance` runs that code. It stands for the dispatch and the lanes, without async.
-//! - `ledger` and `redis` are the stores, by their contracts; `calls` are what instances ask of them.
+//! - `instance` runs the production code. It replaces the dispatch and the lanes, without async.
+//! - `ledger` and `redis` replace the stores. Each keeps the store's contract.
+//! - `calls` are the requests of instances to the stores.
 //! - `clients` send claims and corrections. `time` has the clocks.
 //! - `courses` are the versions of the policy, with limits of every kind.
-//! - `events` are what can happen next; `world` lets one happen that `choices` picked.
-//! - `promises` judges; `telling` tells a history in which a promise is broken.
+//! - `events` lists what can happen next. `choices` picks an event, and `world` executes it.
+//! - `promises` is the judge. `telling` prints a history in which a promise is broken.
 //!
-//! A history is a list of numbers: the first one chooses the kinds of events, the second one the course
-//! of the policy, and each other one an event. `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::` goes through more of them.
+//! A history is a list of numbers. The first number selects the kinds of events, the second number
+//! selects the course of the policy, and each other number selects one event. `go_through` drives a
+//! history: read it first. The tests of `keeps!` expect no broken promise. The tests of `finds!`
+//! plant one fault in a store or an instance, and expect the simulator to find it.
+//!
+//! This command runs more histories: `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::`
 
 mod calls;
 mod choices;
@@ -38,52 +43,53 @@ use promises::Broken;
 use telling::tell;
 use world::World;
 
-/// How much the instances' clocks are off. No two of them ever show the same microsecond.
+/// The skew of each instance's clock. Two instances never show the same microsecond.
 const SKEWS: [TimeDelta; 3] = [
     TimeDelta::zero(),
     TimeDelta::microseconds(400_123),
     TimeDelta::microseconds(-300_457),
 ];
 
-/// What is wrong in a world.
+/// The fault that is planted in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
-    /// The ledger takes any number.
+    /// The ledger accepts any entry number.
     NoGuard,
     /// A burst opens an account that exists.
     OpensTwice,
-    /// The ledger takes a key twice.
+    /// The ledger accepts a key twice.
     NoUniqueKey,
-    /// The ledger takes a burst without the fence.
+    /// The ledger accepts a burst without the fence.
     NoFence,
     /// A settlement overwrites a newer line.
     OlderLineWins,
-    /// An ask is answered with another account's counter.
+    /// Redis answers an ask with another account's counter.
     OtherCounter,
-    /// Redis counts a claim that waits already.
+    /// Redis counts a claim again that is already in the queue.
     ForgetsIds,
-    /// Redis lowers the units that wait for grants that have left the queue before.
+    /// Redis lowers the waiting units for grants that left the queue before.
     LowersTwice,
-    /// A grant leaves the queue, and the account is not settled.
+    /// A grant leaves the queue, and its account is not settled.
     RecordsApart,
-    /// A claim is denied for grants that are on their way into the ledger.
+    /// Redis denies a claim because of grants that are on their way into the ledger.
     DeniesAtOnce,
-    /// A drain does not look for the entries of what waits.
+    /// A drain does not look for the entries of the queued grants.
     DrainsUnseen,
-    /// A drain takes entries for counted that came after the last line was read.
+    /// A drain takes entries for counted that were appended after it read the last line.
     TakesLaterEntries,
-    /// A claim that the counter cannot tell of goes past the queue once the ledger was asked.
+    /// The counter cannot decide a claim, and after one question to the ledger the claim skips the
+    /// queue.
     AsksOnce,
-    /// A claim whose count has no answer is left to the ledger.
+    /// The ledger decides a claim whose count has no answer.
     CountsUnseen,
-    /// The ledger tells none of the entries that may count for a new limit.
+    /// The ledger returns none of the entries that may count for a new limit.
     ForgetsTail,
-    /// The ledger does not tell the line of a grant whose units are given back.
+    /// The ledger does not return the line of a grant that is reversed.
     ForgetsGrant,
 }
 
-/// Whether Redis decides claims.
+/// When Redis decides claims alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
     Never,
@@ -93,7 +99,7 @@ pub enum Counting {
     InOutage,
 }
 
-/// A world in which histories begin.
+/// The settings of a world in which histories begin.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
     pub instances: usize,
@@ -120,37 +126,42 @@ const COUNTED: Scene = Scene {
     ..SCENE
 };
 
-/// How many numbers a history has before those that choose events.
+/// The number of choices at the start of a history that do not select an event.
 const HEAD: usize = 2;
 
-/// Goes through a history: the first choice tells which kinds of events it has, the second one the
-/// course of its policy, and each of the others picks an event. `note` is told of each event before it
-/// happens.
+/// Runs one history. The first choice selects the kinds of events, the second choice selects the
+/// course of the policy, and each other choice selects one event. `note` is called before each
+/// event.
 fn go_through(
     scene: Scene,
     choices: &[u16],
     mut note: impl FnMut(&World, &events::Event),
 ) -> (World, Result<(), Broken>) {
+    // 1. Choose the course and the kinds of events, and make a new world.
     let head = |place: usize| choices.get(place).copied().unwrap_or_default();
     let course = usize::from(head(1)) % scene.courses.len();
     let mut world = World::new(scene, scene.courses[course]);
     let kinds = Kinds(head(0));
+    // 2. Pick an event for each choice. A choice for which no event is possible is skipped.
     for choice in choices.iter().skip(HEAD) {
         let Some(event) = kinds.pick(*choice, &world) else {
             continue;
         };
+        // 3. Execute the event. It checks every promise that it can break. The first broken promise
+        //    ends the history.
         note(&world, &event);
         let kept = world.happen(&event);
         if kept.is_err() {
             return (world, kept);
         }
     }
+    // 4. End all calls without faults, and check the promises of a world at rest.
     let kept = world.come_to_rest();
     (world, kept)
 }
 
-/// Goes through so many histories. Returns the shortest history that could be found in which a
-/// promise is broken, as a text that begins with the promise.
+/// Runs so many histories. Returns the shortest history that was found in which a promise is
+/// broken, as a text that begins with the promise.
 fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     let config = Config {
         cases: histories,
@@ -184,7 +195,7 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     }
 }
 
-/// Leaves out choices that follow each other, as long as the same promise is broken.
+/// Removes consecutive choices while the same promise stays broken.
 fn shorten(scene: Scene, mut choices: Vec<u16>, broken: &str) -> Vec<u16> {
     let head = |broken: &str| broken.split(':').next().map(str::to_owned);
     for size in [8, 5, 4, 3, 2, 1, 4, 3, 2, 1] {
@@ -202,7 +213,6 @@ fn shorten(scene: Scene, mut choices: Vec<u16>, broken: &str) -> Vec<u16> {
     choices
 }
 
-/// How many histories a test goes through.
 fn histories() -> u32 {
     let histories = std::env::var("PERDIEM_SIM_HISTORIES").ok();
     histories.map_or(2000, |histories| histories.parse().expect("a number"))

@@ -1,6 +1,6 @@
-//! A Redis by its contract: what `src/counter/lua/` and `src/counter/mod.rs` promise, on a map of
-//! counters, one of what waits, and a queue. All accounts are of one bucket. `scripts` compares it with
-//! a real one.
+//! A Redis that keeps the contract of `src/counter/lua/` and `src/counter/mod.rs`. It has a map of
+//! counters, a map of waiting units, and a queue. All accounts are in one bucket. `scripts`
+//! compares it with a real Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,50 +16,49 @@ use perdiem::domain::limit::total::{Total, with_used};
 
 use super::Planted;
 
-/// A Redis. A clone is what a roll-back brings back.
+/// A Redis. A clone is the state to which a roll-back returns.
 #[derive(Clone)]
 pub struct Redis {
     counters: BTreeMap<AccountId, StoredCounter>,
     waiting: BTreeMap<AccountId, StoredWaiting>,
     /// The grants that wait for the ledger, in order.
     pub queue: Vec<QueuedGrant>,
-    /// How many grants were ever queued: no place is used twice.
+    /// How many grants were ever queued. A place is never used twice.
     places: u64,
     planted: Planted,
 }
 
-/// An account's counter.
 #[derive(Clone)]
 pub struct StoredCounter {
     /// The line that was settled.
     pub line: Line,
-    /// Whether `keys` are all that the account must remember as of the line.
+    /// Whether `keys` contains every key that the account must remember as of the line.
     pub has_all_keys: bool,
-    /// Some of the account's keys, or all of them.
+    /// Some or all of the account's keys.
     pub keys: BTreeSet<KeyId>,
     confirmed_at: DateTime<Utc>,
     expires_at: Duration,
 }
 
-/// What of an account waits for the ledger.
+/// The grants of an account that wait for the ledger.
 #[derive(Clone, Default, PartialEq)]
 struct StoredWaiting {
-    /// When the ledger told that it has nothing of the account.
+    /// When the ledger answered that it has no entry of the account.
     new_at: Option<DateTime<Utc>>,
-    /// The places of what waits, by the claims' ids and keys.
+    /// The places of the waiting grants, by the claims' ids and keys.
     places: BTreeMap<EntryId, String>,
     places_of_keys: BTreeMap<KeyId, String>,
-    /// The units that wait, by window.
+    /// The waiting units, by window.
     units: BTreeMap<(Per, DateTime<Utc>), i64>,
 }
 
 /// The most units that may be used in a window.
 const UNITS_MAX: u64 = (1 << 53) - 1;
-/// For how long an account without entries is taken for one.
+/// How long an account without entries is treated as new.
 const NEW_FOR: TimeDelta = TimeDelta::seconds(3);
 
 impl Redis {
-    /// A Redis that holds nothing.
+    /// An empty Redis.
     pub fn new(planted: Planted) -> Self {
         Self {
             counters: BTreeMap::new(),
@@ -70,7 +69,7 @@ impl Redis {
         }
     }
 
-    /// Everything is lost but what a copy has. Returns the grants that waited and do no more.
+    /// Returns to a copy. All later state is lost. Returns the queued grants that the copy lacks.
     pub fn roll_back(&mut self, copy: Self) -> Vec<QueuedGrant> {
         let places = self.places;
         let mut before = std::mem::replace(self, copy).queue;
@@ -79,13 +78,12 @@ impl Redis {
         before
     }
 
-    /// An account's counter.
     pub fn counter(&self, account: AccountId, now: Duration) -> Option<&StoredCounter> {
         let counter = self.counters.get(&account)?;
         (now < counter.expires_at).then_some(counter)
     }
 
-    /// The answer to an ask.
+    /// Answers an ask.
     pub fn ask(&self, ask: &Ask, now: Duration) -> Answer {
         let mut account = ask.account;
         if self.planted == Planted::OtherCounter {
@@ -152,13 +150,14 @@ impl Redis {
         waiting.is_some_and(|waiting| *waiting != StoredWaiting::default())
     }
 
-    /// Whether nothing waits, by the queue and by the units of every account.
+    /// Whether the queue is empty and no account has waiting units.
     pub fn is_drained(&self) -> bool {
         let mut units = self.waiting.values().flat_map(|it| it.units.values());
         self.queue.is_empty() && units.all(|units| *units == 0)
     }
 
-    /// Counts a claim. A counter's keys are trusted if the ledger confirmed it after an instant.
+    /// Counts a claim. A counter's keys are trusted if the ledger confirmed the counter after an
+    /// instant.
     pub fn count(&mut self, count: &Count, trusted_from: DateTime<Utc>, now: Duration) -> Counted {
         let (account, grant) = (count.account, count.grant.as_ref().expect("a claim"));
         let waits = self
@@ -229,7 +228,7 @@ impl Redis {
         Counted::Granted(used)
     }
 
-    /// Takes grants off the queue that the ledger holds, and settles their account.
+    /// Removes grants from the queue that the ledger has, and settles their account.
     pub fn record(&mut self, settlement: &Settlement, grants: &[QueuedGrant], now: Duration) {
         for recorded in grants {
             let place = self.queue.iter().position(|it| it.place == recorded.place);
@@ -259,16 +258,16 @@ impl Redis {
     }
 }
 
-/// By what a claim is counted.
+/// The source of the usage from which a claim is counted.
 enum Basis<'a> {
-    /// By what the ledger told.
+    /// The ledger's answer.
     Told,
-    /// By a counter's line; from zero without one.
+    /// A counter's line; zero without a line.
     Line(Option<&'a Line>),
 }
 
-/// By what a claim is counted, and whether the ledger may know its key. `None` where the ledger must
-/// be asked.
+/// Returns the source from which a claim is counted, and whether the ledger may know its key.
+/// Returns `None` when the ledger must be asked.
 fn basis<'a>(
     current: Option<&'a StoredCounter>,
     waits: &StoredWaiting,
@@ -301,7 +300,7 @@ fn basis<'a>(
     Some((basis, may_be_known))
 }
 
-/// The units used in a window without those that wait; `None` where the ledger must be asked.
+/// The units used in a window without the waiting units. `None` when the ledger must be asked.
 fn used_before(basis: &Basis, total: &Total, word: LedgerWord) -> Option<u64> {
     let Basis::Line(line) = basis else {
         return Some(total.used());
@@ -322,7 +321,7 @@ impl StoredWaiting {
     }
 }
 
-/// Redis counts in windows of the calendar alone.
+/// Redis counts only in windows of the calendar.
 fn window(total: &Total) -> (Per, DateTime<Utc>) {
     let window = total.window().expect("a window");
     (total.per(), window.start)

@@ -1,5 +1,6 @@
-//! The simulator's Redis against a real one: the same random commands, the same answers, the same
-//! counters and the same queue. A history is a list of numbers, each of which chooses a command.
+//! Compares the simulator's Redis with a real one. The same random commands must give the same
+//! answers, the same counters and the same queue. A history is a list of numbers. Each number
+//! selects a command.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use crate::support::servers;
 const MAX: [u64; 2] = [5, 12];
 const HOURS: [i64; 2] = [1, 24];
 
-/// A real Redis and the simulator's.
+/// A real Redis and the simulator's Redis.
 struct Pair {
     real: Counters,
     model: Redis,
@@ -52,12 +53,12 @@ impl Pair {
         }
     }
 
-    /// Does what a number chooses.
+    /// Executes the command that a number selects.
     async fn step(&mut self, choice: u64) -> Result<(), TestCaseError> {
         let dice = &mut Dice::new(choice);
         match dice.below(16) {
             0..4 => {
-                // For three seconds an account is taken to be new.
+                // An account is treated as new for three seconds.
                 let seconds = [3, 4, 4, dice.between(60, 2400)][dice.below(4)];
                 self.now += TimeDelta::seconds(seconds.cast_signed());
             }
@@ -103,7 +104,8 @@ impl Pair {
             },
             grant: Some(grant),
         };
-        // What the ledger told before the connection began may have been rolled back with Redis.
+        // An answer of the ledger from before the connection began may have been rolled back with
+        // Redis.
         let differ = TimeDelta::days([-400, -400, 400][dice.below(3)]);
         let real = self.real.count(std::slice::from_ref(&count), differ).await;
         let real = real.expect("an answer").remove(0).expect("a decision");
@@ -112,8 +114,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Some grants leave the queue, of the account that comes first; or those that left it before do
-    /// once more, as when a client library sends a script twice.
+    /// Removes grants of the first account from the queue, or removes the same grants again, as a
+    /// client library does when it sends a script twice.
     async fn record(&mut self, dice: &mut Dice) {
         if dice.percent(50) {
             let (most, model) = (1 + dice.below(3), self.model.queue.clone());
@@ -166,7 +168,8 @@ impl Pair {
         let lapses_at = maybe(dice, 20, |dice| {
             self.now + TimeDelta::minutes(dice.between(0, 120).cast_signed() - 30)
         });
-        // Where the windows have changed, a line may tell others than those of its instant.
+        // When the windows have changed, a line may contain other windows than those of its
+        // instant.
         let told_of = self.now - TimeDelta::minutes([0, 0, 0, 90][dice.below(4)]);
         let used = dice.between(0, 3);
         let line = |number| Line {
@@ -193,12 +196,12 @@ impl Pair {
     }
 }
 
-/// What may be there, so many times of a hundred.
+/// Returns a value in so many percent of the calls.
 fn maybe<T>(dice: &mut Dice, percent: u64, it: impl FnOnce(&mut Dice) -> T) -> Option<T> {
     dice.percent(percent).then(|| it(dice))
 }
 
-/// The first grants of the account that comes first.
+/// The first grants of the first account.
 fn first(mut queued: Vec<QueuedGrant>, most: usize) -> Vec<QueuedGrant> {
     let account: Option<AccountId> = queued.first().map(|queued| queued.grant.account);
     queued.retain(|queued| Some(queued.grant.account) == account);

@@ -1,4 +1,4 @@
-//! A history in words, step by step.
+//! Prints a history in words, step by step.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use super::promises::nonce;
 use super::world::World;
 use super::{Scene, go_through};
 
-/// Tells a history in which a promise is broken: the promise, each event with the entries that came
-/// of it, and the claims.
+/// Prints a history in which a promise is broken: the promise, each event with the entries that it
+/// caused, and the claims.
 pub fn tell(scene: Scene, choices: &[u16]) -> String {
     let (mut told, mut entries) = (String::new(), 0);
     let note = |world: &World, event: &Event| {
@@ -115,7 +115,7 @@ fn wish_in_words(wish: &Wish) -> String {
     }
 }
 
-/// The claim that a grant's id tells.
+/// The number of the claim in a grant's id.
 fn of_claim(grant: EntryId) -> u64 {
     grant.0.as_u64_pair().1 & ((1 << 42) - 1)
 }

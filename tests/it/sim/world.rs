@@ -1,5 +1,4 @@
-//! The world of a history: instances, clients, stores and the calls between them; and what happens
-//! when an event does.
+//! The world of a history: instances, clients, stores and open calls. `happen` executes an event.
 
 use std::time::Duration;
 
@@ -22,15 +21,14 @@ use super::redis::Redis;
 use super::time::Time;
 use super::{SKEWS, Scene};
 
-/// More events than any history at rest needs to end what is under way.
+/// A limit for the events of a history at rest. Every history needs fewer to end its open calls.
 const EVENTS_TO_REST: usize = 2000;
-/// How long it takes until another server has taken over.
+/// The time until another server has taken over.
 const TAKE_OVER: Duration = Duration::from_millis(10);
 /// How long a server is away that is set back.
 const SET_BACK: Duration = Duration::from_secs(3);
 pub const SUBJECTS: u8 = 2;
 
-/// A world.
 pub struct World {
     pub scene: Scene,
     /// The versions of the policy.
@@ -82,7 +80,7 @@ impl World {
         Instance::start(self.lives, skew(instance), self.scene, &around)
     }
 
-    /// An instance takes a step, and the calls that it begins are sent.
+    /// An instance takes a step, and its new calls are sent.
     fn at<T>(&mut self, index: usize, step: impl FnOnce(&mut Instance, &mut Around) -> T) -> T {
         let mut around = Around {
             ledger: &self.ledger,
@@ -102,7 +100,8 @@ impl World {
         result
     }
 
-    /// Whether more than Redis decides counted claims after an event, or Redis without what it knew.
+    /// Whether something other than Redis may decide counted claims after an event, or Redis
+    /// without its earlier counts.
     pub fn mixes(&self, event: &Event) -> bool {
         match event {
             Event::FlushRedis
@@ -123,11 +122,13 @@ impl World {
         }
     }
 
-    /// Something happens.
+    /// Executes an event, and checks every promise that the event can break.
     pub fn happen(&mut self, event: &Event) -> Result<(), Broken> {
+        // 1. Note whether Redis still decides alone.
         if self.mixes(event) {
             self.promises.counts.mix();
         }
+        // 2. Change the instances, the stores or the time.
         match event {
             Event::Send(instance, wish) => self.send(*instance, wish),
             Event::Begin(instance, lane) => {
@@ -140,7 +141,7 @@ impl World {
             }),
             Event::Hear(call) => {
                 if self.calls[*call].is_of_lost {
-                    // Its instance believes what the copy lacks.
+                    // The instance of this call trusts entries that the copy lacks.
                     self.promises.lost(Vec::new(), &accounts(), self.time);
                 }
                 if let Some(response) = self.calls[*call].response.take() {
@@ -183,11 +184,13 @@ impl World {
                 self.promises.version_made(self.time);
             }
         }
+        // 3. Remove the calls that are done, and note which accounts have no room.
         self.calls
             .retain(|call| call.request.is_some() || call.response.is_some());
         self.promises
             .note_rooms(&self.ledger, &self.redis, &accounts(), self.time);
-        // A lane that panics, and an instance that crashes, answers nobody.
+        // 4. Check the answers that clients receive. A lane that panics and an instance that
+        //    crashes answer nobody.
         self.hear_answers(matches!(event, Event::Panic(_) | Event::Crash(_)))
     }
 
@@ -214,14 +217,14 @@ impl World {
         let accounts = waiting.accounts();
         self.at(instance, |it, around| it.hear(waiting, response, around));
         for account in accounts {
-            // An account that is known to have no counter goes on without one.
+            // An account that is known to have no counter continues without one.
             if !self.calls[sent..].iter().any(|call| call.settles(account)) {
                 self.promises.may_lag(account);
             }
         }
     }
 
-    /// A request has its effect at its store. One that is repeated has it again later.
+    /// A request has its effect at its store. A repeated request will have the effect again later.
     fn effect(&mut self, index: usize, is_repeated: bool) -> Result<(), Broken> {
         let Some(request) = self.calls[index].request.take() else {
             return Ok(());
@@ -250,7 +253,7 @@ impl World {
                 let answer = self.redis.count(count, *trusted_from, self.time.0);
                 let is_granted = matches!(answer, Counted::Granted(_) | Counted::Queued(_));
                 if is_repeated && !is_granted {
-                    // The second script may grant what is refused now.
+                    // The second script may grant a claim that is refused now.
                     self.promises.counts.mix();
                 }
                 Response::Counted(answer)
@@ -274,7 +277,7 @@ impl World {
         };
         let call = &mut self.calls[index];
         if call.waiting.is_none() {
-            // Nobody settles what is committed late.
+            // Nobody settles an entry that is committed late.
             let late = self.ledger.entries.iter().skip(from);
             late.for_each(|entry| self.promises.may_lag(entry.account));
         }
@@ -324,9 +327,9 @@ impl World {
         self.instances[instance] = self.start(instance);
     }
 
-    /// The ledger's connections break, and it is replaced by its copy. A server that is set back is
-    /// away until no line that was known before is used any more, and what it answered is lost: its
-    /// fence tells nothing once others wrote as much as it had forgotten.
+    /// The ledger's connections break, and its copy replaces it. A server that is set back stays
+    /// away until no instance uses an earlier line, and its responses are lost. The reason: after
+    /// new transactions its fence can equal the fence of the lost ones.
     fn restore(&mut self, is_another_server: bool) {
         self.all_may_lag();
         for call in &mut self.calls {
@@ -347,7 +350,7 @@ impl World {
         self.promises.lost(lost, &accounts(), self.time);
     }
 
-    /// Time passes, and every instance that is not paused polls.
+    /// Time passes. Every instance that is not paused polls.
     fn pass(&mut self, by: Duration, paused: Option<usize>) {
         self.time.0 += by;
         for instance in (0..self.instances.len()).filter(|index| Some(*index) != paused) {
@@ -355,7 +358,7 @@ impl World {
         }
     }
 
-    /// Redis comes back as it was, or empty, by connections that begin now.
+    /// Redis returns to a copy or starts empty. Every connection to it begins now.
     fn roll_back_redis(&mut self, copy: Redis) {
         self.all_may_lag();
         let forgotten = self.redis.roll_back(copy);
@@ -387,7 +390,7 @@ impl World {
         }
     }
 
-    /// Clients hear what instances answered.
+    /// Clients receive the answers of instances.
     fn hear_answers(&mut self, may_be_dropped: bool) -> Result<(), Broken> {
         for index in 0..self.sent.len() {
             let Some(reply) = &mut self.sent[index].reply else {
@@ -416,8 +419,9 @@ impl World {
         !self.redis.queue.is_empty() && !self.calls.iter().any(drains)
     }
 
-    /// Nothing fails any more, and what is under way ends. Then each instance decides one more
-    /// claim an account, exactly.
+    /// Ends all open calls without faults, checks the promises of a world at rest, and then decides
+    /// one more claim at each instance for each account. Each of these claims must be decided
+    /// exactly.
     pub fn come_to_rest(&mut self) -> Result<(), Broken> {
         self.settle_down()?;
         self.promises
@@ -491,12 +495,11 @@ impl World {
     }
 }
 
-/// How much an instance's clock is off.
+/// The error of an instance's clock.
 fn skew(instance: usize) -> TimeDelta {
     SKEWS[instance]
 }
 
-/// Every account.
 fn accounts() -> Vec<AccountId> {
     (0..SUBJECTS).map(account).collect()
 }

@@ -1,4 +1,4 @@
-//! Running applications, and a client's way to talk to them.
+//! Running applications, and requests to them.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,10 +22,10 @@ use crate::judge::Stores;
 /// The key that every test application accepts.
 pub const KEY: &str = "the-admin-key-of-the-tests";
 
-/// The present of tests that stop the clock: 11:04 in Shanghai.
+/// The time of tests that stop the clock: 11:04 in Shanghai.
 pub const NOON: &str = "2026-11-21T03:04:05.678901Z";
 
-/// What an application stands on.
+/// The stores of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
     Sqlite,
@@ -34,7 +34,7 @@ pub enum Stack {
     RedisAndPostgres,
 }
 
-/// Makes one test for each of some stacks out of a scenario: `async fn name(stack: Stack)`.
+/// Turns a scenario (`async fn name(stack: Stack)`) into one test for each of the given stacks.
 macro_rules! tests_on {
     ($scenario:ident: $($test:ident $stack:ident),*) => {
         mod $scenario {
@@ -51,7 +51,7 @@ macro_rules! tests_on {
 }
 pub(crate) use tests_on;
 
-/// Makes one test for each stack out of each scenario.
+/// Turns each scenario into one test for each stack.
 macro_rules! on_every_stack {
     ($($scenario:ident),* $(,)?) => {
         $(
@@ -62,8 +62,8 @@ macro_rules! on_every_stack {
 }
 pub(crate) use on_every_stack;
 
-/// Makes a test on each store alone and one on Redis before PostgreSQL out of each scenario. That
-/// is every way of a claim, where the way through Redis does not depend on the store behind it.
+/// Turns each scenario into tests on each store alone and on Redis with PostgreSQL. These are all
+/// the code paths of a claim, if the path through Redis does not depend on the store behind it.
 macro_rules! on_every_way {
     ($($scenario:ident),* $(,)?) => {
         $(
@@ -74,7 +74,7 @@ macro_rules! on_every_way {
 }
 pub(crate) use on_every_way;
 
-/// Makes a test on each store behind Redis out of each scenario that is about counters.
+/// Turns each scenario about counters into one test for each store with Redis.
 macro_rules! on_every_store_with_redis {
     ($($scenario:ident),* $(,)?) => {
         $(
@@ -85,8 +85,8 @@ macro_rules! on_every_store_with_redis {
 }
 pub(crate) use on_every_store_with_redis;
 
-/// A fresh ledger, and perhaps counters, that several applications may share. Its folder goes
-/// with it.
+/// A new ledger, optionally with counters, that several applications can share. Its folder is
+/// removed when it is dropped.
 #[derive(Clone)]
 pub struct Ground {
     pub database_url: String,
@@ -123,7 +123,7 @@ impl Ground {
         }
     }
 
-    /// What is stored.
+    /// The content of the stores.
     pub async fn stores(&self) -> Stores {
         let stores = Stores::read(&self.database_url, self.redis_url.as_slice()).await;
         stores.expect("the stores can be read")
@@ -151,7 +151,7 @@ impl Ground {
         }
     }
 
-    /// An id as a literal of SQL.
+    /// An id as an SQL literal.
     pub fn literal(&self, id: Uuid) -> String {
         match self.is_sqlite() {
             true => format!("x'{}'", id.simple()),
@@ -159,7 +159,7 @@ impl Ground {
         }
     }
 
-    /// Lets entries be changed, as somebody might who has the database.
+    /// Permits changes of entries, as a person with the database can.
     pub async fn open_the_ledger(&self) {
         let triggers = match self.is_sqlite() {
             true => {
@@ -175,7 +175,7 @@ impl Ground {
         self.sql(triggers).await;
     }
 
-    /// What an engine on this ground is built from, with the machine's clock and defaults.
+    /// The options of an engine on this ground, with the machine's clock and the defaults.
     pub fn options(&self) -> EngineOptions {
         EngineOptions {
             database_url: self.database_url.clone(),
@@ -195,7 +195,7 @@ impl Ground {
     }
 }
 
-/// A running application, in a thread and on a runtime of its own. Ends when it is dropped.
+/// A running application, with its own thread and runtime. It stops when it is dropped.
 pub struct App {
     pub url: String,
     client: reqwest::Client,
@@ -205,12 +205,12 @@ pub struct App {
 }
 
 impl App {
-    /// An application on a ground of its own.
+    /// An application on its own ground.
     pub async fn on(stack: Stack) -> Self {
         Self::start(&Ground::new(stack)).await
     }
 
-    /// An application on a ground of its own, whose clock stands at [`NOON`].
+    /// An application on its own ground, whose clock stands at [`NOON`].
     pub async fn with_clock(stack: Stack) -> (Self, ManualClock) {
         let clock = ManualClock::at(instant(NOON));
         let app = Self::start_with(&Ground::new(stack), |options| {
@@ -220,7 +220,7 @@ impl App {
         (app, clock)
     }
 
-    /// One of perhaps several applications on a ground.
+    /// Starts an application on a ground. Several applications can share a ground.
     pub async fn start(ground: &Ground) -> Self {
         Self::start_with(ground, |_| {}).await
     }
@@ -238,7 +238,7 @@ impl App {
         Self::try_serve(ground, serve_options(), change).await
     }
 
-    /// An application that serves in another way.
+    /// An application with other serve options.
     pub async fn try_serve(
         ground: &Ground,
         serve: ServeOptions,
@@ -309,7 +309,7 @@ impl App {
         answer
     }
 
-    /// Puts an override of `benefit` for a subject that needs no escapes.
+    /// Puts an override of `benefit`. The subject must need no escapes in a URL.
     pub async fn put_override(&self, subject: &str, body: Value) -> Answer {
         let path = format!("/v1/policies/benefit/overrides/{subject}");
         Answer::of(self.request(Method::PUT, &path).json(&body)).await
@@ -323,18 +323,17 @@ impl App {
         assert!(answer.status.is_success(), "{answer:?}");
     }
 
-    /// Deletes an override of `benefit`.
     pub async fn delete_override(&self, subject: &str) -> Answer {
         let path = format!("/v1/policies/benefit/overrides/{subject}?reason=a+test");
         Answer::of(self.request(Method::DELETE, &path)).await
     }
 
-    /// Claims under `benefit`.
+    /// Claims one unit under `benefit`.
     pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
         self.claim_body(json!({ "subject": subject }), key).await
     }
 
-    /// Claims under `benefit`.
+    /// Claims under `benefit`, with the whole body.
     pub async fn claim_body(&self, body: Value, key: Option<&str>) -> Answer {
         self.claim_under("benefit", body, key).await
     }
@@ -348,20 +347,18 @@ impl App {
         Answer::of(request).await
     }
 
-    /// Reverses a grant.
     pub async fn reverse(&self, grant: &str, reason: &str) -> Answer {
         let path = format!("/v1/grants/{grant}/reversal");
         let body = json!({ "reason": reason });
         Answer::of(self.request(Method::POST, &path).json(&body)).await
     }
 
-    /// Confirms a hold.
     pub async fn confirm(&self, grant: &str) -> Answer {
         let path = format!("/v1/grants/{grant}/confirmation");
         Answer::of(self.request(Method::POST, &path)).await
     }
 
-    /// Enters units by hand under `benefit`.
+    /// Makes an adjustment under `benefit`.
     pub async fn adjust(&self, subject: &str, body: Value, key: Option<&str>) -> Answer {
         let path = format!("/v1/policies/benefit/subjects/{subject}/adjustments");
         let mut request = self.request(Method::POST, &path).json(&body);
@@ -372,7 +369,7 @@ impl App {
     }
 }
 
-/// How applications serve: on a free port, in no hurry.
+/// Serve options with a free port and short waits.
 pub fn serve_options() -> ServeOptions {
     ServeOptions {
         bind: "127.0.0.1:0".to_owned(),
@@ -384,9 +381,9 @@ pub fn serve_options() -> ServeOptions {
     }
 }
 
-/// A client of its own, with connections of its own.
+/// A client with its own connections.
 pub fn client() -> reqwest::Client {
-    // Another test may have chosen it already.
+    // Another test may have set it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::new()
 }
@@ -403,7 +400,7 @@ impl Drop for App {
     }
 }
 
-/// An answer, read to its end.
+/// An answer with its whole body.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -425,7 +422,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("JSON: {self:?}"))
     }
 
-    /// The id of the grant that it tells of.
+    /// The id of the grant in the answer.
     pub fn grant_id(&self) -> String {
         let grant = self.json()["grant"]["id"].as_str().map(str::to_owned);
         grant.unwrap_or_else(|| panic!("a grant: {self:?}"))
@@ -438,7 +435,7 @@ impl Answer {
     }
 }
 
-/// An instant from its text.
+/// Parses an instant.
 pub fn instant(text: &str) -> chrono::DateTime<chrono::Utc> {
     text.parse().expect("an instant")
 }

@@ -1,4 +1,4 @@
-//! Requests as their first lines write them, `PUT /v1/keys`, and what their answers hold.
+//! Requests written as their first lines (`PUT /v1/keys`), and the content of their answers.
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::app::{Answer, App, KEY};
 
 impl App {
-    /// A request of a key, by its first line. A body of null is none.
+    /// A request with a key, by its first line. The body null means no body.
     pub fn line(&self, secret: &str, line: &str, body: &Value) -> RequestBuilder {
         let (method, path) = line.split_once(' ').expect("a method and a path");
         let method: Method = method.parse().expect("a method");
@@ -27,21 +27,21 @@ impl App {
         Answer::of(self.line(secret, line, &body)).await
     }
 
-    /// Sends a request with a header field, and the admin key.
+    /// Sends a request with a header field and the admin key.
     pub async fn ask_with(&self, field: (&str, &str), line: &str, body: Value) -> Answer {
         Answer::of(self.line(KEY, line, &body).header(field.0, field.1)).await
     }
 }
 
 impl Answer {
-    /// The document of an answer that has a status.
+    /// Asserts the status, and returns the document.
     #[track_caller]
     pub fn is(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{self:?}");
         self.json()
     }
 
-    /// The place of a document that a pointer names: `/limits/0/used`.
+    /// The value in the document at a JSON pointer, such as `/limits/0/used`.
     #[track_caller]
     pub fn at(&self, pointer: &str) -> Value {
         let found = self.json().pointer(pointer).cloned();

@@ -1,4 +1,5 @@
-//! A whole ledger as perdiem reads it, beside the applications that use it, and as the judge does.
+//! A whole ledger, as perdiem reads it and as the judge reads it, beside the applications that use
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,14 +69,14 @@ impl Books {
         accounts
     }
 
-    /// Sees that the judge finds nothing wrong in the ledger, and returns the grants.
+    /// Asserts that the judge finds no breach in the ledger. Returns the grants.
     pub async fn audit(&self) -> BTreeMap<AccountId, Vec<Grant>> {
         assert_eq!(judge_ledger(&self.ground.stores().await), []);
         self.accounts().await
     }
 
-    /// Waits until so many grants of a subject under `benefit` stand in the ledger, and no more
-    /// wait: on their way there they may be seen twice for a moment.
+    /// Waits until the ledger has so many grants of a subject under `benefit`, and no grant is
+    /// queued. A grant between the queue and the ledger can be seen twice for a moment.
     pub async fn has_recorded(&self, subject: &str, grants: usize) {
         let account = self.account_of(subject);
         eventually("every grant is recorded", || async {
@@ -92,8 +93,8 @@ impl Books {
         self.ledger.identity().account(&policy, &subject)
     }
 
-    /// Waits until every counter has its account's last line, and nothing waits for the ledger. An
-    /// account with room may have no counter.
+    /// Waits until every counter has its account's last line, and no grant is queued. An account
+    /// with room can have no counter.
     pub async fn counters_follow(&self) {
         eventually("every counter has its account's last line", || async {
             let stores = self.ground.stores().await;

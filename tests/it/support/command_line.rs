@@ -1,4 +1,4 @@
-//! Commands of the binary, written as somebody types them.
+//! Commands of the binary, written as a user types them.
 
 use super::app::App;
 use super::terminal::Said;
@@ -13,7 +13,7 @@ pub async fn command_with(url: &str, key: &str, line: &str) -> Said {
     Said::with_key(url, key, &words(line)).await
 }
 
-/// The words of a line. One in single quotes may have blanks.
+/// The words of a line. A word in single quotes may contain spaces.
 pub fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for (index, part) in line.split('\'').enumerate() {

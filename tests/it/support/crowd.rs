@@ -1,4 +1,4 @@
-//! Many clients at once, and what they were told.
+//! Many clients at the same time, and the answers they receive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,11 +16,11 @@ use super::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use super::dice::Dice;
 use crate::judge::{Attempt, Correction, History, Outcome, Stores, Wish, judge};
 
-/// How long settlements may be under way, on a busy machine.
+/// The longest time of open settlements, on a busy machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Instances on one ground that share a clock, as many as the ledger allows; and what their clients
-/// were told.
+/// Instances on one ground that share a clock, as many as the ledger allows, with the history of
+/// their clients.
 pub struct Fleet {
     pub ground: Ground,
     pub clock: ManualClock,
@@ -39,7 +39,8 @@ impl Fleet {
         }
     }
 
-    /// An instance on each of some ways to one ground, the first of which is straight.
+    /// One instance for each of several connections to one ground. The first connection has no
+    /// proxy.
     pub async fn on(grounds: &[&Ground], now: DateTime<Utc>) -> Self {
         Self::on_with(grounds, now, |_| {}).await
     }
@@ -98,15 +99,15 @@ impl Fleet {
         self.put_body(body).await
     }
 
-    /// As [`Fleet::put_quietly`], the whole body.
+    /// As [`Fleet::put_quietly`], with the whole body.
     pub async fn put_body(&self, body: Value) -> u64 {
         let answer = self.apps[0].put_policy("benefit", body).await;
         assert!(answer.status.is_success(), "{answer:?}");
         answer.json()["version"].as_u64().expect("a version")
     }
 
-    /// Waits until every instance knows all changes up to now, by a change that comes after
-    /// them: changes are learned in their order.
+    /// Waits until every instance knows all earlier changes. It makes one more change and waits for
+    /// that one, because instances learn changes in order.
     pub async fn everybody_knows_all(&self) {
         let name = format!("marker-{}", Uuid::new_v4());
         let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
@@ -137,7 +138,7 @@ impl Fleet {
         self.history.lock().expect("nobody panicked")
     }
 
-    /// The grants that clients were told, in order of their answers.
+    /// The grants in the answers to clients, in the order of the answers.
     pub fn granted(&self) -> Vec<Uuid> {
         let history = self.history();
         let granted = history.attempts.iter().filter_map(|attempt| {
@@ -147,12 +148,12 @@ impl Fleet {
         granted.map(|told| told.id).collect()
     }
 
-    /// Takes down what a client was told of a correction.
+    /// Records the answer to a correction.
     pub fn told(&self, correction: Correction) {
         self.history().corrections.push(correction);
     }
 
-    /// Adds claims to those that clients may send, and returns their places.
+    /// Adds claims that clients may send. Returns their places.
     pub fn wishes(&self, wishes: impl IntoIterator<Item = Wish>) -> Vec<usize> {
         let mut history = self.history();
         let from = history.wishes.len();
@@ -160,7 +161,7 @@ impl Fleet {
         (from..history.wishes.len()).collect()
     }
 
-    /// Sends a claim until its client knows what became of it. One without a key is sent once.
+    /// Sends a claim until its client knows the outcome. A claim without a key is sent once.
     pub async fn send(&self, client: usize, wish: usize) -> Outcome {
         let claim = self.history().wishes[wish].clone();
         let key = claim.has_key.then(|| format!("wish-{wish}"));
@@ -176,12 +177,12 @@ impl Fleet {
         }
     }
 
-    /// The time since the history's beginning.
+    /// The time since the beginning of the history.
     pub fn time(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Takes down what became of a request for a claim.
+    /// Records the outcome of a request for a claim.
     pub fn note(&self, client: usize, wish: usize, began: Duration, outcome: Outcome) {
         self.history().attempts.push(Attempt {
             wish,
@@ -192,8 +193,8 @@ impl Fleet {
         });
     }
 
-    /// Sends each client's claims in their turn, all clients at once. Returns how many claims were
-    /// granted, repeated and denied.
+    /// Sends each client's claims in order, with all clients at the same time. Returns how many
+    /// claims were granted, repeated and denied.
     pub async fn send_all(
         &self,
         clients: usize,
@@ -221,7 +222,7 @@ impl Fleet {
         counts
     }
 
-    /// As [`Fleet::send_all`], for claims that nobody sent before.
+    /// As [`Fleet::send_all`], for new claims.
     pub async fn claim_all(
         &self,
         clients: usize,
@@ -243,7 +244,7 @@ impl Fleet {
         granted.await.into_iter().sum()
     }
 
-    /// Claims one unit, and returns whether it was granted.
+    /// Claims one unit. Returns whether it was granted.
     async fn claim_once(&self, client: usize, subject: &str) -> bool {
         let wish = self.wishes([Wish::of(subject)])[0];
         match self.send(client, wish).await {
@@ -253,8 +254,8 @@ impl Fleet {
         }
     }
 
-    /// Clients send claims, half of them with keys, some of which are sent again at another
-    /// instance, until the clients are told to stop.
+    /// Clients send claims until `stop` is set. Half of the claims have keys, and some of these are
+    /// sent again at another instance.
     pub async fn load(&self, clients: usize, stop: &AtomicBool, claim: impl Fn(&mut Dice) -> Wish) {
         let claim = &claim;
         all_at_once(clients, |client| async move {
@@ -272,8 +273,8 @@ impl Fleet {
         .await;
     }
 
-    /// Once nothing is under way: the judge finds nothing wrong, and neither does a reconciliation.
-    /// Returns what is stored.
+    /// Asserts that the judge and a reconciliation find no breach. Call it when no request is open.
+    /// Returns the content of the stores.
     pub async fn finds_nothing(&self) -> Stores {
         let deadline = Instant::now() + SETTLED_WITHIN;
         let stores = loop {
@@ -301,7 +302,7 @@ impl Fleet {
     }
 }
 
-/// Runs what `clients` clients do, all at once, and returns what came of each.
+/// Runs `act` for each of the clients, all at the same time, and returns the results.
 pub async fn all_at_once<T, F>(clients: usize, act: impl Fn(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T>,

@@ -1,4 +1,4 @@
-//! A clerk's desk: a ledger with a policy, and drafts to append to it.
+//! A ledger with a policy, and drafts to append to it.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Verdict, decide};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::app::{Ground, NOON, Stack, instant};
 use super::books::Books;
 
-/// Makes a test on each store out of each scenario that does not ask Redis.
+/// Turns each scenario that does not use Redis into one test for each store.
 macro_rules! on_every_store {
     ($($scenario:ident),* $(,)?) => {
         $(
@@ -31,7 +31,7 @@ pub struct Desk {
     pub ground: Ground,
     pub ledger: Ledger,
     pub policy: Policy,
-    /// When drafts are decided.
+    /// The instant at which drafts are decided.
     pub now: DateTime<Utc>,
 }
 
@@ -68,7 +68,7 @@ impl Desk {
         self.draft_of(subject, after, &grants)
     }
 
-    /// A draft of grants with units and perhaps keys.
+    /// A draft of grants with units and optional keys.
     pub fn draft_of(
         &self,
         subject: &str,
@@ -115,7 +115,7 @@ impl Desk {
         }
     }
 
-    /// Appends a draft that must stand, and returns its last line.
+    /// Appends a draft that must be accepted. Returns its last line.
     pub async fn append(&self, draft: Draft) -> Line {
         let appended = self.ledger.append(std::slice::from_ref(&draft)).await;
         let appended = appended.expect("it is appended");
@@ -124,7 +124,7 @@ impl Desk {
         last.line.clone()
     }
 
-    /// Appends a draft that must not stand.
+    /// Appends a draft that must be refused.
     pub async fn refuses(&self, draft: Draft) {
         let appended = self.ledger.append(&[draft]).await.expect("an answer");
         assert!(appended.is_empty());
@@ -144,7 +144,7 @@ impl Desk {
         self.ledger.look(&look).await.expect("a look")
     }
 
-    /// How many entries the account holds; the whole ledger is audited.
+    /// Audits the whole ledger. Returns the number of the account's entries.
     pub async fn entries(&self, subject: &str) -> usize {
         let books = Books::open(&self.ground).await;
         let accounts = books.audit().await;
@@ -157,7 +157,7 @@ impl Desk {
     }
 }
 
-/// One more handle of a ledger, with connections of its own.
+/// Another handle of a ledger, with its own connections.
 pub async fn another_ledger(ground: &Ground) -> Ledger {
     Books::open(ground).await.ledger
 }

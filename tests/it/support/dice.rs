@@ -1,4 +1,4 @@
-//! Chance that can be repeated: the same seed throws the same numbers.
+//! Random numbers that can be repeated: the same seed gives the same numbers.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// Dice of their own for one of many.
+    /// Separate dice for one client of many.
     pub fn of(seed: u64, number: usize) -> Self {
         let mut dice = Self::new(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         dice.throw();
@@ -34,7 +34,7 @@ impl Dice {
         least + self.throw() % (most - least + 1)
     }
 
-    /// True so many times of a hundred.
+    /// True in so many percent of the calls.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.throw() % 100 < percent
     }

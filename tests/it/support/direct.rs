@@ -1,4 +1,4 @@
-//! A connection of a test's own to an application's database.
+//! A test's own connection to an application's database.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
@@ -21,8 +21,8 @@ impl Direct {
         }
     }
 
-    /// The same in the words of PostgreSQL and in those of SQLite. Returns how many rows it
-    /// made.
+    /// Runs one statement, given in PostgreSQL's SQL and in SQLite's SQL. Returns how many rows it
+    /// changed.
     pub async fn execute(&mut self, postgres: &str, sqlite: &str) -> u64 {
         self.try_execute(postgres, sqlite)
             .await
@@ -44,7 +44,7 @@ impl Direct {
         }
     }
 
-    /// The first column of what is found, in words of both stores.
+    /// The first column of the result. The SQL must be valid in both stores.
     pub async fn texts(&mut self, sql: &str) -> Vec<String> {
         let query = AssertSqlSafe(sql);
         let found = match self {

@@ -1,4 +1,4 @@
-//! A small disk of one's own, to be filled.
+//! A small disk for one test, to be filled.
 
 use std::fs;
 use std::io::Write;
@@ -7,12 +7,12 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A tmpfs. It is gone when this is dropped.
+/// A tmpfs. It is unmounted when this is dropped.
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// Mounts a disk of so many MiB, which everybody may write to. `None`, with a word of
-    /// why, where this process may not mount.
+    /// Mounts a disk of so many MiB, to which every user may write. Returns `None` and prints the
+    /// reason if this process may not mount.
     pub fn mount(mebibytes: u32) -> Option<Self> {
         let folder = tempfile::tempdir_in("/tmp").expect("a folder");
         let options = format!("size={mebibytes}m,mode=1777");
@@ -25,7 +25,7 @@ impl Disk {
             return Some(Self(folder));
         }
         let why = String::from_utf8_lossy(&mounted.stderr);
-        // Past the capture of the test harness.
+        // The message bypasses the capture of the test harness.
         let _ = writeln!(
             std::io::stderr(),
             "SKIPPED, since a tmpfs cannot be mounted: {why}"
@@ -37,14 +37,14 @@ impl Disk {
         self.0.path()
     }
 
-    /// Leaves no room.
+    /// Fills the disk.
     pub fn fill(&self) {
         let mut file = fs::File::create(self.0.path().join("filler")).expect("a file");
         let block = [b'x'; 4096];
         while file.write_all(&block).is_ok() {}
     }
 
-    /// Makes room again.
+    /// Frees the disk.
     pub fn empty(&self) {
         fs::remove_file(self.0.path().join("filler")).expect("it was filled");
     }
@@ -52,8 +52,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Servers that still have files there are on their way out: the mount goes with the
-        // last of them.
+        // Servers that still have files there are about to stop. The mount ends with the last
+        // server.
         let _ = Command::new("umount")
             .arg("--lazy")
             .arg(self.0.path())

@@ -1,4 +1,4 @@
-//! A shell that owns a server: however this process ends, it ends the server and removes its
+//! A shell that owns a server. However this process ends, the shell ends the server and removes its
 //! folder.
 
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// The shell that owns a server and its folder. It takes commands, a line each, and answers
-/// each with a line when it is done; at the end of its input it cleans up.
+/// The shell that owns a server and its folder. It reads one command a line, and prints one line
+/// when the command is done. At the end of its input it cleans up.
 ///
-/// A cleanup waits for nothing that the server still wants to write: its data goes anyway.
+/// The cleanup does not wait for the server's writes, because its data is deleted anyway.
 const GUARDIAN: &str = r#"
 # The end of the input is what ends this, nothing else. The servers handle these themselves.
 trap '' HUP INT TERM PIPE
@@ -73,7 +73,7 @@ if [ -n "$segment" ]; then ipcrm -m "$segment"; fi
 cd / && rm -rf "$dir"
 "#;
 
-/// Owns a server and its folder, and ends both with itself.
+/// Owns a server and its folder, and ends both when it is dropped.
 pub struct Guardian {
     shell: Mutex<Shell>,
     pub folder: PathBuf,
@@ -85,8 +85,8 @@ struct Shell {
 }
 
 impl Guardian {
-    /// Makes a folder in `parent`, for `user` if one is given. In the end the guardian calls
-    /// its function `end`.
+    /// Makes a folder in `parent`, for `user` if one is given. At the end the guardian calls its
+    /// function `end`.
     pub fn start(parent: &Path, user: &str, end: &str) -> Guardian {
         let mut process = Command::new("sh")
             .args(["-c", GUARDIAN, "perdiem-test-guardian"])
@@ -94,7 +94,7 @@ impl Guardian {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal goes to the whole group of the tests.
+            // Ctrl-C in a terminal goes to the tests' whole process group.
             .process_group(0)
             .spawn()
             .expect("sh should start");
@@ -112,7 +112,7 @@ impl Guardian {
         }
     }
 
-    /// Runs one of the guardian's functions on these words. True if it succeeded.
+    /// Runs one of the guardian's functions with these words. Returns whether it succeeded.
     pub fn run(&self, function: &str, words: &[String]) -> bool {
         let mut line = function.to_owned();
         for word in words {
@@ -131,8 +131,8 @@ impl Guardian {
         answer == "0\n"
     }
 
-    /// Runs a function that takes no words, and whose success does not matter: a server that
-    /// is dead can be neither killed nor paused.
+    /// Runs a function without words, and ignores its result: a dead server can be neither killed
+    /// nor paused.
     pub fn tell(&self, function: &str) {
         self.run(function, &[]);
     }
@@ -142,7 +142,7 @@ impl Guardian {
         text.trim().parse().expect("a process id")
     }
 
-    /// The last lines that the server has written.
+    /// The last lines of the server's output.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.folder.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -154,7 +154,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // This closes the guardian's input first. There is nobody to tell of a failure.
+        // `wait` closes the guardian's input first. A failure cannot be reported here.
         let _ = shell.process.wait();
     }
 }

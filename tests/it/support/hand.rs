@@ -1,4 +1,4 @@
-//! A hand in Redis: it reads, copies and spoils a ledger's counters.
+//! Changes in Redis by hand: reads, copies and damages a ledger's counters.
 
 use perdiem::domain::identity::AccountId;
 use redis::aio::MultiplexedConnection;
@@ -15,7 +15,7 @@ pub struct Hand {
     ledger: Uuid,
 }
 
-/// Keys with what they hold.
+/// Keys with their content.
 pub type Dump = Vec<(String, Vec<u8>)>;
 
 impl Hand {
@@ -25,7 +25,7 @@ impl Hand {
         Self::at(url, books.ledger.identity().id).await
     }
 
-    /// In a Redis, for the keys of a ledger.
+    /// A hand in a Redis, for the keys of a ledger.
     pub async fn at(url: &str, ledger: Uuid) -> Self {
         Self {
             connection: redis_at(url).await,
@@ -61,7 +61,7 @@ impl Hand {
         format!("perdiem:{{{ledger}:{bucket:02x}}}:{}", account.simple())
     }
 
-    /// Loses an account's counter, if it has one, and nothing of what waits.
+    /// Deletes an account's counter, if it has one. Queued grants stay.
     pub async fn forget(&self, account: AccountId) {
         self.run::<()>(&["DEL", &self.counter(account)]).await;
     }
@@ -69,7 +69,7 @@ impl Hand {
     pub async fn dump(&self) -> Dump {
         let mut dump = Vec::new();
         for name in self.names().await {
-            // It may have expired.
+            // The key can have expired.
             if let Some(bytes) = self.run(&["DUMP", &name]).await {
                 dump.push((name, bytes));
             }

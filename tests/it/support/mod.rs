@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! The tools of the tests: servers, instances, clients and ledgers.
 
 pub mod app;
 pub mod asking;

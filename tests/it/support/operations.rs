@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::Value;
 
-/// What takes no key: nothing else does.
+/// The operations that need no key. Every other operation needs one.
 pub const OPEN: [&str; 6] = [
     "/livez",
     "/readyz",
@@ -15,9 +15,9 @@ pub const OPEN: [&str; 6] = [
 
 pub struct Operation {
     pub method: Method,
-    /// As the specification has it, with templates.
+    /// The path in the specification, with templates.
     pub path: String,
-    /// What the specification says of it.
+    /// The operation's document in the specification.
     pub said: Value,
 }
 
@@ -27,7 +27,7 @@ impl Operation {
         filled(&self.path)
     }
 
-    /// Its parameters in the path or the query.
+    /// The operation's parameters in the path or the query.
     pub fn parameters(&self, place: &str) -> Vec<&str> {
         let all = self.said["parameters"].as_array().into_iter().flatten();
         let here = all.filter(|parameter| parameter["in"] == place);

@@ -1,4 +1,4 @@
-//! perdiem as a process of its own, to be killed, stopped and ended.
+//! perdiem as a separate process, to be killed, paused and stopped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,10 +10,10 @@ use reqwest::{Client, Method, RequestBuilder};
 
 use super::app::{KEY, client};
 
-/// How long a process may take to end when it was asked to.
+/// The longest time that a process may take to stop after a request.
 const END_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A running `perdiem serve`. Dies when it is dropped.
+/// A running `perdiem serve`. It is killed when it is dropped.
 pub struct Process {
     child: Child,
     pub url: String,
@@ -21,16 +21,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the binary on a ledger, and waits until it says where it listens. It logs
-    /// nothing.
+    /// Starts the binary on a ledger, and waits until it prints its address. It writes no log.
     pub fn start(database_url: &str, settings: &[(&str, &str)]) -> Self {
         let mut command = command(database_url, settings);
         let process = Self::launch(command.env("PERDIEM_LOG", "off"));
         process.expect("an address")
     }
 
-    /// As [`Process::start`], and it logs into a file. `None` when it ended at once, since its
-    /// port was taken, say.
+    /// As [`Process::start`], with a log file. Returns `None` if the process ended at once, for
+    /// example because its port was in use.
     pub fn try_start_logging(
         database_url: &str,
         settings: &[(&str, &str)],
@@ -53,37 +52,37 @@ impl Process {
             child,
             client: client(),
         };
-        // Otherwise it is dropped, and ends.
+        // Otherwise the process is dropped, and ends.
         (!process.url.is_empty()).then_some(process)
     }
 
-    /// SIGKILL. Returns when it is gone.
+    /// Sends SIGKILL. Returns when the process is gone.
     pub fn kill(&mut self) {
         self.child.kill().expect("it is killed");
         self.child.wait().expect("it ends");
     }
 
-    /// Stops it in its tracks (SIGSTOP).
+    /// Pauses the process (SIGSTOP).
     pub fn pause(&self) {
         self.signal("STOP");
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Lets the process continue (SIGCONT).
     pub fn resume(&self) {
         self.signal("CONT");
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Asks the process to stop (SIGTERM).
     pub fn terminate(&self) {
         self.signal("TERM");
     }
 
-    /// How it ended; `None` while it runs.
+    /// The exit status; `None` while the process runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Whether it was stopped, by whomever.
+    /// Whether the process is paused, by any sender.
     pub fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.unwrap_or_default();
@@ -91,7 +90,7 @@ impl Process {
             .is_some_and(|(_, state)| state.starts_with('T'))
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + END_DEADLINE;
         loop {
@@ -118,7 +117,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The process can be dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

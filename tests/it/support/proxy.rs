@@ -1,4 +1,4 @@
-//! A proxy that breaks connections in the ways that networks do.
+//! A proxy that breaks connections as networks do.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,27 +10,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Passes connections on to a server, as its mode says.
+/// Passes connections to a server, as its mode says.
 pub struct Proxy {
     pub port: u16,
     wire: Arc<Wire>,
     task: AbortHandle,
 }
 
-/// What becomes of connections.
+/// What the proxy does with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// Nobody listens, and those who were connected are reset.
+    /// Nothing listens, and existing connections are reset.
     Refuse,
-    /// Connections stay, and nothing moves on them in either direction.
+    /// Connections stay open, and no data passes in either direction.
     Hold,
-    /// What is asked arrives, and the answers wait.
+    /// Requests pass, and answers wait.
     HoldAnswers,
-    /// What is asked arrives, and the answers do not.
+    /// Requests pass, and answers are dropped.
     Swallow,
-    /// Every so many answers one is swallowed, and its connection hung up: what was asked is
-    /// done, and nobody is told.
+    /// One of every `every` answers is dropped and its connection closed. The server has executed
+    /// the request, and the client does not know it.
     HangUp {
         every: u64,
     },
@@ -39,12 +39,12 @@ pub enum Mode {
 struct Wire {
     mode: watch::Sender<Mode>,
     server: Mutex<SocketAddr>,
-    /// What to do while [`Proxy::cut`] is on.
+    /// The rule while [`Proxy::cut`] is on.
     every: u64,
     connections: AtomicU64,
     answers: AtomicU64,
     hung_up: AtomicU64,
-    /// Connections of an older one are stranded.
+    /// Connections of an older generation are stranded.
     generation: AtomicU64,
 }
 
@@ -71,12 +71,12 @@ impl Proxy {
         }
     }
 
-    /// A proxy before a server on this machine.
+    /// A proxy in front of a server on this machine.
     pub async fn before(port: u16) -> Self {
         Self::start((Ipv4Addr::LOCALHOST, port).into(), 1).await
     }
 
-    /// The server's URL, with the way through the proxy.
+    /// The server's URL, with the proxy's address.
     pub fn url(&self, direct: &str) -> String {
         let port = self.wire.server.lock().expect("no panic").port();
         direct.replace(&format!(":{port}/"), &format!(":{}/", self.port))
@@ -86,19 +86,19 @@ impl Proxy {
         self.wire.mode.send_replace(mode);
     }
 
-    /// New connections lead to another server.
+    /// New connections go to another server.
     pub fn lead_to(&self, port: u16) {
         *self.wire.server.lock().expect("no panic") = (Ipv4Addr::LOCALHOST, port).into();
     }
 
-    /// From now on nothing moves on the connections that are there; new ones pass.
+    /// From now on no data passes on existing connections. New connections work.
     pub fn strand(&self) {
         self.wire.generation.fetch_add(1, Ordering::SeqCst);
-        // Wakes them up, so that they notice.
+        // Wakes the connections, so that they notice.
         self.wire.mode.send_modify(|_| {});
     }
 
-    /// Begins to hang up on every so many answers, or ends it.
+    /// Begins or ends the closing of every so many answers' connections.
     pub fn cut(&self, is_on: bool) {
         let every = self.wire.every;
         self.set(if is_on {
@@ -108,12 +108,12 @@ impl Proxy {
         });
     }
 
-    /// How many connections were made to it.
+    /// How many connections clients have made to the proxy.
     pub fn connections(&self) -> u64 {
         self.wire.connections.load(Ordering::SeqCst)
     }
 
-    /// On how many answers it hung up.
+    /// How many answers were dropped.
     pub fn cuts(&self) -> u64 {
         self.wire.hung_up.load(Ordering::SeqCst)
     }
@@ -127,7 +127,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Listens, but while connections are refused.
+/// Listens, except while connections are refused.
 async fn accept(listener: TcpListener, wire: Arc<Wire>) {
     let address = listener.local_addr().expect("an address");
     let mut listener = Some(listener);
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, wire: Arc<Wire>) {
         if *mode.borrow_and_update() == Mode::Refuse {
             listener = None;
         } else if listener.is_none() {
-            // Somebody may have the port for a moment.
+            // Another process can have the port for a moment.
             listener = TcpListener::bind(address).await.ok();
         }
         match &listener {
@@ -145,7 +145,7 @@ async fn accept(listener: TcpListener, wire: Arc<Wire>) {
                     wire.connections.fetch_add(1, Ordering::SeqCst);
                     let wire = wire.clone();
                     tokio::spawn(async move {
-                        // However it ends, both sides hang up.
+                        // In every case both sides are closed.
                         let _ = pass(client, &wire).await;
                     });
                 },

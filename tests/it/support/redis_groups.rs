@@ -1,4 +1,4 @@
-//! Redis servers that work together: under Sentinel, and as a Cluster.
+//! Groups of Redis servers: with Sentinel, and as a Cluster.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use super::servers::{Redis, find_in_path};
 
-/// How long servers may take to agree.
+/// The longest time until servers agree.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
-/// What the sentinels call the primary.
+/// The sentinels' name for the primary.
 const NAME: &str = "perdiem";
 const SENTINELS: usize = 3;
 const SHARDS: usize = 3;
-/// A primary does not wait for more replicas before it sends its data to one.
+/// A primary sends its data to a replica without a wait for more replicas.
 const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
-/// Two servers, one the replica of the other at first, and three sentinels. A primary that is
-/// silent for a second is down.
+/// Two servers, the second at first a replica of the first, and three sentinels. A primary that is
+/// silent for a second counts as down.
 pub struct Watched {
     pub servers: [Redis; 2],
     sentinels: Vec<Redis>,
 }
 
 impl Watched {
-    /// Starts a replica of this server, which finds it at `source`, such as a proxy's port,
-    /// and the sentinels.
+    /// Starts the sentinels, and a replica that connects to its primary at the port `source`, for
+    /// example a proxy's port.
     pub fn start(primary: Redis, source: u16) -> Self {
         let source = source.to_string();
         let settings = [&["--replicaof", "127.0.0.1", &source], &AT_ONCE[..]].concat();
@@ -55,7 +55,7 @@ impl Watched {
         watched
     }
 
-    /// The URL that leads to whichever server is the primary.
+    /// The URL that leads to the present primary.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self
             .sentinels
@@ -65,7 +65,7 @@ impl Watched {
         format!("redis+sentinel://{}/{NAME}", hosts.join(","))
     }
 
-    /// Which of the servers a majority of the sentinels takes for the primary.
+    /// The server that a majority of the sentinels treats as the primary.
     pub fn primary(&self) -> usize {
         let votes = |server: &Redis| {
             let port = server.port().to_string();
@@ -79,10 +79,10 @@ impl Watched {
         usize::from(votes(&self.servers[1]) > SENTINELS / 2)
     }
 
-    /// Has the sentinels make this server the primary, once it follows the one that is.
+    /// Makes the sentinels promote this server, after it follows the present primary.
     pub fn fail_over_to(&self, server: usize) {
         wait_until("the sentinels fail over", || {
-            // They refuse until the replica is known and in step, and while they are at it.
+            // They refuse while the replica is unknown or behind, and during a fail-over.
             let words = ["SENTINEL", "FAILOVER", NAME];
             let _ = self.sentinels[0].try_command::<()>(&words);
             thread::sleep(Duration::from_millis(500));
@@ -91,7 +91,7 @@ impl Watched {
         self.wait_for_primary(server);
     }
 
-    /// Waits until the sentinels have made this server the primary, and it knows.
+    /// Waits until the sentinels have promoted this server, and the server knows it.
     pub fn wait_for_primary(&self, server: usize) {
         wait_until("the sentinels have chosen", || {
             self.primary() == server
@@ -102,13 +102,13 @@ impl Watched {
     }
 }
 
-/// A Redis Cluster: three primaries with a replica each.
+/// A Redis Cluster: three primaries with one replica each.
 pub struct Cluster {
     pub nodes: Vec<Redis>,
 }
 
 impl Cluster {
-    /// Starts the cluster. A node that is silent for a second and a half is down.
+    /// Starts the cluster. A node that is silent for a second and a half counts as down.
     pub fn start() -> Self {
         let settings = [
             ["--cluster-enabled", "yes"],
@@ -138,7 +138,7 @@ impl Cluster {
         self.nodes.iter().map(place).collect()
     }
 
-    /// The URL of the whole.
+    /// The URL of the cluster.
     pub fn url(&self) -> String {
         format!("redis+cluster://{}", self.places().join(","))
     }
@@ -152,7 +152,7 @@ impl Cluster {
         (0..self.nodes.len()).filter(is_primary).collect()
     }
 
-    /// Whether every node that answers finds every slot served.
+    /// Whether every node that answers reports that every slot is served.
     pub fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| {
             let info = node.try_command::<String>(&["CLUSTER", "INFO"]);
@@ -160,13 +160,13 @@ impl Cluster {
         })
     }
 
-    /// Where the primaries are.
+    /// The URLs of the primaries.
     pub fn urls_of_primaries(&self) -> Vec<String> {
         let primaries = self.primaries().into_iter();
         primaries.map(|number| self.nodes[number].url()).collect()
     }
 
-    /// Moves so many slots, with what is in them, from one primary to another.
+    /// Moves so many slots, with their content, from one primary to another.
     pub fn move_slots(&self, from: usize, to: usize, count: usize) {
         let id = |number: usize| self.nodes[number].command::<String>(&["CLUSTER", "MYID"]);
         manage(&[
@@ -189,7 +189,6 @@ fn is_in_step(replica: &Redis) -> bool {
     info.is_ok_and(|info| info.contains("master_link_status:up"))
 }
 
-/// Runs `redis-cli --cluster`.
 fn manage(words: &[&str]) {
     let program = find_in_path("redis-cli");
     let program = program.expect("redis-cli is missing: run scripts/install-test-tools");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::app::{App, KEY};
 
-/// What a command said, and what it exited with.
+/// A command's output and exit code.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -41,20 +41,20 @@ impl Said {
         }
     }
 
-    /// What it printed, when it exited with a code and had nothing to complain of.
+    /// Asserts the exit code and an empty standard error. Returns the output.
     #[track_caller]
     pub fn well(self, code: i32) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (code, ""), "{self:?}");
         self.stdout
     }
 
-    /// As [`Said::well`], of JSON.
+    /// As [`Said::well`], and parses the output as JSON.
     #[track_caller]
     pub fn json(self, code: i32) -> Value {
         serde_json::from_str(&self.well(code)).expect("JSON")
     }
 
-    /// The one line that it complained with.
+    /// The single line of the error message.
     #[track_caller]
     pub fn fault(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");

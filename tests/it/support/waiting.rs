@@ -1,8 +1,8 @@
-//! Waiting for what must come about.
+//! Waits for conditions.
 
 use std::time::{Duration, Instant};
 
-/// Waits until something is so, with a deadline.
+/// Waits until a condition is true, with a deadline.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so().await {

@@ -1,4 +1,4 @@
-//! Any zone, any calendar, any instant, any text.
+//! Random zones, calendars, instants and texts.
 
 use chrono::{DateTime, Datelike, NaiveTime, TimeDelta, Timelike as _, Utc, Weekday};
 use perdiem::domain::window::Length;

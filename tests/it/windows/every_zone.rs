@@ -1,4 +1,4 @@
-//! Every zone of the tz database, in all years, against the definition and against chrono-tz.
+//! Every zone of the tz database, in all years, compared with the definition and with chrono-tz.
 
 use std::collections::HashSet;
 
@@ -22,8 +22,8 @@ fn calendar_by_turns(zone: &Zone, turn: usize) -> Calendar {
     }
 }
 
-/// The instants in `(from, to]` at which an offset, in seconds, changes; two changes within a
-/// week that cancel each other go unseen.
+/// The instants in `(from, to]` at which an offset, in seconds, changes. Two changes within a week
+/// that cancel each other are not found.
 fn changes(
     offset: impl Fn(DateTime<Utc>) -> i32,
     from: DateTime<Utc>,
@@ -55,8 +55,8 @@ fn seconds_ahead(zone: &Zone, instant: DateTime<Utc>) -> i32 {
     zone.offset(instant).local_minus_utc()
 }
 
-/// Windows that touch `[from, to)`: in order, gapless, each its instants' own, with dates that
-/// only grow.
+/// Asserts that the windows that touch `[from, to)` are in order and without gaps, contain their
+/// instants, and have increasing dates.
 fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to: DateTime<Utc>) {
     let mut last: Option<Window> = None;
     for window in calendar.windows(per, from, to) {
@@ -77,7 +77,7 @@ fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to
     assert!(last.is_some_and(|last| last.start < to && to <= last.end));
 }
 
-/// `first_instant(local)` is what it says, as far as some instants of the days before it tell.
+/// Asserts that `first_instant(local)` is the first one, by some instants of the days before it.
 fn assert_is_first_instant(zone: &Zone, local: NaiveDateTime) {
     let first = zone.first_instant(local);
     assert!(zone.local(first) >= local, "{zone:?} {local}");
@@ -88,7 +88,7 @@ fn assert_is_first_instant(zone: &Zone, local: NaiveDateTime) {
     }
 }
 
-/// Every zone of the bundled tz database, and of the system's as far as it has other rules: all
+/// Every zone of the bundled tz database, and every zone of the system's that has other rules: all
 /// years of two centuries, and the shorter windows around each change of the clocks.
 #[test]
 fn windows_of_every_zone_tile_time() {
@@ -112,7 +112,7 @@ fn windows_of_every_zone_tile_time() {
         let calendar = calendar_by_turns(&zone, turn);
         assert_windows_tile(&calendar, Length::Year, from, to);
         for (turn, change) in changes.into_iter().enumerate() {
-            // Rules without an end repeat themselves.
+            // Rules without an end repeat.
             if change.year() > 2030 && turn % 20 > 1 {
                 continue;
             }
@@ -136,8 +136,8 @@ fn windows_of_every_zone_tile_time() {
     assert!(walked > 300);
 }
 
-/// chrono-tz's changes of a year, if the zone has the same offset each week, and near each
-/// change; and if they are all in whole minutes.
+/// chrono-tz's changes of a year. Returns `None` if the zone has other offsets in perdiem (each
+/// week and near each change), or if a change is not at a whole minute.
 fn changes_in_both(theirs: chrono_tz::Tz, ours: &Zone, of_year: i32) -> Option<Vec<DateTime<Utc>>> {
     let (from, to) = (year(of_year), year(of_year + 1));
     let their_offset = |instant: DateTime<Utc>| {
@@ -157,8 +157,8 @@ fn changes_in_both(theirs: chrono_tz::Tz, ours: &Zone, of_year: i32) -> Option<V
     (same && in_minutes).then_some(changes)
 }
 
-/// Where windows begin by their definition: at the instants that show a later minute, hour or
-/// day than all instants before. `shown` are instants with what their clocks show.
+/// The starts of windows by their definition: the instants that show a later minute, hour or day
+/// than all instants before. `shown` has instants with the local time at each.
 fn starts<K: PartialOrd>(
     shown: &[(DateTime<Utc>, NaiveDateTime)],
     window_of: impl Fn(NaiveDateTime) -> K,
@@ -175,8 +175,8 @@ fn starts<K: PartialOrd>(
     starts
 }
 
-/// chrono-tz is a second opinion where its data, which is older, is the same. Of each zone ten
-/// years are looked at, minute by minute around each change.
+/// chrono-tz is a second opinion where its older data is the same. The test reads ten years of each
+/// zone, minute by minute around each change.
 #[test]
 fn windows_begin_where_chrono_tz_shows_them_first() {
     let mut compared = 0;
@@ -193,7 +193,7 @@ fn windows_begin_where_chrono_tz_shows_them_first() {
         {
             compared += 1;
             let (from, to) = (change - TimeDelta::days(1), change + TimeDelta::days(1));
-            // A day more, for what clocks showed before.
+            // One more day, for the local time before it.
             let shown: Vec<_> = (-2 * 1440..1440)
                 .map(|minute| change + TimeDelta::minutes(minute))
                 .map(|instant| (instant, instant.with_timezone(&theirs).naive_local()))

@@ -1,4 +1,5 @@
-//! Windows of every zone, against other people's code and against their own definition.
+//! Windows of every zone, compared with the code of other projects and with the definition of a
+//! window.
 
 mod any;
 mod every_zone;
@@ -11,7 +12,7 @@ use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
 
-/// The tz database that fixtures are pinned to.
+/// The tz database of the fixtures.
 static BUNDLED: LazyLock<Zones> = LazyLock::new(Zones::bundled);
 
 const MIDNIGHT: NaiveTime = NaiveTime::MIN;
@@ -41,8 +42,8 @@ fn calendar(zone: &str) -> Calendar {
     }
 }
 
-/// The window is the one of its first instant, its last, and one between; and its neighbours'
-/// bounds are its own.
+/// Asserts that the window is the one of its first instant, of its last, and of one between, and
+/// that it touches its neighbours.
 fn assert_is_a_window(calendar: &Calendar, per: Length, window: Window) {
     let last = window.end - TimeDelta::nanoseconds(1);
     let middle = window.start + (window.end - window.start) / 2;
@@ -57,7 +58,7 @@ fn assert_is_a_window(calendar: &Calendar, per: Length, window: Window) {
     }
 }
 
-/// The day `on` of the calendar lasts from `start` to `end`.
+/// Asserts that the day `on` of the calendar lasts from `start` to `end`.
 #[track_caller]
 fn assert_day(calendar: &Calendar, on: &str, start: &str, end: &str) {
     let window = Window {
@@ -69,7 +70,7 @@ fn assert_day(calendar: &Calendar, on: &str, start: &str, end: &str) {
     assert_eq!(calendar.local_date(Length::Day, window), date(on));
 }
 
-/// The window that has an instant lasts from `start` to `end`.
+/// Asserts that the window of an instant lasts from `start` to `end`.
 #[track_caller]
 fn assert_window(calendar: &Calendar, per: Length, instant: &str, start: &str, end: &str) {
     let window = calendar.window(per, at(instant));
@@ -77,7 +78,7 @@ fn assert_window(calendar: &Calendar, per: Length, instant: &str, start: &str, e
     assert_is_a_window(calendar, per, window);
 }
 
-/// Days that clocks make longer or shorter are rows of the fixture.
+/// The fixture has the days that clock changes make longer or shorter.
 #[test]
 fn an_offset_has_many_names() {
     for name in ["GMT+8", "+08:00", "UTC+8", "Etc/GMT-8", "Asia/Shanghai"] {
@@ -87,7 +88,7 @@ fn an_offset_has_many_names() {
     }
 }
 
-/// At the first of the two times.
+/// The day starts at the first of the two times.
 #[test]
 fn a_day_may_start_at_a_time_that_comes_twice() {
     let mut days = calendar("America/New_York");
@@ -119,7 +120,7 @@ fn day_starts_at_moves_weeks_months_and_years_but_not_hours() {
     }
 }
 
-/// CPython's windows, made by scripts/make-window-fixture.
+/// CPython computed the fixture's windows, with scripts/make-window-fixture.
 #[test]
 fn every_window_of_the_fixture_is_ours() {
     let text = include_str!("../../fixtures/windows.csv");

@@ -1,4 +1,4 @@
-//! Answers compared with the model, which takes down what they tell.
+//! Compares each answer with the model, and then updates the model.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
@@ -13,12 +13,12 @@ use crate::support::app::Answer;
 pub type Checked = Result<(), TestCaseError>;
 
 impl Model {
-    /// The limits as they stand for a subject.
+    /// Checks the limits in an answer for a subject.
     fn check_limits(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
         self.check_limits_with(subject, 0, now, told)
     }
 
-    /// As if so many more units were used.
+    /// Checks the limits as if `more` units were also used.
     fn check_limits_with(
         &self,
         subject: usize,
@@ -46,7 +46,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks the answer to a claim, and takes it down.
+    /// Checks the answer to a claim, and records it.
     pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let expected = self.expect(claim, now);
         let is_of_counter = matches!(expected, Expected::Granted | Expected::Denied);
@@ -54,7 +54,7 @@ impl Model {
             self.lapse(claim.subject, now);
         }
         if self.is_doubtful(now) && is_of_counter && answer.status == 429 {
-            // The limits that it tells are the counter's, too.
+            // The limits in a denial may come from the counter.
             return is_problem(429, &answer.json(), 429, "quota-exceeded");
         }
         self.check_claim(claim, expected, now, answer.status.as_u16(), &answer.json())
@@ -114,7 +114,7 @@ impl Model {
         self.check_limits_with(claim.subject, units, now, &told["limits"])
     }
 
-    /// Checks the answer to an atomic batch, and takes it down: all of it or nothing.
+    /// Checks the answer to an atomic batch, and records it: all claims or none.
     pub fn claim_together(
         &mut self,
         claims: &[Claim],
@@ -141,7 +141,7 @@ impl Model {
             let item = &told[number];
             let status = item["status"].as_u64().expect("a status") as u16;
             match expected {
-                // It would have been granted, and those after it are decided as if it were.
+                // The claim would have been granted. The claims after it are decided as if it was.
                 Expected::Granted if is_refused => {
                     is_problem(status, item, 424, "failed-dependency")?;
                     self.grant(*claim, now, String::new(), Value::Null);
@@ -155,7 +155,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks what is told of a grant.
+    /// Checks the representation of a grant.
     pub fn check_grant(&self, place: usize, now: DateTime<Utc>, told: &Value) -> Checked {
         let grant = &self.grants[place];
         prop_assert_eq!(&told["id"], &grant.id);
@@ -185,7 +185,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks the answer to a reversal, and takes it down.
+    /// Checks the answer to a reversal, and records it.
     pub fn reverse(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let subject = self.grants[place].claim.subject;
         let (status, told) = (answer.status.as_u16(), answer.json());
@@ -205,7 +205,7 @@ impl Model {
         self.check_limits(subject, now, &told["limits"])
     }
 
-    /// Checks the answer to a confirmation, and takes it down.
+    /// Checks the answer to a confirmation, and records it.
     pub fn confirm(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let subject = self.grants[place].claim.subject;
         let (status, told) = (answer.status.as_u16(), answer.json());
@@ -225,7 +225,7 @@ impl Model {
         self.check_limits(subject, now, &told["limits"])
     }
 
-    /// Checks the answer to an adjustment, and takes it down.
+    /// Checks the answer to an adjustment, and records it.
     pub fn adjust(
         &mut self,
         adjustment: Adjustment,
@@ -294,7 +294,7 @@ impl Model {
     }
 }
 
-/// Whether an answer, or an item of one, is such a problem.
+/// Checks that an answer, or an item of one, is the expected problem.
 pub fn is_problem(status: u16, told: &Value, expected: u16, kind: &str) -> Checked {
     prop_assert_eq!(status, expected, "{}; {}", kind, told);
     let type_of = told["type"].as_str().expect("a type");
@@ -302,7 +302,7 @@ pub fn is_problem(status: u16, told: &Value, expected: u16, kind: &str) -> Check
     Ok(())
 }
 
-/// What was done before is answered as it was.
+/// Checks that the answer to a repeated request equals the first answer.
 fn is_repeated(answer: &Answer, first: &Value) -> Checked {
     prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
     prop_assert_eq!(&answer.json(), first);

@@ -3,23 +3,22 @@
 use chrono::{DateTime, Utc};
 use perdiem::domain::limit::shape::Limit;
 
-/// A line of an account.
 #[derive(Clone)]
 pub struct Entry {
     pub subject: usize,
-    /// Its place among the entries of all subjects.
+    /// The place among the entries of all subjects.
     pub number: usize,
     pub what: What,
-    /// What it adds to the units used.
+    /// The units that the entry adds to the usage.
     pub units: i64,
-    /// The instant in whose windows they count.
+    /// The instant in whose windows the units count.
     pub at: DateTime<Utc>,
     pub entered_at: DateTime<Utc>,
-    /// As they held for the subject.
+    /// The limits that held for the subject.
     pub limits: Vec<Limit>,
 }
 
-/// What an entry is; a reversal and a lapse name the grant's entry.
+/// The kind of an entry. A reversal and a lapse name the grant's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Grant,

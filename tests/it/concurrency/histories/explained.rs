@@ -1,4 +1,4 @@
-//! Answers to claims, explained afterwards: the service and its explanations say the same.
+//! Checks that the service later explains each answer to a claim as it was given.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
@@ -10,8 +10,9 @@ use super::subject_text;
 use crate::support::app::{Answer, App, Ground, eventually};
 use crate::support::direct::Direct;
 
-/// An answer, and how many entries and changes were committed then. Nothing happens beside it, so
-/// that is the position up to which the record was known.
+/// An answer, and the number of entries and changes that were committed at that time. The history
+/// has one step at a time. Therefore these numbers are the position up to which the record was
+/// known.
 struct Answered {
     claim: Claim,
     at: DateTime<Utc>,
@@ -47,7 +48,7 @@ impl Answers {
             .expect("a number")
     }
 
-    /// Takes down what a claim was answered.
+    /// Records the answer to a claim.
     pub async fn take(&mut self, claim: Claim, at: DateTime<Utc>, answer: &Answer) {
         let committed = self.committed().await;
         self.taken.push(Answered {
@@ -59,7 +60,7 @@ impl Answers {
         });
     }
 
-    /// Every answer is explained as it was, whatever came later.
+    /// Checks that the service explains every answer as it was given, whatever happened later.
     pub async fn are_explained(&mut self, app: &App) -> Checked {
         let committed = self.committed().await;
         eventually("all has positions", || async {
@@ -82,7 +83,7 @@ impl Answered {
             (409, Some("policy-inactive")) => "paused",
             (422, Some("invalid")) => "never_fits",
             (429, _) => "no_room",
-            // What became of a key's first claim.
+            // What became of the first claim with this key.
             _ => return Ok(()),
         };
         let Claim { subject, units, .. } = self.claim;
@@ -129,7 +130,7 @@ impl Answered {
     }
 }
 
-/// The limits as answers to claims have them.
+/// The limits in the form that answers to claims have.
 fn usage(explanation: &Value) -> Value {
     let limits = explanation["limits"].as_array().expect("limits").iter();
     let names = [
@@ -148,8 +149,8 @@ fn usage(explanation: &Value) -> Value {
         .collect()
 }
 
-/// A grant opens a window, or moves the instants at which units return; a window of the calendar is what
-/// it was.
+/// Removes the instants of return. A grant opens a window or moves these instants; a calendar
+/// window does not change.
 fn forget_returns(limits: &mut Value) {
     let limits = limits.as_array_mut().expect("limits").iter_mut();
     for limit in limits.filter(|limit| limit["kind"] != "calendar") {
@@ -159,7 +160,8 @@ fn forget_returns(limits: &mut Value) {
     }
 }
 
-/// In a window of the calendar. The units of other limits return one by one, or do not all count.
+/// Checks the sums of calendar windows. The units of other limits return one by one, or do not all
+/// count.
 fn entries_make_the_totals(explanation: &Value) -> Checked {
     let limits = explanation["limits"].as_array().expect("limits").iter();
     for limit in limits.filter(|limit| limit["kind"] == "calendar") {

@@ -1,5 +1,4 @@
-//! What is used of a subject's limits, by the plain model: its entries are gone through again for each
-//! question.
+//! The usage of a subject's limits by the plain model. Each question reads all entries again.
 
 use chrono::{DateTime, Utc};
 use perdiem::domain::almanac::Almanac;
@@ -9,7 +8,7 @@ use perdiem::domain::window::Window;
 use super::entries::{Entry, What};
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
 
-/// A limit of the plain model; none for a limit of the calendar.
+/// The plain model's form of a limit; `None` for a calendar limit.
 fn returning(limit: &Limit) -> Option<PlainLimit> {
     let (per, returns) = match limit.shape {
         Shape::Calendar(_) | Shape::Ever => return None,
@@ -30,7 +29,7 @@ fn returning(limit: &Limit) -> Option<PlainLimit> {
     })
 }
 
-/// The units of the entries that count in a window. Their sum never falls below zero.
+/// The units of the entries that count in a window. The sum never falls below zero.
 fn used_in(window: Window, entries: &[&Entry]) -> u64 {
     let inside = entries.iter().filter(|entry| window.contains(entry.at));
     let used = inside.fold(0, |used: i64, entry| (used + entry.units).max(0));
@@ -62,7 +61,7 @@ fn account(entries: &[&Entry]) -> PlainAccount {
     account
 }
 
-/// What is used of a limit and what is left of it, at an instant that is not before the last entry's.
+/// The units used and left of a limit, at an instant that is not before the last entry's.
 pub fn used_and_left(
     limit: &Limit,
     calendar: &Almanac,
@@ -83,8 +82,8 @@ pub fn used_and_left(
     }
 }
 
-/// Whether units can be taken off by hand that counted at an instant: where they count, so many are
-/// used.
+/// Whether an adjustment can take units off that counted at an instant: the windows of that instant
+/// must have at least that usage.
 pub fn can_take_off(
     units: u64,
     counted_at: DateTime<Utc>,

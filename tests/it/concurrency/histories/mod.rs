@@ -1,9 +1,16 @@
-//! Random histories through HTTP, against a plain model of their entries.
+//! Random histories through HTTP, compared with a plain model of their entries.
 //!
-//! Redis is tampered with all the while: its counters are lost, set too high, set back to
-//! what they were, or overwritten with junk. None of that may change an answer.
+//! A history is a list of numbers. Each number selects one step: a claim, a correction, a change of
+//! the policy, a pause, or a change in Redis. `Play` executes the step on real servers and in the
+//! model (`plain`), and `checks` compares the answer with the model. At the end, the judge checks
+//! the ledger and the counters, and the service must explain each answer again (`explained`).
 //!
-//! `PERDIEM_HISTORIES=10` plays ten times as many.
+//! `tampering` changes Redis during the history: counters are lost, too high, rolled back, or
+//! overwritten with junk. None of these changes may alter an answer. Read `play` first, then
+//! `Play::step`.
+//!
+//! `PERDIEM_HISTORIES=10` plays ten times as many histories. A failure prints its numbers, and
+//! `PERDIEM_HISTORY=1,2,3` plays that one history.
 
 mod checks;
 mod entries;
@@ -32,7 +39,7 @@ use tampering::Tamperer;
 
 on_every_stack!(random_histories_are_what_the_model_says);
 
-/// A grant that nobody was given.
+/// The id of a grant that does not exist.
 const NOBODYS: &str = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42";
 
 fn subject_text(subject: usize) -> String {
@@ -49,11 +56,11 @@ struct Play {
     model: Model,
     tamperer: Option<Tamperer>,
     answers: Answers,
-    /// What was done, for who reads of a failure.
+    /// The steps that were executed, for the message of a failure.
     course: Vec<String>,
 }
 
-/// What is done to a grant.
+/// An action on a grant.
 #[derive(Debug, Clone, Copy)]
 enum Follow {
     Reverse,
@@ -81,7 +88,7 @@ impl Play {
         self.course.push(what);
     }
 
-    /// Puts the policy, and lets every instance know.
+    /// Puts the policy, and waits until every instance knows it.
     async fn put(&mut self, choice: RuleChoice, waits: bool) -> Checked {
         self.note(format!("put {choice:?}, waits: {waits}"));
         let now = self.fleet.clock.now();
@@ -204,7 +211,8 @@ impl Play {
         self.model.adjust(adjustment, now, &answer)
     }
 
-    /// Reverses or confirms, or looks at, one of the grants. Before the first one there is none.
+    /// Reverses, confirms or reads one of the grants. Before the first grant, the request names no
+    /// grant.
     async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
         let (app, now) = (self.fleet.app(number), self.fleet.clock.now());
         let grants = &self.model.grants;
@@ -248,7 +256,7 @@ impl Play {
         }
     }
 
-    /// Does what a number chooses.
+    /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
         match dice.below(69) {
@@ -289,12 +297,15 @@ impl Play {
         }
     }
 
-    /// Each subject is asked for more than fits. Then all books are equal. A counter that was raised
-    /// by hand, and tells windows that the policy has no more, denies nothing, so that no claim heals
-    /// it: a reconciliation does.
+    /// Each subject claims until a claim is denied. Then the ledger, the counters and the model
+    /// must agree. A counter that was raised by tampering and has only windows that the policy no
+    /// longer has denies nothing. Therefore no claim heals it, and a reconciliation is needed.
     async fn end(&mut self) -> Checked {
+        // 1. No altered counter counts as confirmed any more, and the first policy is in force
+        //    again.
         self.fleet.clock.advance(TimeDelta::seconds(10));
         self.put(RuleChoice::FIRST, false).await?;
+        // 2. Claim until a denial, and compare the subject's entries with the model.
         for subject in 0..SUBJECTS {
             let claim = Claim {
                 subject,
@@ -310,7 +321,9 @@ impl Play {
             let entries = self.fleet.app(subject).get(&path).await;
             self.model.check_entries(subject, &entries.json())?;
         }
+        // 3. Ask the service to explain each earlier answer.
         self.answers.are_explained(&self.fleet.app(0)).await?;
+        // 4. Heal the counters that no claim heals.
         if self.tamperer.is_some() {
             let heal = json!({ "apply": true });
             let report = self
@@ -320,6 +333,7 @@ impl Play {
                 .await;
             report.is(201);
         }
+        // 5. The judge finds no breach, and the ledger has as many grants as the model.
         let stores = self.fleet.finds_nothing().await;
         let grants = stores.of_kind(Kind::Grant).count();
         prop_assert_eq!(grants, self.model.grants.len());
@@ -327,9 +341,12 @@ impl Play {
     }
 }
 
-/// Plays a history: a list of numbers, each of which chooses a step.
+/// Plays one history.
 async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
+    // 1. Start the instances, with a policy, and an empty model.
     let mut play = Play::begin(stack).await;
+    // 2. Execute each step, and compare its answer with the model. A failure prints all steps up to
+    //    it.
     for (number, choice) in choices.into_iter().enumerate() {
         let played = play.step(number, choice).await;
         played.map_err(|error| {
@@ -337,11 +354,12 @@ async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
             TestCaseError::fail(format!("step {number}: {error}\n{course}"))
         })?;
     }
+    // 3. Compare everything that is stored.
     play.end().await
 }
 
-/// `PERDIEM_HISTORY` plays one history: the numbers that a failure tells, with commas between them.
-/// `PERDIEM_HISTORIES` plays so many times as many.
+/// Plays new histories, or the one of `PERDIEM_HISTORY`, which has commas between its numbers.
+/// `PERDIEM_HISTORIES` multiplies the number of histories.
 async fn random_histories_are_what_the_model_says(stack: Stack) {
     let cases = match stack {
         Stack::Sqlite | Stack::RedisAndSqlite => 24,

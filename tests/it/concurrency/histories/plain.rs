@@ -1,4 +1,5 @@
-//! The plain model: a list of entries with their instants, and what the words mean.
+//! The plain model of the histories: a list of entries with their instants. Each operation follows
+//! the definitions of the glossary.
 
 use std::collections::HashMap;
 
@@ -15,36 +16,36 @@ use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};
 #[derive(Clone)]
 pub struct Grant {
     pub claim: Claim,
-    /// The number of its entry.
+    /// The number of the grant's entry.
     pub entry: usize,
     pub at: DateTime<Utc>,
     pub id: String,
-    /// The limits as the answer told them.
+    /// The limits in the answer.
     pub limits: Value,
-    /// The answer to its confirmation.
+    /// The answer to the confirmation.
     pub confirmed: Option<Value>,
     pub closed: Option<Closed>,
 }
 
 #[derive(Clone)]
 pub enum Closed {
-    /// With this answer.
+    /// The answer to the reversal.
     Reversed(Value),
     Lapsed,
 }
 
-/// Units that were entered by hand.
+/// An adjustment that was made.
 #[derive(Clone)]
 pub struct Adjusted {
     pub subject: usize,
     pub units: i64,
-    /// The instant in whose windows they count.
+    /// The instant in whose windows the units count.
     pub at: DateTime<Utc>,
     pub entered_at: DateTime<Utc>,
     pub answer: Value,
 }
 
-/// What a key stands for.
+/// The request that a key belongs to.
 #[derive(Clone, Copy)]
 pub enum Done {
     /// The grant in this place.
@@ -53,11 +54,11 @@ pub enum Done {
     Adjustment(usize),
 }
 
-/// What ought to become of a claim.
+/// The expected outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Granted,
-    /// The grant in this place is its.
+    /// The claim gets the grant in this place again.
     Repeated(usize),
     KeyReused,
     /// The policy is archived.
@@ -68,7 +69,6 @@ pub enum Expected {
     Denied,
 }
 
-/// A version of the policy.
 #[derive(Clone)]
 struct Version {
     choice: RuleChoice,
@@ -76,7 +76,7 @@ struct Version {
     is_archived: bool,
 }
 
-/// The whole truth.
+/// The whole state of the model.
 #[derive(Clone, Default)]
 pub struct Model {
     versions: Vec<Version>,
@@ -85,8 +85,7 @@ pub struct Model {
     pub grants: Vec<Grant>,
     pub adjustments: Vec<Adjusted>,
     pub keys: HashMap<usize, Done>,
-    /// Counters that came back from an earlier moment may deny until then, as if nothing had been
-    /// given back.
+    /// Until this instant, counters that were rolled back may deny as if no unit was given back.
     pub doubtful_until: Option<DateTime<Utc>>,
 }
 
@@ -108,7 +107,7 @@ impl Grant {
         }
     }
 
-    /// Whether a claim asks for the same.
+    /// Whether two claims ask for the same.
     fn is(&self, claim: Claim) -> bool {
         let what = |claim: Claim| (claim.subject, claim.units, claim.hold_seconds);
         what(self.claim) == what(claim)
@@ -116,7 +115,7 @@ impl Grant {
 }
 
 impl Adjusted {
-    /// Whether it is what an adjustment asks for that gives this instant.
+    /// Whether the adjustment equals another one that names this instant.
     pub fn is(&self, other: &Adjustment, at: Option<DateTime<Utc>>) -> bool {
         (self.subject, self.units) == (other.subject, other.units)
             && self.at == at.unwrap_or(self.entered_at)
@@ -124,7 +123,7 @@ impl Adjusted {
 }
 
 impl Model {
-    /// The policy's highest version, in force or not; none once it is archived.
+    /// The policy's highest version, in force or not; `None` after the policy is archived.
     fn newest(&self) -> Option<&Version> {
         self.versions.last().filter(|version| !version.is_archived)
     }
@@ -148,8 +147,8 @@ impl Model {
         self.in_force(now).choice.is_paused
     }
 
-    /// A policy is put: at once, or from its next day on. Returns the instant, and whether that
-    /// makes a new version; none where there is no next day.
+    /// Puts the policy: at once, or from its next day on. Returns the instant from which the
+    /// version is in force; `None` if the change waits and there is no policy.
     pub fn put(
         &mut self,
         choice: RuleChoice,
@@ -177,7 +176,7 @@ impl Model {
         Some(effective_at)
     }
 
-    /// The policy is archived, if it was not.
+    /// Archives the policy. Returns whether it was not archived before.
     pub fn archive(&mut self, now: DateTime<Utc>) -> bool {
         let Some(newest) = self.newest().cloned() else {
             return false;
@@ -190,7 +189,7 @@ impl Model {
         true
     }
 
-    /// A subject's override is put, if the policy is not archived and has its limit.
+    /// Puts a subject's override, if the policy is not archived and has the limit.
     pub fn put_override(
         &mut self,
         subject: usize,
@@ -206,7 +205,7 @@ impl Model {
         Ok(())
     }
 
-    /// A subject's override is deleted, if there is one.
+    /// Deletes a subject's override, if there is one.
     pub fn delete_override(&mut self, subject: usize) -> Result<(), &'static str> {
         self.newest().ok_or("unknown-policy")?;
         self.overrides
@@ -226,8 +225,8 @@ impl Model {
         limits.collect()
     }
 
-    /// What is used of each limit and what is left of it, by the calendar that is in force; without
-    /// the holds that lapsed by now.
+    /// The units used and left of each limit, by the calendar in force, without the holds that have
+    /// lapsed.
     pub fn used_and_left(&self, subject: usize, now: DateTime<Utc>) -> Vec<(u64, u64)> {
         let mut after = self.clone();
         after.lapse(subject, now);
@@ -240,7 +239,7 @@ impl Model {
         used.collect()
     }
 
-    /// Whether so many units can be taken off by hand that counted at an instant.
+    /// Whether an adjustment can take off so many units that counted at an instant.
     pub fn can_take_off(
         &self,
         subject: usize,
@@ -258,7 +257,7 @@ impl Model {
             .all(|limit| can_take_off(units, counted_at, limit, &calendar, &entries, now))
     }
 
-    /// What ought to become of a claim.
+    /// The expected outcome of a claim.
     pub fn expect(&self, claim: Claim, now: DateTime<Utc>) -> Expected {
         match claim.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Grant(place)) if self.grants[*place].is(claim) => {
@@ -284,7 +283,7 @@ impl Model {
         }
     }
 
-    /// Takes a grant down; its id and limits are as it was answered.
+    /// Records a grant, with the id and the limits of the answer.
     pub fn grant(&mut self, claim: Claim, now: DateTime<Utc>, id: String, limits: Value) {
         self.enter(
             claim.subject,
@@ -307,7 +306,8 @@ impl Model {
         });
     }
 
-    /// When a claim is decided, and before anything else is entered, a subject's holds lapse that are due, the first one first.
+    /// Appends lapses for the subject's holds that are due, the earliest hold first. A decision and
+    /// every other entry does this first.
     pub fn lapse(&mut self, subject: usize, now: DateTime<Utc>) {
         let grants = self.grants.iter().enumerate();
         let mut due: Vec<(Option<DateTime<Utc>>, String, usize)> = grants
@@ -324,7 +324,7 @@ impl Model {
         }
     }
 
-    /// Enters units that count at an instant, after what lapsed by now.
+    /// Appends units that count at an instant, after the lapses that are due.
     pub fn enter(
         &mut self,
         subject: usize,
@@ -356,14 +356,13 @@ impl Model {
         });
     }
 
-    /// A subject's entries.
     pub fn entries_of(&self, subject: usize) -> impl DoubleEndedIterator<Item = &Entry> {
         let entries = self.entries.iter();
         entries.filter(move |entry| entry.subject == subject)
     }
 }
 
-/// The instant that an adjustment gives.
+/// The instant that an adjustment names.
 pub fn counted_at(adjustment: Adjustment, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let seconds = adjustment.seconds_ago?;
     Some(now - TimeDelta::seconds(seconds))

@@ -1,4 +1,4 @@
-//! What may happen in a history, as dice choose it.
+//! The possible steps of a history. Dice choose among them.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub struct Claim {
 pub struct Adjustment {
     pub subject: usize,
     pub units: i64,
-    /// How long ago they count; at the present instant when absent.
+    /// How many seconds ago the units count; now if absent.
     pub seconds_ago: Option<i64>,
     pub key: Option<usize>,
 }
@@ -44,7 +44,7 @@ pub struct OverrideChoice {
     /// The name of the limit.
     per: &'static str,
     pub max: u64,
-    /// After so many seconds the policy's own limits hold again.
+    /// After so many seconds the override ends.
     pub seconds: Option<i64>,
 }
 
@@ -75,7 +75,7 @@ impl Claim {
         }
     }
 
-    /// A batch, in which no two claims have one key.
+    /// A batch in which no two claims have the same key.
     pub fn draw_together(dice: &mut Dice) -> Vec<Self> {
         let count = dice.between(1, 5);
         let mut claims: Vec<Self> = (0..count).map(|_| Self::draw(dice)).collect();
@@ -86,7 +86,7 @@ impl Claim {
         claims
     }
 
-    /// As clients send it.
+    /// The body of the client's request.
     pub fn body(&self) -> Value {
         json!({
             "subject": subject_text(self.subject),
@@ -200,7 +200,7 @@ impl RuleChoice {
         ["00:00", "06:00", "17:30"][self.day_starts_at]
     }
 
-    /// As clients put it.
+    /// The body of the client's request.
     pub fn body(&self, waits: bool) -> Value {
         let limits = self.limits();
         let limits = limits.iter().map(|limit| {

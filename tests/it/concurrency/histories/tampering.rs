@@ -1,5 +1,5 @@
-//! A hand in Redis: counters are lost, set too high, set back to what they were, or overwritten
-//! with junk. None of that may change an answer.
+//! Tampers with Redis: counters are lost, too high, rolled back, or overwritten with junk. None of
+//! these changes may alter an answer.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::limit::text::{decode_totals, encode_totals};
@@ -12,10 +12,10 @@ use crate::support::crowd::Fleet;
 use crate::support::dice::Dice;
 use crate::support::hand::{Dump, Hand};
 
-/// A counter may deny for so long after the ledger confirmed it.
+/// How long a counter may deny after the ledger confirmed it.
 const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
 
-/// A hand that tampers.
+/// The state of the tampering.
 pub struct Tamperer {
     hand: Hand,
     books: Books,
@@ -34,7 +34,7 @@ impl Tamperer {
         })
     }
 
-    /// The name of a subject's counter, if it has one.
+    /// The name of a subject's counter, if there is one.
     async fn name_of(&self, subject: usize) -> Option<String> {
         let account = self.books.account_of(&subject_text(subject));
         let name = self.hand.counter(account);
@@ -42,15 +42,14 @@ impl Tamperer {
         exists.then_some(name)
     }
 
-    /// Does something to Redis. Returns until when the counters may deny what was given back since
-    /// they were settled: those that come back from an earlier moment, for as long as they count as
-    /// confirmed.
+    /// Changes something in Redis. Returns the instant until which a counter may deny units that
+    /// were given back. A counter that was rolled back may do so while it counts as confirmed.
     pub async fn tamper(&mut self, dice: &mut Dice, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let subject = draw_subject(dice);
         let long_ago = DateTime::UNIX_EPOCH;
         let other = TimeDelta::seconds(dice.between(0, 200_000).cast_signed() - 100_000);
         match dice.below(16) {
-            // Every counter of the ledger is gone.
+            // Every counter of the ledger is deleted.
             0 => {
                 for name in self.hand.names().await {
                     self.hand.run::<()>(&["DEL", &name]).await;
@@ -60,7 +59,7 @@ impl Tamperer {
                 let account = self.books.account_of(&subject_text(subject));
                 self.hand.forget(account).await;
             }
-            // It claims more entries and units than there are; nobody confirmed it recently.
+            // The counter has too many entries and units, and was not confirmed recently.
             3..5 => {
                 let change = |line: &mut CounterLine| {
                     for total in &mut line.totals {
@@ -76,18 +75,18 @@ impl Tamperer {
                 self.remembered = self.hand.dump().await;
                 self.remembered_at = now;
             }
-            // They are what they were then, as after a fail-over.
+            // The counters return to an earlier state, as after a fail-over.
             8..11 => {
                 self.hand.restore(&self.remembered).await;
                 return (!self.remembered.is_empty()).then_some(self.remembered_at + CONFIRMED);
             }
-            // A line with another instant, an older one or one to come.
+            // A line with another instant: an older or a future one.
             11..13 => {
                 let change =
                     |line: &mut CounterLine| line.at += other.num_microseconds().expect("few");
                 self.change(subject, long_ago, change).await;
             }
-            // A line whose first hold lapses at another instant, or that has none.
+            // A line whose first hold lapses at another instant, or that has no hold.
             13..15 => {
                 let lapses_at = match dice.percent(50) {
                     true => (now + other).timestamp_micros().to_string(),
@@ -119,7 +118,7 @@ impl Tamperer {
         }
     }
 
-    /// What a counter says, if it can be read.
+    /// Reads a counter, if it can be read.
     async fn read(&self, subject: usize) -> Option<CounterLine> {
         let name = self.name_of(subject).await?;
         let words = ["HMGET", &name, "number", "line"];

@@ -1,4 +1,4 @@
-//! Planted in corrections, in limits that overrides change, and in windows.
+//! Breaches in corrections, in limits that overrides change, and in windows.
 
 use chrono::{TimeDelta, Weekday};
 use serde_json::Value;
@@ -12,8 +12,8 @@ use super::super::windows::{Calendar, Zone};
 use super::{account, at, entry, fourth, id, planted, sound, total};
 use crate::support::app::instant;
 
-/// The first grant was a hold that was confirmed and reversed, the second one lapsed, and units were
-/// entered by hand. All is well.
+/// A correct history. The first grant is a hold that was confirmed and reversed. The second grant
+/// is a hold that lapsed. An adjustment adds units.
 fn corrected() -> (History, Stores) {
     let held_until = Some(at(60));
     let line = |number: u64, used| Entry {
@@ -69,7 +69,7 @@ fn corrected() -> (History, Stores) {
     (history, stores)
 }
 
-/// The first correction is told once more.
+/// The answer to the first correction arrives once more.
 fn tell_again(history: &mut History, is_new: bool, answer: Value) {
     let first = history.corrections[0].clone();
     history.corrections.push(Correction {
@@ -82,22 +82,23 @@ fn tell_again(history: &mut History, is_new: bool, answer: Value) {
 planted! { in corrected;
     corrections {
         |_, _| {} => { nothing }
-        // Another grant's units, another account's grant, a grant that was given back.
+        // The units of another grant, the grant of another account, and a grant that was already
+        // reversed.
         |_, stores| stores.entries[4].units = 2 => { NotItsGrant { .. } }
         |_, stores| stores.entries[4].of = Some(id(9)) => { NotItsGrant { .. } }
         |_, stores| stores.entries[5].of = Some(id(1)) => { NotItsGrant { .. } }
-        // A confirmation that is late, a lapse that is early, a hold that should have lapsed, and one
-        // whose end no line tells.
+        // A late confirmation, an early lapse, a hold that should have lapsed, and a hold whose end
+        // is in no line.
         |_, stores| stores.entries[3].at = at(60) => { NotInTime { .. } }
         |_, stores| stores.entries[5].at = at(59) => { NotInTime { .. } }
         |_, stores| stores.entries[4].at = at(60) => { NotInTime { .. } }
         |_, stores| stores.entries[2].lapses_at = Some(at(61)) => { only NotInTime { .. } }
-        // Units that a correction takes away or adds count.
+        // The units that a correction takes off or adds count.
         |_, stores| stores.entries[6].units = 3 => { NotTheSum { sum: 4, .. } }
         |_, stores| stores.entries[0].held_until = None => { Altered { wish: 0, .. } }
     }
     corrections_that_differ_from_what_was_told {
-        // And nobody was told of the one that there is.
+        // No client was told of the correction that exists.
         |history, _| history.corrections[1].of = id(3) => { CorrectionLost { .. }, Foreign { .. } }
         |history, _| tell_again(history, false, Value::Null) => { nothing }
         |history, _| tell_again(history, true, Value::Null) => { CorrectionDiffers { .. } }
@@ -129,7 +130,7 @@ planted! {
             fourth(history, stores, |_, entry| entry.would_deny = true);
             observe(stores);
         } => { nothing }
-        // One over the limit that it did not mark.
+        // A grant over the limit without its mark.
         |history, stores| {
             fourth(history, stores, |_, _| {});
             observe(stores);
@@ -153,7 +154,7 @@ fn windows_of_a_calendar() {
     let gmt8 = calendar("+08:00", "00:00:00", Weekday::Mon);
     let late = calendar("GMT+8", "06:00:00", Weekday::Sun);
     let new_york = calendar("America/New_York", "00:00:00", Weekday::Mon);
-    // The last one is a day of 25 hours.
+    // The last case is a day of 25 hours.
     for (calendar, per, start, end) in [
         (&gmt8, "minute", "11-20T16:00", "11-20T16:01"),
         (&gmt8, "day", "11-20T16:00", "11-21T16:00"),

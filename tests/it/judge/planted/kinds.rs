@@ -1,4 +1,4 @@
-//! Planted in limits of every kind but windows of the calendar with an end.
+//! Breaches in limits of every kind, except calendar windows that end.
 
 use super::super::Breach::*;
 use super::super::history::{History, Outcome};
@@ -15,7 +15,7 @@ fn micros(second: u64) -> i64 {
     at(second).timestamp_micros()
 }
 
-/// Three a minute, of which these units were taken at these seconds.
+/// Three a minute. These units were taken at these seconds.
 fn log(step: Option<i64>, taken: &[(u64, u64)]) -> Total {
     let returns = Return::Sliding { step };
     let pairs = taken
@@ -29,7 +29,7 @@ fn log(step: Option<i64>, taken: &[(u64, u64)]) -> Total {
     Total::returning(limit, PlainState::Log(pairs.collect()))
 }
 
-/// Three a minute, one unit of which was taken at each of these seconds.
+/// Three a minute. One unit was taken at each of these seconds.
 fn units(seconds: &[u64]) -> Total {
     let taken: Vec<(u64, u64)> = seconds.iter().map(|second| (*second, 1)).collect();
     log(None, &taken)
@@ -40,7 +40,7 @@ fn cells(taken: &[(u64, u64)]) -> Total {
     log(Some(10 * SECOND), taken)
 }
 
-/// Three a minute from the first claim on, in a window that was opened at a second.
+/// Three a minute from the first claim on. The window was opened at a second.
 fn opened(second: u64, used: u64) -> Total {
     let returns = Return::FromFirstClaim;
     let limit = PlainLimit {
@@ -52,7 +52,8 @@ fn opened(second: u64, used: u64) -> Total {
     Total::returning(limit, PlainState::Opened { at, used })
 }
 
-/// One in ten seconds and three at once: what the bucket lacks at a second, in microseconds of refill.
+/// One in ten seconds and three at once. `owed` is what the bucket lacks at a second, in
+/// microseconds of refill.
 fn bucket(second: u64, owed: i128) -> Total {
     bucket_of(
         3,
@@ -150,12 +151,12 @@ fn for_ever() -> (History, Stores) {
     sound_under(limit, [1, 2, 3].map(ever))
 }
 
-/// The third line tells another total.
+/// The third line has another total.
 fn third(stores: &mut Stores, total: Total) {
     stores.entries[2].totals = vec![total];
 }
 
-/// A fourth grant at a second, and its total.
+/// Adds a fourth grant at a second, with its total.
 fn grant(history: &mut History, stores: &mut Stores, second: u64, total: Total) {
     fourth(history, stores, |told, entry| {
         told.limits = vec![(total.per.clone(), total.max, total.used)];
@@ -164,7 +165,7 @@ fn grant(history: &mut History, stores: &mut Stores, second: u64, total: Total) 
     });
 }
 
-/// The same, the first one under another limit.
+/// Adds a fourth grant, the first one under another limit.
 fn change(history: &mut History, stores: &mut Stores, to: RuleLimit, second: u64, total: Total) {
     let mut rule = stores.rules.values().next().cloned().expect("a rule");
     rule.limits = vec![to];
@@ -173,7 +174,7 @@ fn change(history: &mut History, stores: &mut Stores, to: RuleLimit, second: u64
     stores.entries[3].policy_version = 2;
 }
 
-/// A grant is given back at the fourth second.
+/// Adds a reversal of a grant at the fourth second.
 fn reverse(stores: &mut Stores, of: u64, total: Total) {
     stores.counters.clear();
     stores.entries.push(Entry {
@@ -202,18 +203,18 @@ fn after_reversal(owed: i128, given_back: i128) -> Total {
 planted! { in sliding;
     a_sliding_limit {
         |_, _| {} => { nothing }
-        // Each unit returns in its turn.
+        // Each unit returns at its own time.
         |history, stores| grant(history, stores, 61, units(&[2, 3, 61])) => { nothing }
         |history, stores| grant(history, stores, 60, units(&[1, 2, 3, 60])) => { Over { .. } }
         |history, stores| grant(history, stores, 60, units(&[2, 3, 60]))
             => { NotTheSum { sum: 4, .. }, Over { .. } }
-        // Less than was taken, or of an earlier instant, or by another step.
+        // Too few units, units of an earlier instant, and another step.
         |_, stores| third(stores, units(&[2, 3])) => { NotTheSum { sum: 3, .. } }
         |_, stores| third(stores, units(&[0, 2, 3])) => { only NotTheState { .. } }
         |_, stores| third(stores, log(Some(SECOND), &[(1, 1), (2, 1), (3, 1)]))
             => { NotTheRule { .. } }
         |_, stores| stores.entries[2].totals[0].used = 2 => { NotTheSum { sum: 3, .. } }
-        // A reversal takes off its grant's units, and no others.
+        // A reversal takes off the units of its grant, and no others.
         |_, stores| reverse(stores, 2, units(&[1, 3])) => { nothing }
         |_, stores| reverse(stores, 2, units(&[2, 3])) => { only NotTheState { .. } }
         |_, stores| reverse(stores, 2, units(&[3])) => { only NotTheSum { sum: 2, .. } }
@@ -224,12 +225,12 @@ planted! { in stepped;
     a_sliding_limit_with_a_step {
         |_, _| {} => { nothing }
         |history, stores| grant(history, stores, 70, cells(&[(70, 1)])) => { nothing }
-        // They were taken at the end of their step.
+        // The units count at the end of their step.
         |history, stores| grant(history, stores, 61, cells(&[(10, 3), (70, 1)])) => { Over { .. } }
         |_, stores| third(stores, cells(&[(1, 1), (2, 1), (3, 1)])) => { only NotTheState { .. } }
         |_, stores| third(stores, cells(&[(10, 2)])) => { NotTheSum { sum: 3, .. } }
         |_, stores| third(stores, units(&[1, 2, 3])) => { NotTheRule { .. } }
-        // The lines agree, and yet a minute has more than three: a reversal gave back too much.
+        // The lines agree, but a minute has more than three units: a reversal gave back too much.
         |_, stores| {
             reverse(stores, 1, cells(&[(10, 1)]));
             stores.entries[3].units = 2;
@@ -244,14 +245,14 @@ planted! { in from_first_claim;
         |_, _| {} => { nothing }
         |history, stores| grant(history, stores, 61, opened(61, 1)) => { nothing }
         |history, stores| grant(history, stores, 60, opened(1, 4)) => { only Over { .. } }
-        // A second window before the first one's end, a window that the last claim moves, and one that
-        // goes on after its end.
+        // A second window before the end of the first, a window that the last claim moves, and a
+        // window that continues after its end.
         |history, stores| grant(history, stores, 60, opened(60, 1))
             => { NotTheWindow { .. }, NotTheSum { sum: 4, .. }, Over { .. } }
         |_, stores| third(stores, opened(3, 3)) => { only NotTheWindow { .. } }
         |history, stores| grant(history, stores, 61, opened(1, 4)) => { NotTheWindow { .. } }
         |_, stores| third(stores, opened(1, 2)) => { NotTheSum { sum: 3, .. } }
-        // An opened window stays.
+        // After a reversal, the opened window stays open.
         |_, stores| reverse(stores, 1, opened(1, 2)) => { nothing }
         |_, stores| reverse(stores, 1, opened(2, 2)) => { only NotTheWindow { .. } }
     }
@@ -260,7 +261,7 @@ planted! { in from_first_claim;
 planted! { in rate;
     a_rate {
         |_, _| {} => { nothing }
-        // A unit is back after ten seconds, and not before.
+        // A unit returns after ten seconds, and not before.
         |history, stores| grant(history, stores, 11, bucket(11, 30_000_000)) => { nothing }
         |history, stores| grant(history, stores, 10, bucket(10, 31_000_000)) => { only Over { .. } }
         |history, stores| grant(history, stores, 10, bucket(10, 30_000_000))
@@ -276,7 +277,7 @@ planted! { in rate;
             let told = PlainBucket { at: micros(3), owed: 28_000_000, given_back: 0, since: 1 };
             third(stores, bucket_of(3, told));
         } => { only NotTheState { .. } }
-        // Only what time has not refilled comes back.
+        // Only the units that time has not refilled come back.
         |_, stores| reverse(stores, 2, after_reversal(17_000_000, 10_000_000)) => { nothing }
         |_, stores| reverse(stores, 1, after_reversal(20_000_000, 7_000_000)) => { nothing }
         |_, stores| reverse(stores, 1, after_reversal(17_000_000, 10_000_000))
@@ -297,7 +298,7 @@ planted! { in for_ever;
     }
 }
 
-/// From three a day to limits that look back.
+/// Changes from three a day to limits that look back.
 fn to_sliding(history: &mut History, stores: &mut Stores, second: u64, total: Total) {
     change(history, stores, sliding_limit(), second, total);
 }
@@ -314,13 +315,13 @@ fn to_rate(history: &mut History, stores: &mut Stores, second: u64, owed: i128) 
 
 planted! {
     a_limit_over_an_old_account {
-        // What was taken in the last minute counts.
+        // The units of the last minute count.
         |history, stores| to_sliding(history, stores, 61, units(&[2, 3, 61])) => { nothing }
         |history, stores| to_sliding(history, stores, 61, units(&[61]))
             => { only NotTheSum { sum: 3, .. } }
         |history, stores| to_sliding(history, stores, 60, units(&[60]))
             => { NotTheSum { sum: 4, .. }, Over { .. } }
-        // A rate begins with an empty bucket, as long ago as it takes to fill it.
+        // A rate begins with a bucket that was empty one refill time ago.
         |history, stores| to_rate(history, stores, 34, 10_000_000) => { nothing }
         |history, stores| to_rate(history, stores, 14, 40_000_000) => { only Over { .. } }
         |history, stores| to_rate(history, stores, 14, 10_000_000)

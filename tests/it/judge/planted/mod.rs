@@ -1,4 +1,4 @@
-//! The judge is tested too: what is planted is found, and nothing else.
+//! Tests of the judge: it must find the planted breach, and nothing else.
 
 mod corrections;
 mod kinds;
@@ -45,14 +45,14 @@ fn total(used: u64) -> Total {
     }
 }
 
-/// The window of so many days after [`DAY`].
+/// The window that many days after [`DAY`].
 fn day(later: i64) -> State {
     let start = DAY + later * 86_400;
     let end = start + 86_400;
     State::Window { start, end }
 }
 
-/// The entry that grants the wish of the number before it.
+/// The entry that grants the wish with the number before it.
 fn entry(number: u64) -> Entry {
     Entry {
         account: account(),
@@ -94,8 +94,8 @@ fn attempt(wish: usize, second: u64, outcome: Outcome) -> Attempt {
     }
 }
 
-/// Three grants of three, the second of which was heard of only when it was sent again, a
-/// denial, and a counter that follows. All is well.
+/// A correct history with a limit of three: three grants, a denial, and a counter that equals the
+/// last line. The client knew of the second grant only after a retry.
 fn sound() -> (History, Stores) {
     let history = History {
         wishes: vec![wish(); 4],
@@ -136,7 +136,7 @@ fn sound() -> (History, Stores) {
     (history, stores)
 }
 
-/// The fourth wish is told a grant, and the ledger has it.
+/// Grants the fourth wish, in an answer and in the ledger.
 fn fourth(history: &mut History, stores: &mut Stores, change: impl FnOnce(&mut Told, &mut Entry)) {
     let (mut told, mut entry) = (told(4), entry(4));
     change(&mut told, &mut entry);
@@ -145,12 +145,12 @@ fn fourth(history: &mut History, stores: &mut Stores, change: impl FnOnce(&mut T
     stores.counters.clear();
 }
 
-/// A wish is told something more.
+/// Adds an answer to a wish.
 fn tell(history: &mut History, wish: usize, second: u64, outcome: Outcome) {
     history.attempts.push(attempt(wish, second, outcome));
 }
 
-/// The fourth wish is told that Redis alone granted it.
+/// Adds an answer that Redis alone granted the fourth wish.
 fn tell_provisional(history: &mut History, second: u64) {
     let provisional = true;
     let told = Told {
@@ -160,8 +160,8 @@ fn tell_provisional(history: &mut History, second: u64) {
     tell(history, 3, second, Outcome::Granted(told));
 }
 
-/// The third grant, told between 5.0 and 5.5 s, was in the lost part only. That part may be all that
-/// was answered in these milliseconds.
+/// Moves the third grant, answered between 5.0 and 5.5 s, to a lost part. `copied` and `replaced`
+/// are in milliseconds and delimit that part.
 fn lose(history: &mut History, stores: &mut Stores, copied: u64, replaced: u64) {
     stores.entries.pop();
     stores.counters.clear();
@@ -171,7 +171,7 @@ fn lose(history: &mut History, stores: &mut Stores, copied: u64, replaced: u64) 
     });
 }
 
-/// The third wish is granted once more under another id.
+/// Grants the third wish once more, under another id.
 fn grant_again(history: &mut History, number: u64) {
     let told = Told {
         id: id(number),
@@ -180,8 +180,8 @@ fn grant_again(history: &mut History, number: u64) {
     tell(history, 2, 6, Outcome::Granted(told));
 }
 
-/// Plants each thing in what is sound (by default [`sound`]), and compares what is found with what
-/// must be: nothing, only one breach, or some breaches among others.
+/// Plants each case in a correct history (by default [`sound`]), and compares the breaches: none,
+/// exactly one, or some among others.
 macro_rules! planted {
     ($($(#[doc = $doc:literal])* $name:ident { $($plant:expr => { $($found:tt)* })+ })+) => {
         $crate::judge::planted::planted! { in $crate::judge::planted::sound;
@@ -230,13 +230,13 @@ planted! {
     }
     a_grant_over_the_limit {
         |history, stores| fourth(history, stores, |_, _| {}) => { Over { .. } }
-        // Also when its total hides it.
+        // Also when its total hides the breach.
         |history, stores| fourth(history, stores, |_, entry| entry.totals[0].used = 3)
             => { NotTheSum { sum: 4, .. }, Over { .. } }
-        // And when its limit is none that the policy had.
+        // Also when the policy never had its limit.
         |history, stores| fourth(history, stores, |_, entry| entry.totals[0].max = 4)
             => { NotTheRule { .. } }
-        // And when its window is none of the zone's, or another one.
+        // Also when its window is not in the zone, or is another one.
         |history, stores| fourth(history, stores, |_, entry| {
             let total = &mut entry.totals[0];
             let start = at(4).timestamp();
@@ -247,7 +247,7 @@ planted! {
         }) => { NotTheWindow { .. } }
     }
     a_provisional_grant {
-        // It may go over, if it says so.
+        // A marked grant may be over the limit.
         |history, stores| fourth(history, stores, |told, entry| {
             (told.provisional, entry.provisional) = (true, Some(Provisional::Over));
         }) => { nothing }
@@ -260,14 +260,15 @@ planted! {
         |history, stores| fourth(history, stores, |told, _| told.provisional = true)
             => { Over { .. } }
         |_, stores| stores.entries[2].provisional = Some(Provisional::Over) => { Marked { .. } }
-        // Only where Redis lost data it may be lost.
+        // A provisional grant may be lost only when Redis lost data.
         |history, _| tell_provisional(history, 8) => { Lost { wish: 3, .. } }
         |history, _| {
             tell_provisional(history, 8);
             history.redis_lost_data = true;
         } => { nothing }
     }
-    /// It counts when it was granted: the day before, which was full, and not in the day of its line.
+    /// A late provisional grant counts in the day before, which was full, and not in the day of its
+    /// line.
     a_provisional_grant_that_is_late {
         |history, stores| late(history, stores, Provisional::Over) => { nothing }
         |history, stores| late(history, stores, Provisional::Within) => { Marked { .. } }
@@ -279,11 +280,11 @@ planted! {
     }
     a_grant_of_a_lost_part {
         |history, stores| lose(history, stores, 4900, 5600) => { nothing }
-        // One that was answered before the copy was made is in it, and so is one that was asked for
-        // after the copy took the ledger's place.
+        // A grant that was answered before the copy was made is in the copy. A grant that was asked
+        // for after the copy replaced the ledger is in the ledger.
         |history, stores| lose(history, stores, 5600, 7000) => { only Lost { wish: 2, .. } }
         |history, stores| lose(history, stores, 4000, 4900) => { only Lost { wish: 2, .. } }
-        // It may be denied, or granted once more, but not twice.
+        // The claim may be denied, or granted once more, but not twice.
         |history, stores| {
             lose(history, stores, 4900, 5600);
             tell(history, 2, 6, Outcome::Denied);
@@ -296,7 +297,7 @@ planted! {
             grant_again(history, 8);
             stores.entries.push(Entry { id: id(9), ..entry(3) });
         } => { Lost { wish: 2, .. }, TwoGrants { wish: 2, .. } }
-        // What Redis alone decided may have been appended after the copy was made.
+        // A grant that Redis alone decided may have been appended after the copy was made.
         |history, stores| {
             lose(history, stores, 4900, 5600);
             history.attempts.pop();
@@ -338,7 +339,7 @@ planted! {
     a_foreign_row {
         |_, stores| stores.entries.push(Entry { wish: None, ..entry(4) }) => { Foreign { .. } }
         |_, stores| stores.entries.push(Entry { wish: Some(99), ..entry(4) }) => { Foreign { .. } }
-        // The fourth wish was denied, and nobody heard otherwise.
+        // The fourth wish was denied in every answer.
         |_, stores| stores.entries.push(entry(4)) => { Foreign { .. } }
     }
     a_row_that_differs_from_the_claim_or_the_answer {
@@ -355,12 +356,12 @@ planted! {
     }
     a_grant_that_was_forgotten {
         |history, _| tell(history, 0, 2, Outcome::Denied) => { only Forgotten { wish: 0 } }
-        // Nobody was told of it, and all is quiet.
+        // No client was told of the grant, and no request is open.
         |history, _| {
             history.attempts[2].outcome = Outcome::Unknown(Why::Silence);
             tell(history, 1, 8, Outcome::Denied);
         } => { only Forgotten { wish: 1 } }
-        // The denial was asked for before the grant was told.
+        // The denial was asked for before the grant was answered.
         |history, _| {
             let ended = Duration::from_secs(3);
             let denied = attempt(0, 1, Outcome::Denied);
@@ -370,12 +371,12 @@ planted! {
     a_claim_that_is_never_decided {
         |history, _| history.attempts[5].outcome = Outcome::Unknown(Why::Undecided)
             => { only Undecided { wish: 3 } }
-        // One without a key is not sent again.
+        // A claim without a key is not sent again.
         |history, _| {
             history.wishes[3].has_key = false;
             history.attempts[5].outcome = Outcome::Unknown(Why::Undecided);
         } => { nothing }
-        // And one that nobody sent is no claim.
+        // A wish that nobody sent is no claim.
         |history, _| history.wishes.push(wish()) => { nothing }
     }
     time_or_versions_that_run_backwards {
@@ -408,7 +409,7 @@ fn tomorrow() -> Total {
     }
 }
 
-/// The fourth grant counts in a full day, and its line is of the next.
+/// The fourth grant counts in a full day, and its line is in the next day.
 fn late(history: &mut History, stores: &mut Stores, mark: Provisional) {
     for entry in &mut stores.entries {
         (entry.at, entry.counted_at) = (at(0), at(0));

@@ -1,4 +1,4 @@
-//! Planted in a real ledger and in a real counter, after a real load.
+//! Breaches in a real ledger and in a real counter, after a real load.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ on_every_store_with_redis!(what_is_planted_in_the_stores_is_found);
 
 async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     let fleet = Fleet::with_max(stack, 3).await;
-    // A subject whose every fourth claim is denied has a counter.
+    // Every fourth claim of a subject is denied. The denial makes a counter.
     let claims = |client| vec![Wish::of(&format!("member-{client}")).with_key(); 4];
     assert_eq!(fleet.claim_all(2, claims).await, [6, 0, 2]);
     let stores = fleet.finds_nothing().await;
@@ -25,7 +25,7 @@ async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     let run = async |sql: &str| fleet.ground.sql(sql).await;
 
     let last = "FROM entries ORDER BY number DESC, account LIMIT 1";
-    // One row more for an account: its number follows, its totals do not.
+    // Inserts one more row for an account. Its number follows, but its totals do not.
     let add = |metadata: &str| {
         let id = fleet.ground.literal(Uuid::new_v4());
         format!(
@@ -63,7 +63,7 @@ async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     let lost = find().await;
     assert_found!(lost, Lost { .. });
     assert_found!(lost, Drift { .. });
-    // Nobody waits for the grant to come back, as for a counter to follow.
+    // The check does not wait for a lost grant, as it does for a lagging counter.
     let history = fleet.history();
     let passing = lost.iter().filter(|breach| breach.may_pass(&history));
     assert!(passing.count() < lost.len(), "{lost:?}");

@@ -1,5 +1,5 @@
-//! How an instance lets Redis decide: the production code of `engine/counted`, which says what
-//! happens, and in place of its workers an executor without async.
+//! An instance that lets Redis decide. The production code of `engine/counted` decides what happens
+//! next. This file replaces its workers by an executor without async.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::{Around, Instance, settle};
 use crate::sim::Planted;
 use crate::sim::calls::{Counting, Recorded, Request, Response, Waiting};
 
-/// By how much instances take each other's clocks to differ.
+/// The difference between two clocks that instances allow for.
 const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(1);
 
 impl Instance {
@@ -62,7 +62,7 @@ impl Instance {
             .push((request, Waiting::Count(Box::new(counting))));
     }
 
-    /// Redis answered a count, or did not.
+    /// Handles Redis' answer to a count; `None` means that no answer came.
     pub fn counted(&mut self, counting: Counting, answer: Option<Counted>, around: &mut Around) {
         let Counting {
             mut claim,
@@ -92,7 +92,7 @@ impl Instance {
         }
     }
 
-    /// Does what is next for a claim. The ledger is asked where there is no step.
+    /// Does the next step of a claim. Without a step, the ledger is asked.
     pub fn go_or_ask(
         &mut self,
         claim: InFlight,
@@ -115,8 +115,8 @@ impl Instance {
         }
     }
 
-    /// The ledger was asked about a claim; `None` where it did not answer. The claim is counted on
-    /// its word.
+    /// Handles the ledger's answer about a claim; `None` means that no answer came. The claim is
+    /// then counted with this answer.
     pub fn told(
         &mut self,
         mut claim: InFlight,
@@ -166,7 +166,7 @@ impl Instance {
         }
     }
 
-    /// The queue was read: the ledger is looked at for what waits there.
+    /// Handles the content of the queue: looks up the queued grants in the ledger.
     pub fn drain(&mut self, queued: Vec<QueuedGrant>, around: &mut Around) {
         let mut accounts: BTreeMap<AccountId, Vec<QueuedGrant>> = BTreeMap::new();
         let mut look = Look::default();
@@ -187,7 +187,7 @@ impl Instance {
         around.calls.push((Request::Look(look), waiting));
     }
 
-    /// The ledger was looked at for queued grants: what becomes of them is appended.
+    /// Handles the look-up of queued grants: decides each grant and appends the result.
     pub fn record(
         &mut self,
         accounts: Vec<Vec<QueuedGrant>>,
@@ -224,7 +224,7 @@ impl Instance {
         around.calls.push((Request::Burst(drafts, fence), waiting));
     }
 
-    /// A transaction ended that was to append queued grants.
+    /// Handles the end of a transaction that appends queued grants.
     pub fn recorded(&mut self, recorded: Vec<Recorded>, response: Response, around: &mut Around) {
         let drafts = drafts(&recorded);
         match response {
@@ -241,7 +241,7 @@ impl Instance {
             Response::Failed(LedgerError::Conflict) => {
                 self.take_off(recorded, &HashSet::new(), around);
             }
-            // The grants wait for the next round.
+            // The grants wait for the next drain.
             _ => {}
         }
     }
@@ -270,7 +270,7 @@ impl Instance {
         }
     }
 
-    /// A claim comes back after a moment.
+    /// A claim comes back after a short wait.
     pub fn go_later(&mut self, claim: InFlight, step: Step, around: &mut Around) {
         if around.time.at() >= claim.deadline {
             return claim.end(Err(Undecided::Deadline));
@@ -280,7 +280,7 @@ impl Instance {
     }
 }
 
-/// What becomes of an account's queued grants.
+/// Decides an account's queued grants.
 fn decide(queued: &[QueuedGrant], round: &mut Round, nonce: u64, around: &Around) -> Recording {
     let policies = &around.ledger.policies;
     let decided_by = queued.iter().map(|queued| {

@@ -1,6 +1,7 @@
-//! An instance: the production code of a claim's way, and in place of its dispatch and lanes an
-//! executor without async. What a lane awaits is a [`Call`] here: the request is sent, it has its
-//! effect at a store, and the response arrives, in three separate events.
+//! An instance of a history. It runs the production code of a claim. An executor without async
+//! replaces the dispatch and the lanes. Each `await` of a lane is a [`Call`] here, in three
+//! separate events: the request is sent, the request has its effect at a store, and the response
+//! arrives.
 
 mod counting;
 
@@ -29,27 +30,26 @@ use super::ledger::Ledger;
 use super::time::Time;
 use super::{Planted, Scene};
 
-/// How many claims a lane takes at most.
+/// The most claims that a lane takes at once.
 const BATCH_MOST: usize = 512;
-/// How many lapses a draft takes at most: few, so that histories reach the bound.
+/// The most lapses that a draft takes. The number is small, so that histories reach it.
 const LAPSES_MOST: u32 = 2;
-/// The nonces of lapses begin here; those of claims are smaller.
+/// The smallest nonce of a lapse. The nonces of claims are smaller.
 pub const LAPSE_NONCES: u64 = 1 << 40;
 
-/// What a step of an instance reads at once, and the calls that it begins.
+/// What a step of an instance can read, and the calls that it begins.
 pub struct Around<'a> {
     pub ledger: &'a Ledger,
     pub time: Time,
     pub calls: Vec<(Request, Waiting)>,
 }
 
-/// An instance.
 pub struct Instance {
     /// Whether Redis answers, as far as the instance knows.
     pub counters_answer: bool,
-    /// When its connection to Redis began.
+    /// When the instance's connection to Redis began.
     pub connected_at: Time,
-    /// Whether the instance takes the ledger for silent.
+    /// Whether the instance treats the ledger as silent.
     pub ledger_is_silent: bool,
     planted: Planted,
     facts: Facts,
@@ -59,7 +59,7 @@ pub struct Instance {
     nonce: u64,
 }
 
-/// What an instance knows.
+/// The facts that an instance knows.
 struct Facts {
     terms: Terms,
     memory: Memory,
@@ -80,7 +80,7 @@ impl Facts {
 }
 
 impl Instance {
-    /// The `life`th instance that starts. Its clock is off by `skew`.
+    /// Starts the `life`th instance. `skew` is the error of its clock.
     pub fn start(life: u64, skew: TimeDelta, scene: Scene, around: &Around) -> Self {
         let has_counters = scene.has_counters;
         let terms = Terms::new(around.time.at());
@@ -103,13 +103,14 @@ impl Instance {
         }
     }
 
-    /// Learns the versions of the policy.
+    /// Reads the versions of the policy.
     pub fn poll(&self, around: &Around) {
         self.facts.terms.learn(&around.ledger.versions());
         self.facts.terms.know_as_of(around.time.at());
     }
 
-    /// Takes on a claim or correction. `None` while its key has another claim's turn.
+    /// Accepts a claim or correction. Returns `None` while another claim with the same key is being
+    /// decided.
     pub fn submit(&mut self, mut work: Work, around: &mut Around) -> Option<Reply> {
         let turn = match work.key {
             Some(key) => Some(self.keys.begin(key)?),
@@ -180,7 +181,7 @@ impl Instance {
             }
             Waiting::Key(claim, denial) => {
                 match way::probed(&claim, denial, response.view().as_ref(), present.at) {
-                    // Redis counts it once the ledger was asked.
+                    // Redis counts the claim after the ledger was asked.
                     Step::Join if claim.counted.is_some() => {
                         self.go_or_ask(*claim, None, 0, around);
                     }
@@ -226,7 +227,7 @@ impl Instance {
         }
     }
 
-    /// A lane panics: its groups are lost.
+    /// A lane panics. Its groups are lost.
     pub fn give_up(&mut self, groups: Vec<Group>, around: &Around) {
         let present = self.facts.present(around.time);
         for group in groups {

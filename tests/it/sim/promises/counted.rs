@@ -1,15 +1,15 @@
 //! The promises of claims that Redis decides alone.
 //!
-//! 1. Never over, as long as Redis alone decides and forgets nothing; what is over is marked so.
-//! 2. Nothing that was told is lost: it waits in the queue or is in the ledger, and it ends in the
-//!    ledger, exactly once. Only what waited may be lost, where Redis forgets it.
-//! 3. A key gets one grant, as long as Redis alone decides.
-//! 4. Counters follow the ledger: with nothing under way no units wait.
+//! 1. Never over, while Redis alone decides and forgets nothing. A grant over the limit is marked.
+//! 2. A grant that was answered is in the queue or in the ledger, and at the end in the ledger,
+//!    exactly once. A queued grant may be lost only when Redis forgets it.
+//! 3. A key gets one grant, while Redis alone decides.
+//! 4. Counters follow the ledger: when nothing is open, no units wait.
 //! 5. A claim that fits is granted, unless it waited for half of its time.
-//! 6. Redis decides alone, as long as it and the ledger answer.
+//! 6. Redis decides alone, while Redis and the ledger answer.
 //!
-//! Redis does not decide alone where it or the ledger does not answer an instance, where it forgets,
-//! where the policy changes, and where the ledger takes a hold (`docs/reliability.md`).
+//! Redis does not decide alone in these cases: Redis or the ledger does not answer an instance,
+//! Redis forgets, the policy changes, or the ledger decides a hold (`docs/reliability.md`).
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ use crate::sim::time::Time;
 #[derive(Default)]
 pub struct Counts {
     counting: Option<Counting>,
-    /// Whether something else decided too.
+    /// Whether something other than Redis also decided.
     pub is_mixed: bool,
-    /// What clients were told.
+    /// The grants that clients were told.
     told: Vec<Entry>,
-    /// The account of each key; `None` where several accounts use it.
+    /// The account of each key; `None` when several accounts use the key.
     keys: BTreeMap<KeyId, Option<AccountId>>,
-    /// What waited when Redis forgot it.
+    /// The grants that were in the queue when Redis forgot it.
     forgotten: Vec<QueuedGrant>,
 }
 
@@ -48,12 +48,12 @@ impl Counts {
         }
     }
 
-    /// Whether Redis may decide claims at all.
+    /// Whether Redis may decide claims in this scene.
     pub fn is_possible(&self) -> bool {
         self.counting.is_some()
     }
 
-    /// Something else than Redis may decide, or Redis without what it had counted.
+    /// From now on something other than Redis may decide, or Redis without its earlier counts.
     pub fn mix(&mut self) {
         self.is_mixed |= self.is_possible();
     }
@@ -74,7 +74,7 @@ impl Counts {
         self.forgotten.extend(grants);
     }
 
-    /// The grants that wait and that the ledger lacks, as entries without numbers.
+    /// The queued grants that the ledger lacks, as entries without numbers.
     pub fn waiting(ledger: &Ledger, redis: &Redis) -> Vec<Entry> {
         let queued = redis.queue.iter().cloned();
         let entries = queued.map(|queued| entry_of(&queued.grant, queued.totals));
@@ -95,7 +95,7 @@ impl Counts {
         })
     }
 
-    /// Looks at the grant that a claim is told.
+    /// Checks the grant in the answer to a claim.
     pub fn check_told(&mut self, entry: &Entry, lost: &[Entry]) -> Result<(), Broken> {
         let is_own = entry.key.is_some_and(|key| self.keys[&key].is_some());
         if self.is_possible() && is_own && !self.is_mixed && lost.is_empty() {
@@ -110,7 +110,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Whether a grant that Redis counted waits, or is in the ledger, or is lost as is allowed.
+    /// Whether a grant that Redis counted is in the queue or in the ledger, or may be lost.
     pub fn is_safe(&self, entry: &Entry, lost: &[Entry], ledger: &Ledger, redis: &Redis) -> bool {
         let waits = |queued: &QueuedGrant| queued.grant.entry == entry.id;
         redis.queue.iter().any(waits)
@@ -119,7 +119,7 @@ impl Counts {
             || self.forgotten.iter().any(waits)
     }
 
-    /// Whether a claim may be denied though it fits.
+    /// Whether a claim that fits may be denied.
     pub fn may_deny(&self, claim: &Sent, time: Time) -> bool {
         let has_waited = time.0 >= claim.sent_at.0 + CLAIM_TIME / 2;
         self.is_mixed || self.is_possible() && has_waited
@@ -137,7 +137,7 @@ impl Counts {
     }
 }
 
-/// Whether some entries have a grant's id, or else its key.
+/// Whether the entries contain a grant's id or its key.
 fn is_recorded(grant: &Entry, entries: &[Entry]) -> bool {
     let has_key = |entry: &Entry| {
         grant.key.is_some() && entry.key == grant.key && entry.account == grant.account

@@ -1,4 +1,4 @@
-//! What must hold of each entry that is appended, after those before it.
+//! The checks of each appended entry against the entries before it.
 
 use chrono::DateTime;
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
@@ -10,7 +10,7 @@ use crate::sim::courses::{Course, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
 use crate::sim::ledger::names;
 
-/// Looks at the last of some entries.
+/// Checks the last of the given entries.
 pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let before = &with_it[..with_it.len() - 1];
     check_order(entry, before)?;
@@ -21,8 +21,8 @@ pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Bro
     check_holds(entry, with_it)
 }
 
-/// Numbers without gaps or forks, time and versions that never run backwards, keys and claims with
-/// one entry.
+/// Numbers have no gaps and no forks. Time and versions never go back. A key and a claim have one
+/// entry.
 fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let own = before.iter().filter(|other| other.account == entry.account);
     let last = own.clone().max_by_key(|other| other.line.number);
@@ -43,7 +43,8 @@ fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     promise(!before.iter().any(has_key), || {
         "a key has one entry".to_owned()
     })?;
-    // A claim that is counted again in another window has another id, and its first script may come late.
+    // A claim that is counted again in another window has another id. Its first script can arrive
+    // late.
     let is_other_day = |other: &Entry| other.id.at().date_naive() != entry.id.at().date_naive();
     let is_twice = |other: &Entry| {
         let is_counted = entry.provisional.is_some() && other.provisional.is_some();
@@ -55,8 +56,8 @@ fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     })
 }
 
-/// An entry has its version's limits. Totals of the calendar are sums in its windows, and a grant is
-/// within every `max`.
+/// An entry has the limits of its version. Each total of a calendar limit is the sum in its window.
+/// A grant stays within every `max`.
 fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let line = &entry.line;
     let version = version_of(course, line.policy_version);
@@ -80,7 +81,7 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
         promise(total.window().is_some_and(is_told), || {
             "an entry is in its windows".to_owned()
         })?;
-        // What is due lapses in an entry of its own.
+        // Holds that are due lapse in an entry of their own.
         let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
         promise(total.used() == sum && total.max == *max, || {
             format!(
@@ -95,8 +96,8 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
     Ok(())
 }
 
-/// Totals whose units return after a time are what the plain model has, and a grant leaves no span of
-/// time over its limit.
+/// Totals whose units return after a time equal the plain model's. After a grant, no span of time
+/// exceeds its limit.
 fn check_returning(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let own = of_account(entry, with_it);
     let (before, after) = (
@@ -118,7 +119,7 @@ fn check_returning(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(
     Ok(())
 }
 
-/// What Redis counted is marked as over a limit just where it is.
+/// A grant that Redis counted has the mark "over a limit" only if it is over a limit.
 fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let Some(provisional) = entry.provisional else {
         return Ok(());
@@ -140,12 +141,11 @@ fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Br
     })
 }
 
-/// Whether the ledger's rule granted it.
+/// Whether the ledger's rule granted the entry.
 fn is_decided(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none()
 }
 
-/// The entries of an entry's account.
 fn of_account<'a>(entry: &Entry, entries: &'a [Entry]) -> Vec<&'a Entry> {
     let own = entries
         .iter()
@@ -153,7 +153,8 @@ fn of_account<'a>(entry: &Entry, entries: &'a [Entry]) -> Vec<&'a Entry> {
     own.collect()
 }
 
-/// A grant is given back once; a hold is confirmed once and in time, and lapses only then.
+/// A grant is reversed once. A hold is confirmed once and in time. A hold lapses only when it is
+/// due.
 fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let Some(of) = names(entry.kind) else {
         return Ok(());
@@ -183,7 +184,8 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     }
 }
 
-/// A line tells when its first hold lapses, and holds that are due lapse before the next decision.
+/// A line contains the instant at which its first hold lapses. Holds that are due lapse before the
+/// next decision.
 fn check_holds(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let own = with_it
         .iter()
@@ -197,7 +199,7 @@ fn check_holds(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
         || "a line tells when its first hold lapses".to_owned(),
     )?;
     let is_lapse = matches!(entry.kind, EntryKind::Lapse { .. });
-    // What was counted without those holds is recorded at its own instant.
+    // Redis counted this grant without those holds. The entry has the grant's own instant.
     let is_counted = entry.provisional.is_some();
     promise(is_lapse || is_counted || entry.line.at < first, || {
         "holds lapse before the next decision".to_owned()

@@ -1,17 +1,18 @@
-//! The promises, each checked where it could be broken, with sums and windows of their own, and with the
-//! plain model of limits whose units return after a time.
+//! The judge of the simulator. It checks each promise at every event that can break the promise. It
+//! has its own sums and windows. For limits whose units return after a time it asks the plain model
+//! (`crate::plain`).
 //!
-//! 1. Never over. Numbers without gaps or forks; time and versions never run backwards; totals are
-//!    sums; what is given back is so once; holds lapse in time.
-//! 2. Nothing acknowledged is lost: a grant that was answered is in the ledger, exactly once.
+//! 1. Never over. Numbers have no gaps or forks. Time and versions never go back. Totals are sums.
+//!    A grant is reversed once. Holds lapse in time.
+//! 2. Nothing acknowledged is lost: an answered grant is in the ledger, exactly once.
 //! 3. A retry is safe: a key has one entry, and its claim gets that grant or none.
-//! 4. Counters follow the ledger: with nothing under way a counter is its account's last line.
-//! 5. It decides: every claim ends, and is denied only where room was missing at some moment.
+//! 4. Counters follow the ledger: when nothing is open, a counter equals its account's last line.
+//! 5. It decides: every claim ends, and a claim is denied only if room was missing at some moment.
 //! 6. A denied claim costs nothing: it has no entry.
 //!
-//! A ledger that is replaced by an older copy loses what the copy lacks, and keeps every promise
-//! from there on. `entries` has what holds of each entry, `sums` what is used and what fits, and
-//! `counted` what holds of claims that Redis decides.
+//! When an older copy replaces the ledger, the entries that the copy lacks are lost. Every promise
+//! holds again from that moment. `entries` checks each entry, `sums` computes usage and room, and
+//! `counted` checks the claims that Redis decides.
 
 mod counted;
 mod entries;
@@ -39,26 +40,25 @@ use counted::Counts;
 pub use sums::has_room;
 use sums::{closes, version_of};
 
-/// A change of a policy holds everywhere after so long.
+/// The longest time after which every instance uses a change of a policy.
 const CHANGE_TIME: Duration = Duration::from_secs(1);
-/// A counter may deny for so long after there was room again: 3 seconds by clocks that differ.
+/// How long a counter may deny after there was room again: 3 seconds, by clocks that differ.
 const CONFIRMED: Duration = Duration::from_millis(3700);
 
-/// Which promise is broken.
+/// The broken promise, in words.
 pub type Broken = String;
 
-/// What the promises depend on beside the present state.
+/// The facts of the past that the promises depend on.
 #[derive(Default)]
 pub struct Promises {
-    /// The versions of the policy.
     course: Course,
     /// When each version of the policy was made.
     made_at: Vec<Time>,
-    /// When an account last had no room for one unit.
+    /// When each account last had no room for one unit.
     full_at: BTreeMap<AccountId, Time>,
-    /// The time, the entries, what waits and the versions when that was last noted.
+    /// The time and the number of entries, waiting grants and versions at the last note of rooms.
     noted: Option<(Time, usize, usize, usize)>,
-    /// How many transactions had written before each entry.
+    /// For each entry, how many transactions had written before it.
     committed: HashMap<EntryId, usize>,
     transactions: usize,
     /// Entries that a restored copy of the ledger lacked.
@@ -77,7 +77,6 @@ fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
 }
 
 impl Promises {
-    /// Nothing has happened.
     pub fn new(counting: Counting, course: Course) -> Self {
         Self {
             course,
@@ -86,7 +85,7 @@ impl Promises {
         }
     }
 
-    /// Another version of the policy was made.
+    /// A new version of the policy was made.
     pub fn version_made(&mut self, time: Time) {
         self.made_at.push(time);
     }
@@ -96,20 +95,20 @@ impl Promises {
         self.transactions
     }
 
-    /// A settlement for an account may be missing.
+    /// A settlement of an account may be missing.
     pub fn may_lag(&mut self, account: AccountId) {
         self.lagging.insert(account);
     }
 
-    /// A copy took the ledger's place, and entries are lost. Claims that are decided at that moment
-    /// may read both.
+    /// A copy replaced the ledger, and entries are lost. A claim that is being decided can read
+    /// both the old ledger and the copy.
     pub fn lost(&mut self, entries: Vec<Entry>, accounts: &[AccountId], time: Time) {
         self.lost.extend(entries);
         let full = accounts.iter().map(|account| (*account, time));
         self.full_at.extend(full);
     }
 
-    /// Looks at the entries that a transaction appended, from an index on.
+    /// Checks the entries that a transaction appended, from an index on.
     pub fn check_appended(
         &mut self,
         ledger: &Ledger,
@@ -141,7 +140,7 @@ impl Promises {
         Ok(())
     }
 
-    /// Looks at a claim that Redis is asked to count.
+    /// Checks a claim that Redis is asked to count.
     pub fn check_count(&self, count: &Count) -> Result<(), Broken> {
         let version = version_of(self.course, count.policy_version);
         promise(version.may_be_counted(), || {
@@ -149,7 +148,7 @@ impl Promises {
         })
     }
 
-    /// Looks at the answer to a claim or correction.
+    /// Checks the answer to a claim or correction.
     pub fn check_answer(
         &mut self,
         claim: &Sent,
@@ -262,7 +261,7 @@ impl Promises {
         }
     }
 
-    /// A change of the policy holds within a second.
+    /// Every instance uses a change of the policy within a second.
     fn check_version(&self, version: u32, claim: &Sent) -> Result<(), Broken> {
         let binding = self.version_at(claim.sent_at.before(CHANGE_TIME));
         promise(version >= binding, || {
@@ -276,8 +275,8 @@ impl Promises {
         u32::try_from(made.count()).expect("few versions").max(1)
     }
 
-    /// Notes which accounts have no room at present, by some clock, under a version that some
-    /// instance may still know alone.
+    /// Notes which accounts have no room now, by any instance's clock, under any version that an
+    /// instance may still use.
     pub fn note_rooms(
         &mut self,
         ledger: &Ledger,
@@ -308,8 +307,8 @@ impl Promises {
         }
     }
 
-    /// Looks at a counter that was settled; `is_last` where no other settlement is on its way. After
-    /// the ledger was restored a counter may have a line that the ledger lacks.
+    /// Checks a counter that was settled. `is_last` means that no other settlement is on its way.
+    /// After the ledger was restored, a counter may have a line that the ledger lacks.
     pub fn check_counter(
         &mut self,
         account: AccountId,
@@ -340,7 +339,7 @@ impl Promises {
         })
     }
 
-    /// Looks at a world in which nothing is under way.
+    /// Checks a world in which nothing is open.
     pub fn check_rest(
         &self,
         ledger: &Ledger,
@@ -366,12 +365,12 @@ impl Promises {
     }
 }
 
-/// What tells which claim an entry is of.
+/// The nonce that connects an entry with its claim.
 pub fn nonce(entry: &Entry) -> u64 {
     entry.id.0.as_u64_pair().1 & ((1 << 42) - 1)
 }
 
-/// The claim or correction that an entry is of. A lapse is of none.
+/// The claim or correction that made an entry. A lapse has none.
 fn claim_of<'a>(entry: &Entry, sent: &'a [Sent]) -> Option<&'a Sent> {
     let nonce = nonce(entry);
     (nonce < LAPSE_NONCES).then(|| &sent[nonce as usize])

@@ -1,4 +1,4 @@
-//! What is used of an account's limits, by the judge's own sums and windows and by the plain model.
+//! The usage of an account's limits, by the judge's own sums and windows and by the plain model.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
@@ -56,8 +56,8 @@ pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 
     [start, start + TimeDelta::seconds(seconds)]
 }
 
-/// The units of an account's grants in a window that were not given back, and that did not lapse by
-/// an instant.
+/// The units of an account's grants in a window, without reversed grants and without the holds that
+/// lapsed before an instant.
 pub fn used(
     entries: &[Entry],
     account: AccountId,
@@ -79,7 +79,7 @@ pub fn used(
     taken.map(|grant| grant.units.get()).sum()
 }
 
-/// When a hold that nothing has ended lapses.
+/// When an open hold lapses.
 pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
     let is_named = entries
         .iter()
@@ -95,7 +95,7 @@ pub fn closes(kind: EntryKind) -> Option<EntryId> {
     }
 }
 
-/// An account's entries as the plain model has them.
+/// Turns an account's entries into the plain model's form.
 pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
     let mut plain = PlainAccount::default();
     for (index, entry) in own.iter().enumerate() {
@@ -124,7 +124,7 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
     plain
 }
 
-/// The holds of an account that are due lapse under a version, the first one first.
+/// Appends lapses for the account's holds that are due under a version, the earliest hold first.
 fn lapse(
     plain: &mut PlainAccount,
     own: &[&Entry],
@@ -149,7 +149,7 @@ fn lapse(
     }
 }
 
-/// What a line tells of a limit whose units return after a time.
+/// The usage in a line for a limit whose units return after a time.
 pub fn told(total: &Total) -> Option<(PlainLimit, PlainState)> {
     let (per, returns, state) = match &total.state {
         LimitState::Calendar(_) => return None,

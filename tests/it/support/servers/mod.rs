@@ -1,11 +1,11 @@
 //! Real PostgreSQL and Redis servers, private to this test process.
 //!
-//! A process that is killed runs no destructor, and a static is never dropped. So each server
-//! belongs to a *guardian*: a small shell whose standard input is a pipe that this process
-//! holds. However this process ends, the pipe closes, and the guardian ends the server and
-//! removes its folder. Dropping a server does the same, and waits for it.
+//! A killed process runs no destructor, and a static is never dropped. Therefore each server has a
+//! *guardian*: a small shell whose standard input is a pipe that this process holds. However this
+//! process ends, the pipe closes. Then the guardian ends the server and removes its folder.
+//! Dropping a server does the same, and waits for it.
 //!
-//! The processes of a server are found in `/proc`: this is for Linux.
+//! The processes of a server are found in `/proc`. Therefore this needs Linux.
 
 mod postgres;
 mod redis;
@@ -24,35 +24,34 @@ pub use redis::{Redis, redis_at};
 
 use super::guardian::{Guardian, path_text};
 
-/// How long a server may take until it answers.
+/// The longest time until a server answers.
 const START_DEADLINE: Duration = Duration::from_secs(30);
-/// The pause between two looks at a server that is starting.
+/// The pause between two checks of a starting server.
 const POLL_PAUSE: Duration = Duration::from_millis(10);
-/// On how many ports a start is tried, when others are quicker to take them.
+/// The number of ports that a start tries when other processes take them.
 const PORT_ATTEMPTS: u32 = 20;
 
-/// The PostgreSQL cluster that all tests share, started when the first one asks.
+/// The PostgreSQL cluster that all tests share. The first call starts it.
 ///
-/// Each test makes its own database there. A test that stops, pauses or configures a cluster
-/// wants one of its own: [`Postgres::start`].
+/// Each test makes its own database there. A test that stops, pauses or configures a cluster needs
+/// its own: [`Postgres::start`].
 pub fn postgres() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(Postgres::start)
 }
 
-/// The Redis that all tests share, started when the first one asks.
+/// The Redis that all tests share. The first call starts it.
 ///
-/// A test that stops, pauses, flushes or configures a Redis wants one of its own:
-/// [`Redis::start`].
+/// A test that stops, pauses, flushes or configures a Redis needs its own: [`Redis::start`].
 pub fn redis() -> &'static Redis {
     static SHARED: OnceLock<Redis> = OnceLock::new();
     SHARED.get_or_init(Redis::start)
 }
 
-/// A port of 127.0.0.1 on which nobody listens, and that this process has not had before.
+/// A free port of 127.0.0.1 that this process has not used before.
 ///
-/// It lies below 55,536, so that `port + 10000`, the bus of a Redis Cluster, is a port too.
-/// Another process may take it at any time: a test that starts a server on it tries again.
+/// The port is below 55,536, so that `port + 10000`, the bus of a Redis Cluster, is a port too.
+/// Another process can take the port at any time: a test that starts a server on it tries again.
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,17 +65,17 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// What PostgreSQL and Redis have in common: a command that ends in a port.
+/// The common part of PostgreSQL and Redis: a command that ends in a port.
 pub struct Server {
     guardian: Guardian,
-    /// The command line, to which the port is added.
+    /// The command line without the port.
     command: Vec<String>,
     is_ready: IsReady,
     port: u16,
 }
 
-/// Whether the server with this folder, process id and port is ready. It must not be taken in
-/// by another server that has the port.
+/// Whether the server with this folder, process id and port is ready. The check must not accept
+/// another server that has the port.
 type IsReady = fn(folder: &Path, pid: u32, port: u16) -> bool;
 
 impl Server {
@@ -96,21 +95,22 @@ impl Server {
         panic!("{PORT_ATTEMPTS} ports in a row were taken by others");
     }
 
-    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Ends it as a crash would: SIGKILL for all of its processes. Returns when they are gone.
+    /// Ends the server as a crash does: SIGKILL for all of its processes. Returns when they are
+    /// gone.
     pub fn kill(&mut self) {
         self.guardian.tell("crash");
     }
 
-    /// Starts it again on the same port, and ends it before if it runs. Returns when it answers.
-    /// PostgreSQL keeps its data; a Redis is empty unless its arguments ask for persistence.
+    /// Starts the server again on the same port, and ends it first if it runs. Returns when it
+    /// answers. PostgreSQL keeps its data. A Redis is empty, unless its arguments ask for
+    /// persistence.
     pub fn restart(&mut self) {
         self.kill();
-        // Another process may have taken the port meanwhile.
+        // Another process can have taken the port.
         let deadline = Instant::now() + START_DEADLINE;
         while !self.launch() {
             assert!(Instant::now() < deadline, "port {} was taken", self.port);
@@ -118,17 +118,17 @@ impl Server {
         }
     }
 
-    /// Stops its processes in their tracks (SIGSTOP): connections stay open, and nobody answers.
+    /// Pauses the server's processes (SIGSTOP): connections stay open, and no request is answered.
     pub fn pause(&self) {
         self.guardian.tell("pause");
     }
 
-    /// Lets it go on after [`Server::pause`].
+    /// Lets the server continue after [`Server::pause`].
     pub fn resume(&self) {
         self.guardian.tell("resume");
     }
 
-    /// Starts the server and waits until it is ready. False if its port is in use.
+    /// Starts the server and waits until it is ready. Returns false if its port is in use.
     fn launch(&self) -> bool {
         let mut command = self.command.clone();
         command.push(self.port.to_string());
@@ -155,7 +155,7 @@ impl Server {
     }
 }
 
-/// False once the process has ended, whether or not its parent has taken notice.
+/// False after the process has ended, whether or not its parent has collected it.
 fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")

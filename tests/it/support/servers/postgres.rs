@@ -12,14 +12,14 @@ use super::{Server, find_in_path, path_text};
 use crate::support::guardian::Guardian;
 use crate::support::waiting::eventually;
 
-/// How `initdb` makes a cluster.
+/// The command that makes a cluster.
 const NEW_DATA: &str =
     "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions";
 
-/// A PostgreSQL cluster on 127.0.0.1: UTF8, locale C, everybody is trusted, 300 connections.
+/// A PostgreSQL cluster on 127.0.0.1: UTF8, locale C, no passwords, 300 connections.
 ///
-/// It does not force its writes to disk: what it committed survives [`Postgres::kill`], which
-/// leaves the machine running, and that is all the tests can do to it.
+/// The cluster does not force its writes to disk. Its commits survive [`Postgres::kill`], because
+/// the machine keeps running. The tests do not test more.
 pub struct Postgres {
     server: Server,
     bin: PathBuf,
@@ -31,18 +31,19 @@ impl Postgres {
         Postgres::start_with(&[])
     }
 
-    /// Starts a private cluster with more settings, such as `"log_statement=all"`. They hold
-    /// after a [`Postgres::restart`] too.
+    /// Starts a private cluster with more settings, such as `"log_statement=all"`. They also apply
+    /// after a [`Postgres::restart`].
     pub fn start_with(settings: &[&str]) -> Postgres {
         Postgres::make(None, "initdb", NEW_DATA, settings)
     }
 
-    /// Starts a private cluster in a folder of its own in this one, which its user must reach.
+    /// Starts a private cluster in a new folder inside `parent`. Its user must be able to reach
+    /// `parent`.
     pub fn start_in(parent: &Path) -> Postgres {
         Postgres::make(Some(parent), "initdb", NEW_DATA, &[])
     }
 
-    /// Starts a standby that copies this cluster, and follows it.
+    /// Starts a standby that copies and follows this cluster.
     pub fn start_standby(&self) -> Postgres {
         let words = format!(
             "-D data -h 127.0.0.1 -p {} -U postgres --write-recovery-conf --wal-method=stream \
@@ -52,7 +53,7 @@ impl Postgres {
         Postgres::make(None, "pg_basebackup", &words, &[])
     }
 
-    /// Cuts a standby off its primary. Returns when it receives nothing more.
+    /// Separates a standby from its primary. Returns when the standby receives nothing more.
     pub async fn cut_off(&self) {
         for sql in [
             "ALTER SYSTEM SET primary_conninfo = ''",
@@ -66,16 +67,16 @@ impl Postgres {
         .await;
     }
 
-    /// Makes a standby the primary. Returns when it takes writes.
+    /// Makes a standby the primary. Returns when it accepts writes.
     pub fn promote(&self) {
         self.execute("postgres", "SELECT pg_promote()");
     }
 
-    /// Makes the data with a program of PostgreSQL's and its words, and starts on them.
+    /// Makes the data with a program of PostgreSQL and its words, and starts the cluster.
     fn make(parent: Option<&Path>, maker: &str, words: &str, settings: &[&str]) -> Postgres {
         let bin = postgres_bin();
-        // PostgreSQL refuses to run as root. `setpriv` becomes the program it starts, so the
-        // process id stays PostgreSQL's own. Another user may not reach root's TMPDIR.
+        // PostgreSQL refuses to run as root. `setpriv` replaces itself with the program, so the
+        // process id is PostgreSQL's own. Another user may be unable to reach root's TMPDIR.
         let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
         let (user, usual_parent) = if is_root {
             ("postgres", PathBuf::from("/tmp"))
@@ -121,12 +122,12 @@ impl Postgres {
         Postgres { server, bin }
     }
 
-    /// Whether it can be asked, and answers.
+    /// Whether the cluster answers.
     pub fn answers(&self) -> bool {
         self.psql("postgres", "SELECT 1").status.success()
     }
 
-    /// Makes an empty database with a name of its own, and returns its URL.
+    /// Makes an empty database with a new name, and returns its URL.
     pub fn create_database(&self) -> String {
         self.create_database_with("")
     }
@@ -135,7 +136,7 @@ impl Postgres {
     pub fn create_database_in(&self, parent: &Path) -> String {
         let folder = parent.join("tables");
         fs::create_dir(&folder).expect("a folder");
-        // PostgreSQL may be another user than this process, and wants the folder for its own.
+        // PostgreSQL may run as another user than this process, and must own the folder.
         let owner = fs::metadata(&self.server.guardian.folder).expect("its folder");
         chown(&folder, Some(owner.uid()), Some(owner.gid())).expect("an owner");
         let sql = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
@@ -146,13 +147,13 @@ impl Postgres {
     fn create_database_with(&self, settings: &str) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        // Nobody can be connected to template0, which would make the copy fail.
+        // Nobody can be connected to template0. A connected user would make the copy fail.
         let sql = format!("CREATE DATABASE {name} TEMPLATE template0 {settings}");
         self.execute("postgres", &sql);
         self.url(&name)
     }
 
-    /// Copies a database as it is at a moment at which nobody is connected to it.
+    /// Copies a database at a moment when nobody is connected to it.
     pub fn copy_database(&self, name: &str) {
         for sql in [
             format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"),
@@ -167,19 +168,19 @@ impl Postgres {
         }
     }
 
-    /// Ends a database, with all who are connected to it.
+    /// Drops a database, and ends its connections.
     pub fn drop_database(&self, name: &str) {
         let sql = format!("DROP DATABASE {name} WITH (FORCE)");
         self.execute("postgres", &sql);
     }
 
-    /// Gives the copy of a database its name.
+    /// Gives the copy of a database the database's name.
     pub fn rename_copy(&self, name: &str) {
         let sql = format!("ALTER DATABASE {name}_copy RENAME TO {name}");
         self.execute("postgres", &sql);
     }
 
-    /// Restores a dump of a database into an empty one, which may be of another cluster.
+    /// Restores a dump of a database into an empty one, possibly in another cluster.
     pub fn dump_into(&self, from: &str, to: &str) {
         let restore = "\"$1\" --no-owner \"$3\" | \"$2\" --quiet --set ON_ERROR_STOP=1 \"$4\"";
         let mut shell = Command::new("bash");
@@ -192,7 +193,7 @@ impl Postgres {
         assert!(output.status.success(), "{fault}");
     }
 
-    /// All that `pg_dump` writes of a database.
+    /// The output of `pg_dump` for a database.
     pub fn dump(&self, url: &str) -> Vec<u8> {
         let dump = Command::new(self.bin.join("pg_dump")).arg(url).output();
         let output = dump.expect("pg_dump should start");
@@ -209,8 +210,8 @@ impl Postgres {
         )
     }
 
-    /// Runs SQL in a database, through `psql`, and returns the rows: a line each, the columns
-    /// parted by `|`.
+    /// Runs SQL in a database, through `psql`. Returns the rows: one a line, with `|` between the
+    /// columns.
     pub fn execute(&self, database: &str, sql: &str) -> String {
         let output = self.psql(database, sql);
         if !output.status.success() {
@@ -259,15 +260,15 @@ impl DerefMut for Postgres {
     }
 }
 
-/// PostgreSQL says in its lock file who it is (line 1) and how far it is (line 8).
+/// PostgreSQL's lock file has its process id (line 1) and its state (line 8).
 fn postgres_is_ready(folder: &Path, pid: u32, _port: u16) -> bool {
     let lock = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
     let lines: Vec<&str> = lock.lines().map(str::trim).collect();
     lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")
 }
 
-/// The folder of PostgreSQL's programs: `PERDIEM_POSTGRES_BIN`, or the newest version that
-/// Debian's packages have installed, or where `PATH` finds `postgres`.
+/// The folder of PostgreSQL's programs: `PERDIEM_POSTGRES_BIN`, or the newest version of Debian's
+/// packages, or the folder of `postgres` in `PATH`.
 fn postgres_bin() -> PathBuf {
     if let Some(bin) = env::var_os("PERDIEM_POSTGRES_BIN") {
         let bin = PathBuf::from(bin);
@@ -285,7 +286,7 @@ fn postgres_bin() -> PathBuf {
         .map(|entry| entry.path().join("bin"));
     newest
         .or_else(|| {
-            // A link in PATH need not have its siblings beside it.
+            // A link in PATH may lie in a folder without the other programs.
             let program = find_in_path("postgres")?.canonicalize().ok()?;
             Some(program.parent()?.to_owned())
         })

@@ -14,10 +14,10 @@ use redis::{FromRedisValue, RedisResult};
 use super::{Server, find_in_path, path_text};
 use crate::support::guardian::Guardian;
 
-/// How long a Redis may take to do what a test tells it.
+/// The longest time that a Redis may take for a test's command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A Redis on 127.0.0.1 that keeps nothing on disk and evicts nothing.
+/// A Redis on 127.0.0.1 that stores nothing on disk and evicts nothing.
 pub struct Redis {
     server: Server,
 }
@@ -35,13 +35,13 @@ impl Redis {
         Redis::start_with(&[])
     }
 
-    /// Starts a private Redis with more arguments, such as
-    /// `["--maxmemory-policy", "allkeys-lru"]`. They hold after a [`Redis::restart`] too.
+    /// Starts a private Redis with more arguments, such as `["--maxmemory-policy", "allkeys-lru"]`.
+    /// They also apply after a [`Redis::restart`].
     pub fn start_with(args: &[&str]) -> Redis {
         Redis::start_in(&env::temp_dir(), args)
     }
 
-    /// As [`Redis::start_with`], in a folder of its own in this one.
+    /// As [`Redis::start_with`], in a new folder inside `parent`.
     pub fn start_in(parent: &Path, args: &[&str]) -> Redis {
         let ours = [
             ["--bind", "127.0.0.1"],
@@ -53,7 +53,7 @@ impl Redis {
         Redis::launch(Guardian::start(parent, "", "crash"), words)
     }
 
-    /// Starts a sentinel, which keeps what it learns in its configuration file.
+    /// Starts a sentinel, which stores its state in its configuration file.
     pub fn start_sentinel(configuration: &str) -> Redis {
         let guardian = Guardian::start(&env::temp_dir(), "", "crash");
         let file = guardian.folder.join("sentinel.conf");
@@ -72,10 +72,9 @@ impl Redis {
         }
     }
 
-    /// Sends a command, on a connection of its own.
+    /// Sends a command, on its own connection.
     ///
-    /// # Errors
-    /// What Redis, or its client, says.
+    /// # Errors Returns the error of Redis or of its client.
     pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_connection_with_timeout(COMMAND_TIMEOUT)?;
@@ -110,7 +109,7 @@ impl DerefMut for Redis {
     }
 }
 
-/// Redis answers PING and says who it is, or that it wants a password.
+/// Redis answers PING and reports its process id, or asks for a password.
 fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
     let own_id = format!("process_id:{pid}\r\n");
     let ask = || -> std::io::Result<bool> {
@@ -124,7 +123,7 @@ fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
             if answer.starts_with("-NOAUTH") || answer.contains(&own_id) {
                 return Ok(!answer.starts_with("-LOADING"));
             }
-            // Another server's answer is as long as this one's would be.
+            // Another server's answer has the same length as this one's.
             if count == 0 || answer.contains("executable:") {
                 return Ok(false);
             }
