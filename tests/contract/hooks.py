@@ -1,8 +1,8 @@
-"""What schemathesis must know of perdiem that a schema cannot say.
+"""Rules of perdiem for schemathesis that a JSON schema cannot express.
 
-A request that fits its schema ought to be accepted. Some that fit are invalid all the same: no
-schema compares two values, counts bytes, or knows which cursors were given out. Such an answer is
-right, but only where every fault that it names is one of these.
+schemathesis expects that every request that fits its schema is accepted. Some of these requests are
+invalid: a schema cannot compare two values, count bytes, or know which cursors were given out. A
+refusal is correct only if every fault in it is in the lists below.
 """
 
 import itertools
@@ -92,7 +92,7 @@ urllib3.util.connection.create_connection = connect
 
 @schemathesis.hook
 def map_case(context, case):
-    """Gives a valid request values that make sense together, so that most get past the checks."""
+    """Makes the values of a valid request consistent, so that most requests are accepted."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return case
     body = case.body if isinstance(case.body, dict) else {}
@@ -119,7 +119,7 @@ def map_case(context, case):
 
 
 def fit_kind(limit):
-    """Leaves out of a limit what its per or its kind has no use for."""
+    """Removes the fields of a limit that its per or its kind does not use."""
     if not limit["per"][0].isdigit():
         unused = ["kind", "step", "burst"]
     elif limit.get("kind") in ("sliding", "rate"):
@@ -145,7 +145,7 @@ def put_in_order(values, first, last):
 
 @schemathesis.hook
 def filter_failure(context, failure, case, response):
-    """Whether a failure counts."""
+    """Returns whether a failure is real."""
     if isinstance(failure, AcceptedNegativeData):
         return not is_told_in_an_item(case, response)
     if not isinstance(failure, RejectedPositiveData) or response.status_code != 422:
@@ -158,7 +158,7 @@ def filter_failure(context, failure, case, response):
 
 
 def is_told_in_an_item(case, response):
-    """A batch is answered with 200, and each invalid claim of it with a problem of its own."""
+    """A batch is answered with 200. Each invalid claim in it has its own problem."""
     if case.operation.definition.raw["operationId"] != "claim_batch":
         return False
     return any(item["status"] == 422 for item in response.json()["items"])

@@ -1,6 +1,7 @@
-"""A backend's story, told by the client that openapi-python-client made from openapi.yaml.
+"""The requests of a typical backend, sent with the client that openapi-python-client generates.
 
-scripts/check-contract runs it against a fresh perdiem, PERDIEM_URL, with an admin's PERDIEM_KEY.
+The client is generated from openapi.yaml. scripts/check-contract runs this file against a new perdiem
+at PERDIEM_URL, with an admin's PERDIEM_KEY.
 """
 
 import datetime as dt
@@ -73,7 +74,7 @@ client = AuthenticatedClient(
 
 
 def ask(operation, status, *arguments, **named):
-    """What an operation answers with; the status must be the one expected."""
+    """Calls an operation, asserts the status, and returns the answer."""
     response = operation.sync_detailed(*arguments, client=client, **named)
     assert response.status_code == status, (operation.__name__, response.status_code, response.parsed)
     return response.parsed
@@ -154,7 +155,7 @@ def grants(first):
 
 
 def corrections(first):
-    """A grant is given back, once; units are entered by hand."""
+    """A grant is reversed once. An adjustment changes the usage."""
     reason = ReversalRequest(reason="SMS gateway refused")
     reversed_ = ask(reverse_grant, 201, first.id, body=reason)
     assert reversed_.grant.state is GrantState.REVERSED
@@ -182,7 +183,7 @@ def corrections(first):
 
 
 def batches():
-    """Several claims at once, and all or nothing; a hold that is confirmed."""
+    """Several claims at once, also atomically. A hold is confirmed."""
     body = BatchBody(
         claims=[
             BatchClaim(policy="benefit", subject="member-8", idempotency_key="batch-1"),
@@ -212,7 +213,7 @@ def batches():
 
 
 def overrides():
-    """One customer gets more for a day."""
+    """An override gives one customer more for a day."""
     tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
     more = OverrideBody(
         limits=[OverrideLimitBody(max_=10, per="day")], until=tomorrow, reason="vip"
@@ -232,7 +233,7 @@ def overrides():
 
 
 def drafts():
-    """A limit is only watched; a draft of another one meets today's grants."""
+    """A policy only observes. A backtest checks a draft with today's grants."""
     limits = [LimitBody(max_=1, per="day")]
     watching = PolicyBody(time_zone=ZONE, limits=limits, mode=Mode.OBSERVE)
     assert ask(put_policy, 201, "coupon", body=watching).mode is Mode.OBSERVE
@@ -252,7 +253,7 @@ def drafts():
 
 
 def keys():
-    """A backend gets a key of its own, for one policy, and loses it."""
+    """A backend gets its own key for one policy, and the key is revoked."""
     shop = KeyBody(name="shop", role=Role.CLAIM, policies=["benefit"], reason="the shop's backend")
     made = ask(create_key, 201, body=shop)
     assert made.role is Role.CLAIM and made.secret.startswith("perdiem_")
@@ -267,7 +268,7 @@ def keys():
 
 
 def changes():
-    """Who changed what, newest first."""
+    """The changes with their authors, newest first."""
     revoked, made, *_ = ask(list_changes, 200, limit=2).items
     assert (revoked.kind, made.kind) == (ChangeKind.KEY, ChangeKind.KEY)
     assert made.before is None and isinstance(made.after, KeyAnswer)

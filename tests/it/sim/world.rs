@@ -442,7 +442,7 @@ impl World {
             };
             self.happen(&event)?;
         }
-        Err("what is under way ends".to_owned())
+        Err("every open call ends".to_owned())
     }
 
     fn next_to_rest(&self) -> Option<Event> {

@@ -80,7 +80,7 @@ impl Play {
             answers,
             course: Vec::new(),
         };
-        play.put(RuleChoice::FIRST, false).await.expect("it is put");
+        play.put(RuleChoice::FIRST, false).await.expect("a policy");
         play
     }
 
@@ -386,7 +386,7 @@ async fn random_histories_are_what_the_model_says(stack: Stack) {
         let choices = prop::collection::vec(any::<u64>(), 20..120);
         runner.run(&choices, |choices| handle.block_on(play(stack, choices)))
     });
-    if let Err(error) = played.await.expect("it is played") {
+    if let Err(error) = played.await.expect("the histories end") {
         panic!("{error}");
     }
 }
