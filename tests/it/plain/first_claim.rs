@@ -4,7 +4,8 @@ use super::{Effect, PlainAccount, PlainLimit, PlainState};
 
 impl PlainAccount {
     pub(super) fn opened(&self, limit: &PlainLimit, at: i64) -> PlainState {
-        // 1. Find the line since which every line has the limit, and the oldest instant that can count.
+        // 1. Find the line since which every line has the limit, and the oldest instant that can
+        //    count.
         let (place, per) = (self.kept_from(limit), limit.per);
         let after = self.begins_after(place, at, per);
         // The start of the last window, and the usage in it.

@@ -9,7 +9,8 @@ const INSTANTS_MOST: usize = 101;
 
 impl PlainAccount {
     pub(super) fn log(&self, limit: &PlainLimit, step: i64, at: i64) -> PlainState {
-        // 1. Find the line since which every line has the limit, and the oldest instant that can count.
+        // 1. Find the line since which every line has the limit, and the oldest instant that can
+        //    count.
         let (place, per) = (self.kept_from(limit), limit.per);
         let after = self.begins_after(place, at, per).div_euclid(step) * step;
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
