@@ -31,7 +31,7 @@ fn at_noon(options: &mut EngineOptions) {
 }
 
 async fn is_ready(app: &App) {
-    eventually("it is ready", || async {
+    eventually("the instance is ready", || async {
         app.get("/readyz").await.status == StatusCode::OK
     })
     .await;
@@ -56,7 +56,7 @@ async fn decides_nothing(app: &App) {
 
 /// Waits until `/readyz` says that the clock is off, and what to do.
 async fn says_what_to_do_about_the_clock(app: &App) {
-    eventually("it says that the clock is off", || async {
+    eventually("/readyz says that the clock is off", || async {
         let answer = app.get("/readyz").await;
         let words = ["clock is off", "NTP", "PERDIEM_CLOCK_TOLERANCE_SECONDS"];
         let says = |trouble: &String| words.iter().all(|words| trouble.contains(words));
@@ -81,7 +81,7 @@ async fn a_clock_off_postgres_decides_nothing() {
         decides_nothing(&app).await;
         // After the clock is corrected, the instance decides again. The test's clock stands still.
         // Therefore the claim must come before the clock is off again.
-        eventually("it decides again", || async {
+        eventually("the instance decides again", || async {
             clock.set(right());
             app.claim("member-42", None).await.status == StatusCode::CREATED
         })
@@ -207,7 +207,7 @@ async fn without_redis_it_is_ready_and_says_so() {
     )
     .await;
     redis.restart();
-    eventually("Redis serves again", || async {
+    eventually("Redis works again", || async {
         troubles(&app.get("/readyz").await).is_empty()
     })
     .await;
@@ -228,16 +228,19 @@ async fn a_full_disk_shows(ground: &Ground, disk: &Disk) {
     app.benefit(1_000_000, "GMT+8").await;
     for _ in 0..2 {
         disk.fill();
-        eventually("a claim finds no room, and it shows", async || {
-            let claims = (0..20).map(|_| app.claim("member-42", None));
-            join_all(claims).await;
-            let answer = app.get("/readyz").await;
-            let shows = troubles(&answer)
-                .iter()
-                .any(|trouble| trouble.contains("the ledger's disk is full"));
-            assert!(!shows || answer.status == StatusCode::SERVICE_UNAVAILABLE);
-            shows
-        })
+        eventually(
+            "a claim finds the disk full, and /readyz shows it",
+            async || {
+                let claims = (0..20).map(|_| app.claim("member-42", None));
+                join_all(claims).await;
+                let answer = app.get("/readyz").await;
+                let shows = troubles(&answer)
+                    .iter()
+                    .any(|trouble| trouble.contains("the ledger's disk is full"));
+                assert!(!shows || answer.status == StatusCode::SERVICE_UNAVAILABLE);
+                shows
+            },
+        )
         .await;
         disk.empty();
         // A load balancer sends no claim to the instance now.
@@ -290,7 +293,7 @@ async fn rules_of_time_zones_grow_old() {
             .env("TZDIR", folder.path())
             .env(IS_SECOND, "yes")
             .output()
-            .expect("it runs");
+            .expect("the test runs again");
         assert!(again.status.success(), "{again:?}");
         assert!(String::from_utf8_lossy(&again.stdout).contains("1 passed"));
         return;
@@ -307,7 +310,7 @@ async fn rules_of_time_zones_grow_old() {
     let ready = app.get("/readyz").await;
     assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
     let [trouble] = &troubles(&ready)[..] else {
-        panic!("one trouble is wanted: {ready:?}");
+        panic!("exactly one trouble is expected: {ready:?}");
     };
     for words in ["200 days old", "2027b (system)", "TZDIR"] {
         assert!(trouble.contains(words), "{words}: {trouble}");

@@ -99,7 +99,7 @@ async fn is_served(settings: &[(&str, &str)], is_served: bool) {
     let ground = Ground::new(Stack::Sqlite);
     let process = Process::start(&ground.database_url, settings);
     // A busy machine may answer late.
-    eventually("Redis serves, or does not", async || {
+    eventually("Redis works, or does not", async || {
         let ready = Answer::of(process.request(Method::GET, "/readyz")).await;
         let is_missed = ready.text.contains("Redis is unavailable");
         assert!(is_served || is_missed, "{ready:?}");

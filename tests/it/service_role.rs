@@ -115,7 +115,7 @@ impl Cast {
     /// Asserts that an instance of the member does not start.
     async fn cannot_start(&self, words: &[&str]) {
         let started = App::try_start(&self.service, |_| {}).await;
-        let error = started.err().expect("it cannot start");
+        let error = started.err().expect("the instance must not start");
         let told = format!("{:#}", anyhow::Error::new(error));
         for word in words {
             assert!(told.contains(word), "{word}: {told}");
@@ -383,7 +383,9 @@ async fn nothing_appended_can_be_changed_with_it() {
     // Only the trigger refuses it.
     let fault = trier.fault("DELETE FROM seals").await;
     assert_eq!(fault.as_deref(), Some("P0001"));
-    let set_up = migrate(&cast.owner, &role).await.expect("it is set up");
+    let set_up = migrate(&cast.owner, &role)
+        .await
+        .expect("the role is set up");
     assert_eq!(set_up.as_deref(), Some(role.as_str()));
 
     let columns: Vec<(String, String)> = trier
@@ -521,7 +523,7 @@ async fn a_start_that_needs_the_owner_says_so() {
     cast.execute("INSERT INTO _sqlx_migrations SELECT * FROM taken; DROP TABLE taken");
     let refused = migrate(&cast.service, ROLE)
         .await
-        .expect_err("it is not the owner");
+        .expect_err("the user is not the owner");
     assert!(
         matches!(refused, ServiceRoleError::NotOwner { .. }),
         "{refused:?}"
@@ -540,7 +542,7 @@ async fn several_make_one_role_at_once() {
             migrations.spawn(async move { migrate(&ground, &role).await });
         }
         for migrated in migrations.join_all().await {
-            let quoted = migrated.expect("it is set up");
+            let quoted = migrated.expect("the role is set up");
             assert_eq!(quoted, Some(format!("\"{role}\"")));
         }
     }

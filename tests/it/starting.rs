@@ -36,7 +36,7 @@ impl Starting {
         let start = async move { build(address, &ground, database_url).await };
         let start = tokio::spawn(start);
         let looks = || async { proxy.connections() > 0 };
-        eventually("it looks for its ledger", looks).await;
+        eventually("the instance connects to its ledger", looks).await;
         Self {
             socket,
             address,
@@ -73,12 +73,16 @@ async fn build(
 async fn it_refuses_connections() {
     let ground = Ground::new(Stack::Postgres);
     let starting = Starting::on(&ground).await;
-    let refused = TcpStream::connect(starting.address).await.expect_err("no");
+    let refused = TcpStream::connect(starting.address)
+        .await
+        .expect_err("the connection is refused");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     starting.proxy.set(Mode::Pass);
     let started = starting.start.await.expect("no panic");
-    let _listens = started.expect("it starts");
-    TcpStream::connect(starting.address).await.expect("yes");
+    let _listens = started.expect("the instance starts");
+    TcpStream::connect(starting.address)
+        .await
+        .expect("a connection");
 }
 
 /// The secret of the first key is shown once. An instance whose port is in use must not make that
@@ -87,11 +91,14 @@ async fn it_refuses_connections() {
 async fn one_that_cannot_listen_makes_no_key() {
     let ground = Ground::new(Stack::Postgres);
     let starting = Starting::on(&ground).await;
-    let _other = starting.socket.listen(1).expect("it has the port first");
+    let _other = starting
+        .socket
+        .listen(1)
+        .expect("the other socket listens first");
     starting.proxy.set(Mode::Pass);
     let ended = starting.start.await.expect("no panic");
     assert!(matches!(ended, Err(ServeError::Listen { .. })));
     let started = build(anywhere(), &ground, ground.database_url.clone()).await;
-    let started = started.expect("it starts");
+    let started = started.expect("the instance starts");
     assert!(started.new_secret().is_some());
 }

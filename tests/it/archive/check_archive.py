@@ -1,5 +1,5 @@
-"""Checks an archive by its folder alone: digests, leaves, root, and that its positions are the first
-ones of the checkpoint's tree. The signature is for check_proof.py."""
+"""Checks an archive with its folder alone: digests, leaves, root, and that its positions are the first
+ones of the checkpoint's tree. check_proof.py checks the signature."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ def node(left, right):
 
 
 def root(leaves):
-    """RFC 6962, section 2.1."""
+    """The root of a tree (RFC 6962, section 2.1)."""
     if len(leaves) == 1:
         return leaves[0]
     split = 1 << (len(leaves) - 1).bit_length() - 1
@@ -21,7 +21,7 @@ def root(leaves):
 
 
 def grown(first, second, proof, old, whole=True):
-    """RFC 6962, section 2.1.2, upside down: the roots of both trees, made of a proof."""
+    """RFC 6962, section 2.1.2, in reverse: computes the roots of both trees from a proof."""
     if first == second:
         return (old, old) if whole else (proof[0], proof[0])
     split = 1 << (second - 1).bit_length() - 1

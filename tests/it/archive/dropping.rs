@@ -127,18 +127,18 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     let dropped = archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     // Three kinds of entries are kept: the last of member 1's three, the last of member 3's three,
     // and member 4's open hold with the entries after it.
     assert_eq!((dropped.entries, dropped.kept, dropped.last), (5, 5, last));
     assert_eq!(rows(&archivist, "dropped_entries").await, 5);
     assert_eq!(rows(&archivist, "cuts").await, 3);
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
     let report = reconciled(app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
     // The archive is correct alone, and with the ledger.
-    let checked = archivist.check().await.expect("right");
+    let checked = archivist.check().await.expect("valid");
     let beside = ledger(&archivist.ground).await;
     let compared = compare_archive(&beside, &archivist.folder, &checked, |_, _| ()).await;
     compared.expect("the same");
@@ -186,7 +186,7 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     let report = reconciled(app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
     // The act of the cut is among the changes.
     let changes = items(&app.get("/v1/changes?kind=cut").await);
     let [cut] = &changes[..] else {
@@ -206,12 +206,15 @@ async fn figures_and_lists_stay_right(stack: Stack) {
     archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     assert_eq!(app.get(stats).await.json()["items"], before);
     // Figures whose entries are dropped cannot be deleted. Other figures can be made again.
     let mut direct = Direct::to(&archivist.ground).await;
     let all = "DELETE FROM day_figures";
-    direct.try_execute(all, all).await.expect_err("they stay");
+    direct
+        .try_execute(all, all)
+        .await
+        .expect_err("the figures cannot be deleted");
     let later =
         "DELETE FROM day_figures WHERE recorded_on > (SELECT kept_to FROM day_figures_mark)";
     assert!(direct.execute(later, later).await > 0);
@@ -257,7 +260,7 @@ async fn the_next_drop_goes_on(stack: Stack) {
     archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     // The same drop again has nothing to do.
     let again = archivist
         .drop_before(NEW_YEAR)
@@ -271,7 +274,7 @@ async fn the_next_drop_goes_on(stack: Stack) {
     let dropped = archivist.drop_before("2024-07-01T00:00:00Z").await;
     // The drop takes member 1's third grant, because the fourth is the last one of that time.
     // Member 4's hold is still open.
-    assert_eq!(dropped.expect("it is dropped").entries, 1);
+    assert_eq!(dropped.expect("the drop succeeds").entries, 1);
     is_archived(
         archivist
             .app
@@ -280,8 +283,8 @@ async fn the_next_drop_goes_on(stack: Stack) {
     )
     .await;
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
-    archivist.check().await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
+    archivist.check().await.expect("valid");
     assert_eq!(rows(&archivist, "cuts").await, 3);
     let report = reconciled(&archivist.app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
@@ -305,11 +308,11 @@ async fn the_next_drop_goes_on(stack: Stack) {
     }
     restarting.close().await;
     let early = verified(&other.ground, None).await;
-    let early = early.expect_err("too early").to_string();
+    let early = early.expect_err("the cut is later").to_string();
     assert!(early.contains("have not reached the last cut"), "{early}");
     other.app = serving(&other.ground, &other.clock).await;
     is_sealed(&other).await;
-    verified(&other.ground, None).await.expect("right");
+    verified(&other.ground, None).await.expect("valid");
 }
 
 async fn an_interrupted_drop_goes_on(stack: Stack) {
@@ -335,7 +338,7 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     direct
         .try_execute(&note, &note)
         .await
-        .expect_err("unsealed");
+        .expect_err("the cut is not sealed");
     archivist.app = serving(&archivist.ground, &archivist.clock).await;
     is_sealed(&archivist).await;
     // The process is killed after some transactions.
@@ -343,10 +346,10 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     let cut = killed.last_cut(RecordPlace::LAST).await.expect("a read");
     let cut = cut.expect("a cut");
     let step = killed.drop_entries(&cut, AccountId(Uuid::nil())).await;
-    let step = step.expect("a step").expect("nobody is erased");
+    let step = step.expect("a step").expect("no erasure is open");
     killed.close().await;
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
     // Two drops at the same time, with two folders.
     let copy = archivist.folder.with_file_name("copy");
     fs::create_dir(&copy).expect("a folder");
@@ -371,12 +374,13 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     );
     one.close().await;
     two.close().await;
-    let entries = |dropped: Option<DroppedArchive>| dropped.expect("some").entries;
-    let both = entries(first.expect("well")) + entries(second.expect("well"));
+    let entries = |dropped: Option<DroppedArchive>| dropped.expect("entries to drop").entries;
+    let both =
+        entries(first.expect("the drop succeeds")) + entries(second.expect("the drop succeeds"));
     assert_eq!(step.entries + both, 5);
     assert_eq!(rows(&archivist, "acts WHERE kind = 'cut'").await, 1);
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
 }
 
 async fn erasures_go_on_beside_cuts(stack: Stack) {
@@ -389,7 +393,7 @@ async fn erasures_go_on_beside_cuts(stack: Stack) {
         assert!(erased.status.is_success(), "{erased:?}");
     };
     let erasing = async || {
-        eventually("the erasures are over", || async {
+        eventually("the erasures have ended", || async {
             archivist.clock.advance(TimeDelta::hours(1));
             rows(&archivist, "erasing_accounts").await == 0
         })
@@ -403,13 +407,13 @@ async fn erasures_go_on_beside_cuts(stack: Stack) {
     let dropped = archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     assert_eq!(dropped.entries, 5);
     erase("member-1").await;
     erase("member-4").await;
     erasing().await;
     is_sealed(&archivist).await;
-    verified(&archivist.ground, None).await.expect("right");
+    verified(&archivist.ground, None).await.expect("valid");
     let report = reconciled(app).await;
     assert_eq!(report["alarm_count"], 0, "{report}");
     app.claim("member-1", None).await.is(201);

@@ -18,12 +18,12 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     let ground = archivist.ground.clone();
     let literal = |id: &str| ground.literal(id.parse().expect("an id"));
     let (kept, later) = (literal(&grants[2]), literal(&grants[3]));
     drop(archivist);
-    verified(&ground, None).await.expect("right");
+    verified(&ground, None).await.expect("valid");
     let sql = match stack {
         Stack::Sqlite | Stack::RedisAndSqlite => {
             "SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'"
@@ -70,7 +70,7 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     let found = fault().await;
     assert!(found.contains("others were dropped"), "{found}");
     put_back().await;
-    verified(&ground, None).await.expect("right");
+    verified(&ground, None).await.expect("valid");
     // It has a row, but no cut has its position.
     ground.sql(&note(&later)).await;
     ground
@@ -123,5 +123,8 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
     let note = "INSERT INTO dropped_entries (xact, id, revision)
         SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut') FROM entries";
     let mut direct = Direct::to(&archivist.ground).await;
-    direct.try_execute(note, note).await.expect_err("too young");
+    direct
+        .try_execute(note, note)
+        .await
+        .expect_err("the entries are too young");
 }

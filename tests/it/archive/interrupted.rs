@@ -16,7 +16,7 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     // The same archive again, under a seal that has the act of the first one. No later seal is
     // made.
     all_is_sealed(&archivist.app, &archivist.ground).await;
-    fs::remove_dir_all(&archivist.folder).expect("no folder");
+    fs::remove_dir_all(&archivist.folder).expect("the folder is removed");
     archivist.archived(MIDDAY).await;
     let whole = archivist.files();
     let leaves = format!("leaves-000000000001-{first:012}.ndjson");
@@ -29,8 +29,8 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     let mut damaged = whole[&leaves].clone();
     damaged[whole[&leaves].len() / 3] ^= 1;
     for left in [half, &damaged, b"", b"\n\n\n"] {
-        fs::remove_file(path("archive.json")).expect("no index");
-        fs::remove_file(path(&leaves)).expect("no leaves");
+        fs::remove_file(path("archive.json")).expect("the index is removed");
+        fs::remove_file(path(&leaves)).expect("the leaves are removed");
         fs::rename(path(&hashes), part(&hashes)).expect("a part");
         fs::write(part(&leaves), left).expect("a part");
         let fault = archivist.fault().await;
@@ -52,7 +52,7 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     all_is_sealed(&archivist.app, &archivist.ground).await;
     archivist.archived(EVENING).await;
     assert!(!leaves.exists() && !hashes.exists());
-    archivist.check().await.expect("right");
+    archivist.check().await.expect("valid");
     // Two archives at the same time are refused.
     let lock = File::open(&archivist.folder).expect("the folder");
     lock.lock().expect("a lock");

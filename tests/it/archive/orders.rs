@@ -79,7 +79,7 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
     archivist
         .drop_before(NEW_YEAR)
         .await
-        .expect("it is dropped");
+        .expect("the drop succeeds");
     for sql in [
         "DELETE FROM entries",
         "DELETE FROM entry_details",

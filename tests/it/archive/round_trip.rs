@@ -114,13 +114,13 @@ async fn the_next_archive_goes_on(stack: Stack) {
     let kept = |name: &str| before[name] == after[name];
     assert!(kept(&format!("leaves-000000000001-{first:012}.ndjson")));
     assert_eq!(after.len(), 6, "{:?}", after.keys());
-    assert_eq!(archivist.check().await.expect("right").index.last, second);
+    assert_eq!(archivist.check().await.expect("valid").index.last, second);
     assert_eq!(acts(&archivist).await.len(), 2);
     // Later seals do not change an archive of an earlier instant.
     let mut earlier = archivist;
     earlier.folder = earlier.folder.with_file_name("earlier");
     assert_eq!(earlier.archived(MIDDAY).await.last, first);
-    let checked = earlier.check().await.expect("right");
+    let checked = earlier.check().await.expect("valid");
     assert!(checked.checkpoint.size > first && !checked.index.consistency.is_empty());
 }
 

@@ -47,12 +47,12 @@ async fn a_changed_byte_is_found_and_named(stack: Stack) {
             let fault = archivist.fault().await;
             assert!(fault.contains(name), "{name}: {fault}");
         }
-        fs::remove_file(&path).expect("no file");
+        fs::remove_file(&path).expect("the file is removed");
         let fault = archivist.fault().await;
         assert!(fault.contains(name), "{name}: {fault}");
         fs::write(&path, bytes).expect("the file");
     }
-    assert_eq!(archivist.check().await.expect("right").index.last, sealed);
+    assert_eq!(archivist.check().await.expect("valid").index.last, sealed);
     made_again(&archivist).await;
 }
 
@@ -116,7 +116,7 @@ async fn made_again(archivist: &Archivist) {
 async fn a_changed_ledger_is_found_and_named(stack: Stack) {
     let (archivist, _) = Archivist::filled(stack).await;
     archivist.archived(MIDDAY).await;
-    let checked = archivist.check().await.expect("right");
+    let checked = archivist.check().await.expect("valid");
     let compared = async || {
         let ledger = ledger(&archivist.ground).await;
         let compared = compare_archive(&ledger, &archivist.folder, &checked, |_, _| ()).await;

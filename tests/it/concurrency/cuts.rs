@@ -91,7 +91,7 @@ async fn a_slow_commit_of_an_atomic_batch() {
         let count = sqlx::query_scalar(sqlx::AssertSqlSafe(query));
         count.fetch_one(&pool).await.expect("a count")
     };
-    eventually("it is being committed", async || {
+    eventually("the batch is being committed", async || {
         count("wait_event = 'advisory'").await == 1
     })
     .await;
@@ -101,15 +101,15 @@ async fn a_slow_commit_of_an_atomic_batch() {
     })
     .await;
     proxy.set(Mode::Pass);
-    eventually("it was sent again", async || {
+    eventually("the batch was sent again", async || {
         count("wait_event = 'transactionid'").await == 1
     })
     .await;
     sqlx::query("SELECT pg_advisory_unlock(42)")
         .execute(&mut *gate)
         .await
-        .expect("no lock");
-    let answer = batch.await.expect("it ends");
+        .expect("the lock is released");
+    let answer = batch.await.expect("the task ends");
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     let items = answer.json()["items"].as_array().expect("items").clone();
     assert!(items.iter().all(|item| item["status"] == 201), "{items:?}");
@@ -127,7 +127,7 @@ async fn lost_answers_about_a_newcomer() {
     let one = App::start(&ground).await;
     let two = Arc::new(App::start(&behind).await);
     one.benefit(3, "GMT+8").await;
-    eventually("both know the policy", || async {
+    eventually("both instances know the policy", || async {
         two.claim("nobody", None).await.status == StatusCode::CREATED
     })
     .await;
@@ -150,7 +150,7 @@ async fn lost_answers_about_a_newcomer() {
     // One of these answers belongs to the claim's burst.
     eventually("answers are lost", || async { proxy.cuts() >= 4 }).await;
     proxy.cut(false);
-    let answer = claim.await.expect("it ends");
+    let answer = claim.await.expect("the task ends");
     assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
     books.counters_follow().await;
 }

@@ -154,7 +154,7 @@ async fn a_revived_policy_takes_claims_at_the_other_instance() {
         let usage = other.get("/v1/policies/benefit/subjects/member-42").await;
         assert_eq!(usage.status, StatusCode::OK, "{round}: {usage:?}");
         archive(&one, "benefit").await;
-        eventually("the other knows that it is archived", || async {
+        eventually("the policy is archived there too", || async {
             other.claim("member-42", None).await.status == StatusCode::NOT_FOUND
         })
         .await;
@@ -172,7 +172,7 @@ async fn a_key_that_goes_on_works_at_the_other_instance() {
     for round in 0..3 {
         let soon = Clock::system().now() + TimeDelta::milliseconds(500);
         end_key(&one, &id, Some(&soon.to_rfc3339())).await;
-        eventually("the other knows that it has ended", || async {
+        eventually("the key has ended there too", || async {
             with(&other, &secret).await.status == StatusCode::UNAUTHORIZED
         })
         .await;
@@ -268,7 +268,7 @@ async fn without_the_ledger_the_unknown_is_not_denied() {
             assert_eq!(metrics.status, StatusCode::OK, "{metrics:?}");
             let mistyped = with(&app, &known[1..]).await;
             assert_eq!(mistyped.status, StatusCode::UNAUTHORIZED, "{mistyped:?}");
-            eventually("the ledger is found silent", || async {
+            eventually("the instance knows that the ledger is silent", || async {
                 app.get("/readyz").await.status == 503
             })
             .await;

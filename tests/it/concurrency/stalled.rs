@@ -151,7 +151,7 @@ async fn holds_after_a_look_that_stalled(stack: Stack, before: u64, after: u64) 
         let asking = site.ask(way, subject).await;
         site.change(after).await;
         site.release().await;
-        assert_eq!(asking.await.expect("it ends"), expected, "{way:?}");
+        assert_eq!(asking.await.expect("the task ends"), expected, "{way:?}");
     }
     Books::open(&site.ground).await.audit().await;
 }
@@ -186,7 +186,7 @@ async fn a_lowered_max_holds_after_an_append_that_was_lost() {
     let app = site.stalled.clone();
     let asking = tokio::spawn(async move { app.claim("member-42", None).await });
     site.change(1).await;
-    let answer = asking.await.expect("it ends");
+    let answer = asking.await.expect("the task ends");
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
     eventually("the ledger answers", || async { site.is_ready().await }).await;
     let again = site.stalled.claim("member-42", None).await;

@@ -68,7 +68,7 @@ impl Bench {
 
     async fn settle(&self, settlement: Settlement) {
         let settled = self.counters.settle(&[settlement]).await;
-        settled.expect("it is settled");
+        settled.expect("settled");
     }
 
     async fn ask(&self) -> Option<Counter> {

@@ -56,7 +56,7 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
     let bench = Bench::on(&redis.url(), Uuid::new_v4()).await;
     bench.settle(all(1, [])).await;
     redis.kill();
-    eventually("it is noticed", || async {
+    eventually("the instance notices that Redis is gone", || async {
         let ask = Ask {
             account: ACCOUNT,
             looks_at_queue: false,

@@ -84,7 +84,7 @@ async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded(stack: Stac
     again().await;
     let id = first["grant"]["id"].as_str().expect("an id");
     let path = format!("/v1/grants/{id}");
-    eventually("it is recorded", || async {
+    eventually("the grant is recorded", || async {
         app.get(&path).await.status == StatusCode::OK
     })
     .await;
@@ -152,7 +152,7 @@ async fn what_the_ledger_holds_counts(stack: Stack) {
     );
     let fifth = app.claim("member-42", None).await;
     assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS, "{fifth:?}");
-    eventually("all are recorded", || async {
+    eventually("all grants are recorded", || async {
         list(&app, "policy=benefit").await.len() == 4
     })
     .await;
@@ -178,7 +178,7 @@ async fn a_paused_policy_grants_nothing_and_repeats_what_it_granted() {
     app.put_policy("benefit", paused).await;
     let denied = app.claim("member-42", None).await;
     assert_eq!(denied.status, StatusCode::CONFLICT, "{denied:?}");
-    eventually("it is recorded", || async {
+    eventually("the grant is recorded", || async {
         list(&app, "provisional=true").await.len() == 1
     })
     .await;
@@ -235,7 +235,7 @@ async fn a_hold_lapses_before_what_was_counted_without_it(stack: Stack) {
         assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
         assert_eq!(answer.json()["limits"][0]["used"], used, "{answer:?}");
         // Between its append and its removal from the queue, a grant can be counted twice.
-        eventually("it is recorded", || async {
+        eventually("the grant is recorded", || async {
             list(&app, "provisional=true").await.len() == used
         })
         .await;
@@ -293,7 +293,7 @@ async fn what_fits_is_granted_while_a_drain_is_under_way() {
         assert_eq!(answer.json()["limits"][0]["used"], 3, "{answer:?}");
     }
     other.resume();
-    let second = claim.await.expect("it ends").expect("an answer");
+    let second = claim.await.expect("the task ends").expect("an answer");
     assert_eq!(second.status(), StatusCode::CREATED);
     books.has_recorded("member-42", 3).await;
 }

@@ -86,7 +86,7 @@ async fn without_redis_nothing_is_said_to_be_unknown() {
     let path = format!("/v1/grants/{}", Uuid::new_v4());
     assert_eq!(app.get(&path).await.status, StatusCode::NOT_FOUND);
     redis.kill();
-    eventually("grants may wait unseen", || async {
+    eventually("the instance cannot read the queue", || async {
         app.get(&path).await.status == StatusCode::SERVICE_UNAVAILABLE
     })
     .await;
@@ -95,7 +95,7 @@ async fn without_redis_nothing_is_said_to_be_unknown() {
     assert!(answer.header("Retry-After").is_some());
     assert!(answer.text.contains("try again"), "{answer:?}");
     redis.restart();
-    eventually("nothing waits", || async {
+    eventually("the queue is empty", || async {
         app.get(&path).await.status == StatusCode::NOT_FOUND
     })
     .await;
@@ -127,8 +127,8 @@ async fn a_grant_that_goes_on_to_wait_is_not_said_to_be_unknown() {
         assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
         assert!(answer.header("Retry-After").is_some());
     }
-    lock.rollback().await.expect("it ends");
-    eventually("it is found", || async {
+    lock.rollback().await.expect("the lock is released");
+    eventually("the grant is found", || async {
         app.get(&path).await.status == StatusCode::OK
     })
     .await;

@@ -102,7 +102,7 @@ async fn a_claim_under_way_is_decided_by_redis_in_time() {
         assert_eq!(answer.status, StatusCode::CREATED, "{outage:?}: {answer:?}");
         assert_eq!(answer.json()["provisional"], true, "{answer:?}");
         proxy.set(Mode::Pass);
-        eventually("it is recorded", || async {
+        eventually("the grant is recorded", || async {
             let answer = app.get("/v1/grants?provisional=true").await;
             answer.status == StatusCode::OK && answer.json()["items"][0].is_object()
         })
@@ -199,7 +199,7 @@ async fn redis_decides_until_the_ledger_is_back() {
     );
 
     site.postgres.restart();
-    eventually("what waited is recorded", || async {
+    eventually("the queued grants are recorded", || async {
         site.recorded("provisional=true").await.len() == 3
     })
     .await;
@@ -242,7 +242,7 @@ async fn without_both_there_is_no_decision() {
         (StatusCode::CREATED, &json!(true))
     );
     site.postgres.restart();
-    eventually("it is recorded", || async {
+    eventually("the grant is recorded", || async {
         site.recorded("policy=sms").await.len() == 1
     })
     .await;
@@ -265,11 +265,11 @@ async fn more_than_can_be_counted_is_recorded_exactly() {
     redis::cmd("FLUSHALL")
         .exec_async(&mut site.redis().await)
         .await
-        .expect("flushed");
+        .expect("Redis is flushed");
     let (status, second) = site.decided_of("sms", body.clone(), None).await;
     assert_eq!(status, StatusCode::CREATED, "{second}");
     site.postgres.restart();
-    eventually("it is recorded", || async {
+    eventually("the grant is recorded", || async {
         site.recorded("over=true").await.len() == 1
     })
     .await;

@@ -144,7 +144,7 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     };
     let set_aside = async |queued| {
         let done = bench.counters.set_aside(queued).await;
-        done.expect("it is set aside");
+        done.expect("the entries are set aside");
     };
     for _ in 0..2 {
         set_aside(junk).await;
@@ -192,6 +192,6 @@ async fn a_grant_leaves_the_queue_without_the_hash_of_what_waits() {
     let grants: Vec<&QueuedGrant> = vec![grant];
     let recorded = RecordedGrants { settlement, grants };
     let recorded = bench.counters.record(&[recorded]).await;
-    recorded.expect("it is recorded");
+    recorded.expect("the grants are recorded");
     assert_eq!(bench.queued().await.len(), 0);
 }

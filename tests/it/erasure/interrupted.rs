@@ -74,16 +74,19 @@ async fn begins_and_ends(ledger: &Ledger, now: DateTime<Utc>) {
         about: |accounts| json!({ "accounts": accounts }).to_string(),
         due_at: now + TimeDelta::seconds(30),
     };
-    let act = ledger.begin_erasure(&new).await.expect("it begins");
+    let act = ledger.begin_erasure(&new).await.expect("an act");
     let act = act.expect("the subject is known");
-    let erasing = ledger.erasing_of(act.revision).await.expect("its accounts");
+    let erasing = ledger
+        .erasing_of(act.revision)
+        .await
+        .expect("the subject's accounts");
     let has_more = ledger.erase_texts(&erasing[0], MARGIN, now).await;
-    assert!(has_more.expect("texts go"));
+    assert!(has_more.expect("an erasure of texts"));
 }
 
 /// The account whose next step is due. The test expects that it is this step.
 async fn due(ledger: &Ledger, now: DateTime<Utc>, step: ErasureStep) -> ErasingAccount {
-    let due = ledger.due_erasures(now, 2).await.expect("what is due");
+    let due = ledger.due_erasures(now, 2).await.expect("the due erasures");
     let [one] = &due[..] else {
         panic!("one account is due: {due:?}");
     };
@@ -169,7 +172,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     let instance = ledger(&ground).await;
     let account = due(&instance, third_day, ErasureStep::Keys).await;
     let has_more = instance.clear_keys(&account, third_day).await;
-    assert!(has_more.expect("keys go"));
+    assert!(has_more.expect("an erasure of keys"));
     instance.close().await;
     let keys = "key IS NOT NULL";
     assert_eq!(entries_where(&ground, keys).await, ENTRIES - BATCH);

@@ -34,7 +34,7 @@ async fn erasing(ground: &Ground, step: u32) -> usize {
 
 /// Waits until every erased account is past a step, while time passes.
 async fn all_are_past(ground: &Ground, step: u32, clock: &ManualClock) {
-    eventually("the accounts are further", || async {
+    eventually("the accounts are past the step", || async {
         clock.advance(TimeDelta::seconds(10));
         erasing(ground, step).await == 0
     })

@@ -132,7 +132,7 @@ fn proven(proof: &str) -> Proven {
     let (is_good, said) = python(&file, &verifier().to_string());
     assert!(is_good, "{said}");
     let proof = LogProof::parse(proof).expect("a proof");
-    proof.check(&verifier()).expect("it proves its leaf")
+    proof.check(&verifier()).expect("the proof is valid")
 }
 
 /// The days in the record, after all figures are made.
@@ -169,7 +169,7 @@ impl KeptRecord {
     /// acts that were recorded since then.
     async fn is_unchanged(&self, app: &App, ground: &Ground, later_acts: usize) {
         // 1. The ledger equals its seals, also the seal that was kept.
-        eventually("the days are told", || async {
+        eventually("the days are shown", || async {
             all_items(app, "/v1/changes?kind=day").await.len() == later_acts
         })
         .await;
@@ -255,7 +255,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
 /// The kept documents name the subject, and the files of other subjects do not.
 fn kept_opens(kept: &KeptRecord) {
     for ((_, proof), subject) in kept.proofs.iter().zip([GONE, OTHER]) {
-        let private = proven(proof).private.expect("it opens");
+        let private = proven(proof).private.expect("the private fields");
         assert_eq!(private["subject"], subject);
     }
     assert!(kept.files.iter().all(|file| !file.text.contains(GONE)));

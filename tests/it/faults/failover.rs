@@ -107,7 +107,7 @@ async fn a_primary_of_a_cluster_dies() {
     cluster.nodes[victim].kill();
     trial.mark("a primary dies");
     trial
-        .until("its replica takes its place", || {
+        .until("the replica replaces the primary", || {
             cluster.primaries().len() == primaries.len() && cluster.is_whole()
         })
         .await;
@@ -117,7 +117,7 @@ async fn a_primary_of_a_cluster_dies() {
     trial.mark("both instances use all shards");
     cluster.nodes[victim].restart();
     trial
-        .until("the cluster is whole", || cluster.is_whole())
+        .until("the cluster serves every slot", || cluster.is_whole())
         .await;
     trial.mark("it is back, as a replica");
     trial.everybody_grants(30).await;
@@ -139,7 +139,7 @@ async fn slots_of_a_cluster_move() {
     }
     trial.mark("they have moved");
     trial
-        .until("the cluster is whole", || cluster.is_whole())
+        .until("the cluster serves every slot", || cluster.is_whole())
         .await;
     trial.everybody_grants(30).await;
     trial.everybody_is_untroubled().await;

@@ -163,7 +163,7 @@ impl Fault {
             }
             Self::LedgerGoesBack(_) => {
                 if let Some(copy) = world.copy.take() {
-                    let postgres = world.own_postgres.as_mut().expect("its own");
+                    let postgres = world.own_postgres.as_mut().expect("its own PostgreSQL");
                     copy.replace(postgres, &world.to_ledger, trial);
                 }
             }

@@ -222,9 +222,11 @@ async fn a_commit_pauses() {
         trial.instances[0].process.pause();
     }
     trial
-        .until("it stops", || trial.instances[0].process.is_stopped())
+        .until("the instance pauses", || {
+            trial.instances[0].process.is_stopped()
+        })
         .await;
-    trial.mark("it stops");
+    trial.mark("the instance pauses");
     trial.pause(30_000, 30_500).await;
     trial.instances[0].process.resume();
     trial.mark("it wakes up");

@@ -179,7 +179,7 @@ impl Load {
     pub async fn end(mut self) -> Closing {
         self.shared.stopping.store(true, Ordering::SeqCst);
         while let Some(ended) = self.clients.join_next().await {
-            ended.expect("no client panics");
+            ended.expect("no panic");
         }
         Closing {
             person: Person {
@@ -235,7 +235,7 @@ impl std::ops::Deref for Shared {
 
 impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().expect("no client panics")
+        self.history.lock().expect("no panic")
     }
 
     fn add(&self, wish: Wish) -> usize {

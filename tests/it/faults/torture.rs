@@ -71,6 +71,7 @@ fn draw(dice: &mut Dice) -> Fault {
 /// the number of attempts. In every other round, each instance has its own subjects. Then it knows
 /// the last lines of the subjects that have room.
 async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
+    // 1. Start the instances and the load.
     let mut setup = world.setup();
     setup.policies.push(("visits", from_the_first()));
     setup.policies.push(("points", roomy()));
@@ -83,6 +84,7 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
     let mut trial = Trial::begin_seeded(seed, setup).await;
     let mut count = 0;
     while Instant::now() < end {
+        // 2. Choose one to three faults.
         let mut faults: Vec<Fault> = Vec::new();
         for _ in 0..trial.dice.between(1, 3) {
             let fault = draw(&mut trial.dice);
@@ -94,6 +96,7 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
         }
         // An instance that starts at a fail point needs its stores.
         faults.sort_by_key(|fault| std::cmp::Reverse(fault.part()));
+        // 3. Begin the faults, wait, and end them.
         trial.mark(&format!("{faults:?}"));
         for fault in &faults {
             fault.begin(world, &mut trial).await;
@@ -105,9 +108,11 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
             fault.end(world, &mut trial).await;
         }
         count += faults.len();
+        // 4. Every instance grants again.
         trial.mark("all is mended");
         trial.everybody_grants(5).await;
     }
+    // 5. End the load, and let the judge check the stores.
     let judge = trial.judge().await;
     let attempts = judge.attempts();
     judge.finds_nothing().await;

@@ -76,7 +76,7 @@ impl World {
 
     pub fn own_postgres(&mut self) -> &mut Postgres {
         let own = self.own_postgres.as_mut();
-        own.expect("nobody hurts the cluster that all tests share")
+        own.expect("the shared cluster must keep running")
     }
 
     /// A new ledger, with each of the two instances' connections to it. Where Redis counts there

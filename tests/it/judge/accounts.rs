@@ -13,6 +13,7 @@ use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 pub fn check(stores: &Stores) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for (account, entries) in stores.accounts() {
+        // 1. Collect the account's overrides.
         let overrides = stores.overrides.iter();
         let overrides: Vec<&Limits> = overrides
             .filter_map(|(of, limits)| (*of == account).then_some(limits))
@@ -21,16 +22,22 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
         let mut plain = PlainAccount::default();
         for (index, entry) in entries.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| entries[before]);
+            // 2. Check the number, the time and the version against the entry before.
             check_order(entry, before, index as i64 + 1, &mut breaches);
+            // 3. Check that the entry has its version's limits.
             let rule = (entry.policy.clone(), entry.policy_version);
             let rule = stores.rules.get(&rule);
             check_limits(entry, rule, &overrides, &mut breaches);
+            // 4. Compute the usage again, and compare it with the totals. The plain model does this
+            //    for limits whose units return after a time, and a sum does it for calendar limits.
             let so_far = &entries[..=index];
             let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
             check_totals(entry, rule, so_far, &mut breaches);
+            // 5. Check that a grant fits, or has a mark.
             if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
                 check_fit(entry, rule, so_far, is_over, &mut breaches);
             }
+            // 6. Check that a correction belongs to its grant, and that holds lapse in time.
             holds.follow(entry, &mut breaches);
         }
     }
@@ -108,13 +115,16 @@ fn check_returning<'a>(
     breaches: &mut Vec<Breach>,
 ) -> Option<&'a Total> {
     let at = entry.at.timestamp_micros();
+    // 1. Before the entry: which limit has no room?
     let lacks_room = |(_, limit, _): &(&Total, &PlainLimit, &PlainState)| {
         plain.state(limit, at).left(limit) < entry.units
     };
     let over = returning(entry).find(lacks_room).map(|(total, ..)| total);
+    // 2. Add the entry to the plain model.
     let limits = returning(entry).map(|(_, limit, _)| *limit).collect();
     plain.push(plain_entry(entry, so_far), limits);
     let mut has_span_over = None;
+    // 3. After the entry: compare each total with the plain model, and check every span of time.
     for (total, limit, told) in returning(entry) {
         let model = plain.state(limit, at);
         let (used, sum) = (total.used, model.used(limit));

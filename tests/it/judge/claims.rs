@@ -14,6 +14,7 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
     if history.wishes.is_empty() {
         return Vec::new();
     }
+    // 1. Find the wish of each grant in the ledger.
     let mut by_wish: HashMap<usize, Vec<&Entry>> = HashMap::new();
     let mut breaches = Vec::new();
     for entry in stores.of_kind(Kind::Grant) {
@@ -27,6 +28,7 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         }
     }
     for (number, attempts) in history.by_wish().into_iter().enumerate() {
+        // 2. A claim has one entry, which equals the claim and its answers.
         let entries = by_wish.remove(&number).unwrap_or_default();
         if entries.len() > 1 {
             breaches.push(Breach::Doubled {
@@ -38,7 +40,9 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         for entry in &entries {
             check_claimed(number, entry, history, &attempts, &answers, &mut breaches);
         }
+        // 3. The ledger has the grant of each answer, and one grant for each key.
         check_answers(number, history, &answers, &entries, &mut breaches);
+        // 4. No claim is denied after its grant was known.
         let since = granted_since(history, &answers, &entries);
         let denied = |began| since.is_some_and(|since| began > since);
         let mut denials = attempts
@@ -47,11 +51,13 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
+        // 5. Every claim is decided.
         // A wish that nobody has sent is no claim.
         let is_claim = history.wishes[number].has_key && !attempts.is_empty();
         if is_claim && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
         }
+        // 6. Every answer is in the contract.
         for attempt in attempts {
             if let Outcome::Wrong(answer) = &attempt.outcome {
                 breaches.push(Breach::Wrong {

@@ -64,6 +64,7 @@ impl<'a> Holds<'a> {
 /// Each answered correction is in the ledger. Each correction in the ledger was answered as new
 /// once. A history without corrections contains no facts about them.
 pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
+    // 1. Find each correction in the ledger and in the answers, by its kind and its grant.
     let name = |entry: &Entry| (entry.kind, entry.of.unwrap_or(entry.id));
     let corrections = stores
         .entries
@@ -76,6 +77,7 @@ pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
         let name = (correction.kind, correction.of);
         told.entry(name).or_default().push(correction);
     }
+    // 2. The ledger has no correction that was not answered.
     let mut breaches = Vec::new();
     let is_foreign = |name: &(Kind, Uuid)| name.0 != Kind::Lapse && !told.contains_key(name);
     if !history.corrections.is_empty() {
@@ -85,6 +87,7 @@ pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
             wish: None,
         }));
     }
+    // 3. Each answered correction is in the ledger, was new once, and was answered in one way.
     for ((kind, of), told) in told {
         if !stored.contains_key(&(kind, of)) {
             breaches.push(Breach::CorrectionLost { kind, of });

@@ -34,7 +34,7 @@ pub struct Total {
     pub state: State,
 }
 
-/// The part of a total beside the units used.
+/// The part of a total other than the usage: the window, or the return of the units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// The window, in seconds since 1970.

@@ -29,7 +29,7 @@ async fn lines_go_on_from_one_another(stack: Stack) {
     let mut desk = Desk::open(stack).await;
     let nothing: [Draft; 0] = [];
     let appended = desk.ledger.append(&nothing).await;
-    assert_eq!(appended.expect("nothing"), [].into());
+    assert_eq!(appended.expect("an empty append"), [].into());
     let first = desk.append(desk.draft("a", None, 1)).await;
     let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
     assert_eq!((first.number, fourth.number), (1, 4));
@@ -270,7 +270,7 @@ async fn turns_come_one_by_one(stack: Stack) {
         let pool = sqlx::PgPool::connect(&desk.ground.database_url)
             .await
             .expect("a pool");
-        crate::support::app::eventually("the other waits", || async {
+        crate::support::app::eventually("the other writer waits", || async {
             let waiting: i64 = sqlx::query_scalar(
                 "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
                  WHERE locktype = 'advisory' AND NOT granted
@@ -287,5 +287,5 @@ async fn turns_come_one_by_one(stack: Stack) {
     // A turn does not stop others from appending. The guard keeps the account correct.
     desk.append(desk.draft("a", None, 1)).await;
     drop(turn);
-    assert!(waits.await.expect("it ends"));
+    assert!(waits.await.expect("the task ends"));
 }

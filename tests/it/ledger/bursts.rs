@@ -241,7 +241,7 @@ async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
         "DROP TRIGGER entries_are_append_only_delete",
         "DELETE FROM entries WHERE number = 2",
     ] {
-        sqlx::query(sql).execute(&file).await.expect("it is done");
+        sqlx::query(sql).execute(&file).await.expect("the SQL runs");
     }
     assert_eq!(burst(&desk, &third, &known).await, Burst::Behind);
     let appended = desk.ledger.append(&third).await;
@@ -301,7 +301,7 @@ async fn a_server_that_shows_no_fence_is_looked_at_all_the_same() {
         sqlx::query(sqlx::AssertSqlSafe(sql))
             .execute(&pool)
             .await
-            .expect("it is done");
+            .expect("the SQL runs");
     }
     let first = desk.append(desk.draft("a", None, 1)).await;
     let mut ground = desk.ground.clone();

@@ -70,7 +70,7 @@ impl Statement {
                 }
                 EntryKind::Adjustment(direction) => {
                     let adjusted = adjust(policy, units, direction, now, after, &past, now);
-                    adjusted.map(|line| line.expect("it may be adjusted"))
+                    adjusted.map(|line| line.expect("the adjustment is allowed"))
                 }
             };
             match line {

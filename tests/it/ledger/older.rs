@@ -26,12 +26,12 @@ pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements:
     let migrator = Migrator::new(folder.path()).await.expect("migrations");
     if is_postgres {
         let pool = PgPool::connect(url).await.expect("a pool");
-        migrator.run(&pool).await.expect("it is migrated");
+        migrator.run(&pool).await.expect("the ledger is migrated");
         pool.close().await;
     } else {
         let pool = SqlitePool::connect(&format!("{url}?mode=rwc")).await;
         let pool = pool.expect("a pool");
-        migrator.run(&pool).await.expect("it is migrated");
+        migrator.run(&pool).await.expect("the ledger is migrated");
         pool.close().await;
     }
     ground.sql(&statements.join(";\n")).await;

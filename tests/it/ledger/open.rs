@@ -52,7 +52,7 @@ async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
             ledger.close().await;
         }
         ids.dedup();
-        assert_eq!(ids.len(), 1, "they are one ledger");
+        assert_eq!(ids.len(), 1, "all handles have the same ledger id");
     }
 }
 

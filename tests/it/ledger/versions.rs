@@ -52,7 +52,7 @@ fn hash(id: u128) -> [u8; 32] {
 
 async fn add(ledger: &Ledger, key: &Key) {
     let added = ledger.add_key(key, &hash(key.id.as_u128())).await;
-    added.expect("it is added");
+    added.expect("the key is added");
 }
 
 /// The version of the key with this number.
@@ -92,7 +92,10 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
             Ok::<_, ()>(Change::Version { terms, reason })
         })
         .await;
-    edited.expect("an edit").expect("nobody refuses").after
+    edited
+        .expect("an edit")
+        .expect("the edit is accepted")
+        .after
 }
 
 /// Revokes a key that had an end, one day after it was made.
@@ -103,7 +106,7 @@ async fn revoke(ledger: &Ledger, key: &Key) -> Key {
         let rule = KeyRule {
             revoked: true,
             ends_at: None,
-            ..key.expect("it exists").rule.clone()
+            ..key.expect("the key exists").rule.clone()
         };
         let reason = Some("leaked".to_owned());
         Ok::<_, ()>(Change::Version {
@@ -112,7 +115,7 @@ async fn revoke(ledger: &Ledger, key: &Key) -> Key {
         })
     };
     let revoked = ledger.edit_key(key.id, "me", changed_at, revoke).await;
-    let revoked = revoked.expect("an edit").expect("nobody refuses");
+    let revoked = revoked.expect("an edit").expect("the edit is accepted");
     let mut expected = Key {
         version: 2,
         changed_at,

@@ -1,7 +1,7 @@
-"""What the moving window of the package `limits` says of histories, on a clock that stands still.
+"""Prints the results of the moving window of the package `limits`, on a stopped clock.
 
 Reads histories as JSON: a list of [max, seconds, [[microseconds, units], ...]], instants since 1970.
-Writes for each a list of verdicts.
+Writes a list of verdicts for each.
 """
 
 import json

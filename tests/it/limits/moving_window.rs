@@ -45,9 +45,9 @@ fn second_opinion(histories: &Value) -> Vec<Vec<bool>> {
         .expect("Python runs: scripts/install-test-tools makes its environment");
     let mut questions = asked.stdin.take().expect("a pipe");
     let written = questions.write_all(histories.to_string().as_bytes());
-    written.expect("it reads");
+    written.expect("Python reads its input");
     drop(questions);
-    let said = asked.wait_with_output().expect("it ends");
+    let said = asked.wait_with_output().expect("Python ends");
     assert!(said.status.success(), "scripts/install-test-tools");
     serde_json::from_slice(&said.stdout).expect("verdicts")
 }

@@ -26,7 +26,7 @@ fn go_zeros_period_limit_allows_its_quota() {
                 Outcome::Granted(total) if total.remaining() > 0 => allowed += 1,
                 Outcome::Granted(_) => last += 1,
                 Outcome::Denied(_) => over += 1,
-                Outcome::NeverFits => panic!("one unit fits"),
+                Outcome::NeverFits => panic!("one unit always fits"),
             }
         }
         assert_eq!((allowed, last, over), (4, 1, 95));

@@ -21,6 +21,8 @@ struct Refill {
 
 impl PlainAccount {
     pub(super) fn bucket(&self, limit: &PlainLimit, at: i64) -> PlainBucket {
+        // 1. Find the line since which every line has the limit, and the bucket's size and speed at
+        //    that line.
         let place = self.kept_from(limit);
         let first = self.told(place, limit).unwrap_or(limit);
         let Return::Rate { burst } = first.returns else {
@@ -41,6 +43,8 @@ impl PlainAccount {
             returns: BTreeMap::new(),
         };
         let mut before = after;
+        // 2. Go through the entries: change the speed where a line has another `max`, and then fill
+        //    or empty the bucket.
         for (own, entry) in self.counting(place, after) {
             if let Some(told) = self.told(own, limit).filter(|_| own >= place) {
                 refill.go_on(told.max, before, own);
@@ -48,6 +52,7 @@ impl PlainAccount {
             refill.meet(own, entry, own >= place);
             before = entry.at;
         }
+        // 3. Change to the present `max`, and compute what the bucket lacks now.
         refill.go_on(limit.max, before, self.entries.len());
         PlainBucket {
             at,

@@ -9,11 +9,15 @@ const INSTANTS_MOST: usize = 101;
 
 impl PlainAccount {
     pub(super) fn log(&self, limit: &PlainLimit, step: i64, at: i64) -> PlainState {
+        // 1. Find the line since which every line has the limit, and the oldest instant that can
+        //    count.
         let (place, per) = (self.kept_from(limit), limit.per);
         let after = self.begins_after(place, at, per).div_euclid(step) * step;
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
         for (_, entry) in self.counting(place, after) {
+            // 2. Return the units that were taken `per` before this entry.
             taken.retain(|instant, _| entry.at < instant + per);
+            // 3. Add or remove this entry's units, at its instant rounded up to the step.
             let own = round_up(entry.counted_at, step);
             if own + per <= entry.at {
                 continue;
@@ -35,6 +39,7 @@ impl PlainAccount {
                 }
                 Effect::Nothing => {}
             }
+            // 4. Remove empty instants, and merge the two oldest if there are too many.
             taken.retain(|_, units| *units > 0);
             if taken.len() > INSTANTS_MOST {
                 let oldest = taken.pop_first().map_or(0, |(_, units)| units);
@@ -44,6 +49,7 @@ impl PlainAccount {
                     .for_each(|units| *units += oldest);
             }
         }
+        // 5. Return the units that were taken `per` before now.
         taken.retain(|instant, _| at < instant + per);
         PlainState::Log(taken.into_iter().collect())
     }

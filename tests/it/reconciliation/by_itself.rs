@@ -41,7 +41,7 @@ async fn it_heals_by_itself(stack: Stack) {
         let name = scene.counter_of("member-42");
         let _: i64 = scene.run(&["HSET", &name, "number", "9"]).await;
     }
-    eventually("it ran by itself, and healed", || async {
+    eventually("a reconciliation ran and healed", || async {
         clock.advance(TimeDelta::seconds(1));
         let reports = reports(&app).await;
         for report in &reports {

@@ -18,7 +18,7 @@ async fn every_shard_is_scanned() {
     let timeout = Duration::from_secs(10);
     let counters = Counters::open(&url, &RedisAccess::default(), ledger, timeout).await;
     let counters = counters.expect("counters");
-    eventually("the cluster serves", || async { counters.is_available() }).await;
+    eventually("the cluster answers", || async { counters.is_available() }).await;
     let accounts: BTreeSet<AccountId> = (0..=u8::MAX)
         .flat_map(|bucket| (1..=2).map(move |number| (bucket, number)))
         .map(|(bucket, number)| AccountId(Uuid::from_u128(u128::from(bucket) << 120 | number)))
@@ -53,6 +53,9 @@ async fn every_shard_is_scanned() {
     };
     assert!(readings.iter().all(|reading| *reading == junk));
     let forget: Vec<(AccountId, Vec<u8>)> = read.iter().map(|id| (*id, Vec::new())).collect();
-    counters.forget(&forget).await.expect("forgotten");
+    counters
+        .forget(&forget)
+        .await
+        .expect("the counters are deleted");
     assert!(scanned().await.is_empty());
 }

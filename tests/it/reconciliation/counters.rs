@@ -265,7 +265,7 @@ async fn a_redis_that_is_down_is_told() {
             assert_eq!(report["entry_count"], 2);
         }
         redis.restart();
-        eventually("Redis serves again", || async {
+        eventually("Redis works again", || async {
             reconcile(&scene.app, false).await["counters"] == "compared"
         })
         .await;

@@ -116,7 +116,7 @@ impl Scene {
         let answer = self.app.claim_body(too_much, None).await;
         assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
         if self.ground.redis_url.is_some() {
-            eventually("it has a counter", || async {
+            eventually("the subject has a counter", || async {
                 matches!(self.reading(subject).await, Reading::Present { .. })
             })
             .await;

@@ -87,7 +87,7 @@ async fn it_goes_on_when_the_client_leaves(stack: Stack) {
     lag(&scene).await;
     let request = scene.app.request(Method::POST, PATH);
     let client = tokio::spawn(request.json(&json!({ "apply": true })).send());
-    eventually("it has begun", || async {
+    eventually("the reconciliation has begun", || async {
         let reports = scene.app.get(PATH).await.json();
         let report = &reports["items"][0];
         report.is_object() && report["finished_at"].is_null() && report["counters"].is_null()
@@ -100,7 +100,7 @@ async fn it_goes_on_when_the_client_leaves(stack: Stack) {
         report["finished_at"].is_string() && report["healed_count"] == 1
     })
     .await;
-    eventually("there is place for another", || async {
+    eventually("another reconciliation is accepted", || async {
         let answer = post(&scene.app, false).await;
         answer.status == StatusCode::CREATED && answer.json()["difference_count"] == 0
     })

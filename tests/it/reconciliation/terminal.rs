@@ -71,7 +71,7 @@ async fn an_alarm_is_logged_without_the_subject() {
     drop(app);
     let settings = [("PERDIEM_RECONCILE_EVERY_SECONDS", "1")];
     let server = Process::try_start_logging(&ground.database_url, &settings, log);
-    let server = server.expect("it starts");
+    let server = server.expect("the instance starts");
     let read = || std::fs::read_to_string(&path).expect("a text");
     eventually("two rounds were logged", || async {
         read().matches("reconciled").count() >= 2

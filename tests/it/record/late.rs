@@ -38,7 +38,7 @@ async fn it_is_in_the_figures_of_its_day() {
     clock.advance(TimeDelta::hours(1));
     proxy.set(Mode::Pass);
     let adjusted = json!({ "units": 2, "at": "2026-11-21T15:59:59Z", "reason": "a test" });
-    eventually("units are entered", || async {
+    eventually("the adjustment is accepted", || async {
         let key = Some("one adjustment");
         app.adjust("b", adjusted.clone(), key)
             .await

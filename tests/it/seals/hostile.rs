@@ -82,7 +82,7 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
         // A later entry is not sealed, and is reported as late.
         app.claim("member-1", None).await;
         all_is_recorded(&app, &ground).await;
-        eventually("it is late", || async {
+        eventually("the trouble is reported", || async {
             figure(&app, "perdiem_seal_lag_seconds").await > 0.0
         })
         .await;
@@ -131,7 +131,7 @@ async fn an_unsealed_entry_that_is_deleted_is_named(stack: Stack) {
         .await;
     let error = verified(&ground, None)
         .await
-        .expect_err("it is gone")
+        .expect_err("a deleted entry is found")
         .to_string();
     assert!(
         error.starts_with("position ") && error.contains(&format!("up to {last}")),
@@ -175,7 +175,7 @@ async fn an_entry_above_all_transactions_is_named(stack: Stack) {
     ground.sql(&entry).await;
     let error = verified(&ground, None)
         .await
-        .expect_err("it was forged")
+        .expect_err("a forged entry is found")
         .to_string();
     assert!(
         error.contains(&forged.to_string()) && error.contains("by hand"),
@@ -220,9 +220,9 @@ async fn a_log_that_cannot_be_read_is_late(stack: Stack) {
     let app = sealed(&ground).await;
     ground.sql("ALTER TABLE seal_hashes RENAME TO away").await;
     let lag = async || figure(&app, "perdiem_seal_lag_seconds").await;
-    eventually("it is late", || async { lag().await > 0.0 }).await;
+    eventually("the trouble is reported", || async { lag().await > 0.0 }).await;
     ground.sql("ALTER TABLE away RENAME TO seal_hashes").await;
-    eventually("it is on time", || async { lag().await == 0.0 }).await;
+    eventually("the trouble is over", || async { lag().await == 0.0 }).await;
 }
 
 /// Just after a restart the log has a checkpoint, also when no instance seals.

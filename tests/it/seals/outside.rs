@@ -25,7 +25,7 @@ async fn start(ground: &Ground, target: &SealTarget) -> App {
 }
 
 async fn arrives(file: &Path, seal: &Checkpoint) {
-    eventually("the seal is outside", || async {
+    eventually("the seal is copied outside", || async {
         fs::read_to_string(file).is_ok_and(|note| note == seal.note)
     })
     .await;

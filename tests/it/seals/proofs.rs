@@ -142,7 +142,7 @@ async fn one_file_proves_the_figures_of_a_day(stack: Stack) {
     are_sums_of_the_entries(&app).await;
     clock.advance(TimeDelta::days(1));
     let acts = "/v1/changes?kind=day";
-    eventually("the day is told", || async {
+    eventually("the figures of the day are shown", || async {
         items(&app.get(acts).await).len() == 1
     })
     .await;
@@ -289,6 +289,6 @@ async fn what_is_given_to_verify_is_checked_first() {
     let empty = Checkpoint::parse(&empty).expect("a checkpoint");
     let error = verified(&ground, Some(empty))
         .await
-        .expect_err("it is empty");
+        .expect_err("an empty checkpoint is refused");
     assert!(error.to_string().contains("0 positions"), "{error}");
 }

@@ -78,7 +78,7 @@ async fn a_restored_ledger_is_behind_its_seal_until_a_restart(stack: Stack) {
     let app = start(&ground).await;
     app.claim("member-1", None).await;
     let seal = all_is_sealed(&app, &ground).await;
-    eventually("the seal is outside", || async {
+    eventually("the seal is copied outside", || async {
         pushed(&seals).is_some_and(|pushed| pushed.size == seal.size)
     })
     .await;
@@ -87,12 +87,12 @@ async fn a_restored_ledger_is_behind_its_seal_until_a_restart(stack: Stack) {
     let ground = backup.restore(&ground);
     let error = verified(&ground, Some(seal.clone()))
         .await
-        .expect_err("it is behind");
+        .expect_err("the ledger is behind the seal");
     assert!(error.to_string().contains("later ones are gone"), "{error}");
     // The instance is ready and reports the trouble. Claims continue, and nothing is sealed.
     let app = start(&ground).await;
     let troubles = async || app.get("/readyz").await;
-    eventually("the trouble is told", || async {
+    eventually("the trouble is reported", || async {
         troubles().await.text.contains("perdiem seal restart")
     })
     .await;

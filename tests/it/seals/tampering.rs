@@ -390,5 +390,5 @@ async fn every_change_by_hand_is_found_and_named(stack: Stack) {
     }
     verified(&ground, Some(seal))
         .await
-        .expect("all is as it was");
+        .expect("the ledger is restored");
 }

@@ -37,7 +37,7 @@ async fn three_instances_make_one_log() {
         }
         // The sealers find some entries while more are recorded.
         if round % 4 == 3 {
-            eventually("some of it is sealed", || async {
+            eventually("some entries are sealed", || async {
                 let latest = apps[0].get("/v1/seals/latest").await;
                 latest.status == 200 && latest.json()["size"].as_u64() > Some(200 * round)
             })
@@ -52,7 +52,7 @@ async fn three_instances_make_one_log() {
     for app in &apps {
         all_is_well(app).await;
     }
-    eventually("the newest seal is outside", || async {
+    eventually("the newest seal is copied outside", || async {
         let note = std::fs::read_to_string(outside.path().join("checkpoint"));
         note.is_ok_and(|note| Checkpoint::parse(&note).expect("a whole note") == seal)
     })

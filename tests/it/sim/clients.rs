@@ -24,7 +24,7 @@ const HOLD_SECONDS: i128 = 3;
 /// The channel on which a claim's answer arrives.
 pub type Reply = Receiver<Result<Outcome, Undecided>>;
 
-/// What a client wants.
+/// A request that a client wants to send.
 #[derive(Debug, Clone)]
 pub enum Wish {
     Claim {

@@ -163,6 +163,7 @@ fn go_through(
 /// Runs so many histories. Returns the shortest history that was found in which a promise is
 /// broken, as a text that begins with the promise.
 fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
+    // 1. Draw random histories, always from the same seed.
     let config = Config {
         cases: histories,
         failure_persistence: None,
@@ -173,6 +174,7 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     let mut runner = TestRunner::new_with_rng(config, rng);
     let choices = vec(any::<u16>(), HEAD + 1..250);
     let (kept, first) = (Cell::new(0), Cell::new(None));
+    // 2. Run each history, until one breaks a promise. proptest then shortens that history.
     let found = runner.run(&choices, |choices| {
         match go_through(scene, &choices, |_, _| {}).1 {
             Ok(()) => {
@@ -185,6 +187,7 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
             }
         }
     });
+    // 3. Shorten the history further, and print it in words.
     match found {
         Ok(()) => None,
         Err(TestError::Fail(broken, choices)) => {

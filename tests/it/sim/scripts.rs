@@ -131,7 +131,10 @@ impl Pair {
         self.model.record(&settlement, model, Duration::ZERO);
         let grants = real.iter().collect();
         let recorded = RecordedGrants { settlement, grants };
-        self.real.record(&[recorded]).await.expect("recorded");
+        self.real
+            .record(&[recorded])
+            .await
+            .expect("the grants are recorded");
     }
 
     async fn compare(&self) -> Result<(), TestCaseError> {

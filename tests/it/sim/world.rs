@@ -423,9 +423,12 @@ impl World {
     /// one more claim at each instance for each account. Each of these claims must be decided
     /// exactly.
     pub fn come_to_rest(&mut self) -> Result<(), Broken> {
+        // 1. End all open calls, and check the promises of a world at rest.
         self.settle_down()?;
         self.promises
             .check_rest(&self.ledger, &self.redis, &self.sent, self.time)?;
+        // 2. Let time pass until no counter counts as confirmed. Then decide one more claim
+        //    everywhere.
         self.happen(&Event::Pass(Duration::from_secs(5), None))?;
         for instance in 0..self.instances.len() {
             for subject in 0..SUBJECTS {
@@ -442,7 +445,7 @@ impl World {
             };
             self.happen(&event)?;
         }
-        Err("what is under way ends".to_owned())
+        Err("every open call ends".to_owned())
     }
 
     fn next_to_rest(&self) -> Option<Event> {

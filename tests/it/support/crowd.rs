@@ -135,7 +135,7 @@ impl Fleet {
     }
 
     pub fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().expect("nobody panicked")
+        self.history.lock().expect("no panic")
     }
 
     /// The grants in the answers to clients, in the order of the answers.

@@ -118,7 +118,7 @@ impl Desk {
     /// Appends a draft that must be accepted. Returns its last line.
     pub async fn append(&self, draft: Draft) -> Line {
         let appended = self.ledger.append(std::slice::from_ref(&draft)).await;
-        let appended = appended.expect("it is appended");
+        let appended = appended.expect("the draft is appended");
         assert!(appended.contains(&draft.account), "another was there first");
         let last = draft.entries.last().expect("at least one entry");
         last.line.clone()
@@ -179,7 +179,7 @@ pub fn rule(time_zone: &str, limits: &[(impl Into<i128> + Copy, &str)]) -> Rule 
 /// Makes a new version of a policy.
 pub async fn put(ledger: &Ledger, name: &str, rule: Rule) -> Policy {
     let edited = try_put(ledger, name, rule).await.expect("an edit");
-    edited.expect("nobody refuses").after.newest
+    edited.expect("the edit is accepted").after.newest
 }
 
 pub async fn try_put(

@@ -26,7 +26,7 @@ impl Direct {
     pub async fn execute(&mut self, postgres: &str, sqlite: &str) -> u64 {
         self.try_execute(postgres, sqlite)
             .await
-            .expect("it is done")
+            .expect("the SQL runs")
     }
 
     pub async fn try_execute(&mut self, postgres: &str, sqlite: &str) -> Result<u64, sqlx::Error> {

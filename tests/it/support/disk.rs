@@ -46,7 +46,7 @@ impl Disk {
 
     /// Frees the disk.
     pub fn empty(&self) {
-        fs::remove_file(self.0.path().join("filler")).expect("it was filled");
+        fs::remove_file(self.0.path().join("filler")).expect("the disk was filled");
     }
 }
 

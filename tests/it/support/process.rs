@@ -58,8 +58,8 @@ impl Process {
 
     /// Sends SIGKILL. Returns when the process is gone.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it is killed");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the process is killed");
+        self.child.wait().expect("the process ends");
     }
 
     /// Pauses the process (SIGSTOP).
@@ -97,7 +97,7 @@ impl Process {
             if let Some(status) = self.ended() {
                 return status;
             }
-            assert!(Instant::now() < deadline, "it did not end");
+            assert!(Instant::now() < deadline, "the process did not end");
             thread::sleep(Duration::from_millis(5));
         }
     }

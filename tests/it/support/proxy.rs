@@ -17,7 +17,7 @@ pub struct Proxy {
     task: AbortHandle,
 }
 
-/// What the proxy does with connections.
+/// The proxy's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Pass,

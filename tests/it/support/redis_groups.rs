@@ -93,7 +93,7 @@ impl Watched {
 
     /// Waits until the sentinels have promoted this server, and the server knows it.
     pub fn wait_for_primary(&self, server: usize) {
-        wait_until("the sentinels have chosen", || {
+        wait_until("the sentinels have promoted the server", || {
             self.primary() == server
                 && self.servers[server]
                     .try_command::<String>(&["INFO", "replication"])
@@ -124,7 +124,7 @@ impl Cluster {
         words.extend(places.iter().map(String::as_str));
         words.extend(["--cluster-replicas", "1", "--cluster-yes"]);
         manage(&words);
-        wait_until("the cluster is whole", || cluster.is_whole());
+        wait_until("the cluster serves every slot", || cluster.is_whole());
         wait_until("the replicas are in step", || {
             let primaries = cluster.primaries();
             let mut replicas = (0..cluster.nodes.len()).filter(|node| !primaries.contains(node));

@@ -61,6 +61,6 @@ impl Said {
         let line = self.stderr.strip_suffix('\n').expect("a line");
         assert!(!line.contains('\n'), "{line}");
         let words = line.strip_prefix("perdiem: ");
-        words.expect("who complains").to_owned()
+        words.expect("the name of the program").to_owned()
     }
 }

@@ -48,15 +48,19 @@ impl Model {
 
     /// Checks the answer to a claim, and records it.
     pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        // 1. Ask the model for the expected outcome.
         let expected = self.expect(claim, now);
         let is_of_counter = matches!(expected, Expected::Granted | Expected::Denied);
+        // 2. A decision first lapses the holds that are due.
         if is_of_counter {
             self.lapse(claim.subject, now);
         }
+        // 3. After a roll-back of Redis, a counter may deny a claim that fits.
         if self.is_doubtful(now) && is_of_counter && answer.status == 429 {
             // The limits in a denial may come from the counter.
             return is_problem(429, &answer.json(), 429, "quota-exceeded");
         }
+        // 4. Compare the status and the content.
         self.check_claim(claim, expected, now, answer.status.as_u16(), &answer.json())
     }
 

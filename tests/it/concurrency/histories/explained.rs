@@ -63,7 +63,7 @@ impl Answers {
     /// Checks that the service explains every answer as it was given, whatever happened later.
     pub async fn are_explained(&mut self, app: &App) -> Checked {
         let committed = self.committed().await;
-        eventually("all has positions", || async {
+        eventually("every row has a position", || async {
             app.get("/v1/entries?limit=1").await.json()["as_of"] == committed
         })
         .await;

@@ -102,7 +102,7 @@ pub fn can_take_off(
     let counts = match limit.shape {
         Shape::Calendar(_) | Shape::Ever => true,
         Shape::FromFirstClaim(_) => {
-            let plain = returning(limit).expect("it returns");
+            let plain = returning(limit).expect("the units return");
             let state = account(entries).state(&plain, now.timestamp_micros());
             state.opened_at().is_some_and(|start| start <= micros)
         }

@@ -80,7 +80,7 @@ impl Play {
             answers,
             course: Vec::new(),
         };
-        play.put(RuleChoice::FIRST, false).await.expect("it is put");
+        play.put(RuleChoice::FIRST, false).await.expect("a policy");
         play
     }
 
@@ -361,12 +361,14 @@ async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
 /// Plays new histories, or the one of `PERDIEM_HISTORY`, which has commas between its numbers.
 /// `PERDIEM_HISTORIES` multiplies the number of histories.
 async fn random_histories_are_what_the_model_says(stack: Stack) {
+    // 1. Choose the number of histories.
     let cases = match stack {
         Stack::Sqlite | Stack::RedisAndSqlite => 24,
         Stack::Postgres | Stack::RedisAndPostgres => 6,
     };
     let more = std::env::var("PERDIEM_HISTORIES").ok();
     let more: u32 = more.map_or(1, |more| more.parse().expect("a number"));
+    // 2. Play one given history, if there is one.
     if let Ok(one) = std::env::var("PERDIEM_HISTORY") {
         let choices = one
             .split(',')
@@ -374,6 +376,7 @@ async fn random_histories_are_what_the_model_says(stack: Stack) {
         let played = play(stack, choices.collect()).await;
         return played.unwrap_or_else(|error| panic!("{error}"));
     }
+    // 3. Play random histories. proptest shortens a history that fails.
     let handle = tokio::runtime::Handle::current();
     let played = tokio::task::spawn_blocking(move || {
         let config = Config {
@@ -386,7 +389,7 @@ async fn random_histories_are_what_the_model_says(stack: Stack) {
         let choices = prop::collection::vec(any::<u64>(), 20..120);
         runner.run(&choices, |choices| handle.block_on(play(stack, choices)))
     });
-    if let Err(error) = played.await.expect("it is played") {
+    if let Err(error) = played.await.expect("the histories end") {
         panic!("{error}");
     }
 }

@@ -37,7 +37,7 @@ const LAPSES_MOST: u32 = 2;
 /// The smallest nonce of a lapse. The nonces of claims are smaller.
 pub const LAPSE_NONCES: u64 = 1 << 40;
 
-/// What a step of an instance can read, and the calls that it begins.
+/// The state that a step of an instance can read, and the calls that the step begins.
 pub struct Around<'a> {
     pub ledger: &'a Ledger,
     pub time: Time,

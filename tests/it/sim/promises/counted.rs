@@ -26,7 +26,7 @@ use crate::sim::ledger::Ledger;
 use crate::sim::redis::Redis;
 use crate::sim::time::Time;
 
-/// What Redis decided, and whether it decided alone.
+/// The grants that Redis decided, and whether it decided alone.
 #[derive(Default)]
 pub struct Counts {
     counting: Option<Counting>,

@@ -65,7 +65,7 @@ pub struct Promises {
     lost: Vec<Entry>,
     /// The accounts whose counter may lag.
     lagging: BTreeSet<AccountId>,
-    /// What Redis decided.
+    /// The grants that Redis decided.
     pub counts: Counts,
 }
 
@@ -157,9 +157,11 @@ impl Promises {
         redis: &Redis,
         time: Time,
     ) -> Result<(), Broken> {
+        // 1. While Redis decides alone, a key gets one grant.
         if let Ok(Outcome::Entered(entry) | Outcome::Repeated(entry)) = answer {
             self.counts.check_told(entry, &self.lost)?;
         }
+        // 2. Check what each kind of answer promises.
         match answer {
             Ok(Outcome::Entered(entry)) => {
                 promise(nonce(entry) == claim.work.nonce, || {
@@ -223,12 +225,14 @@ impl Promises {
         redis: &Redis,
         time: Time,
     ) -> Result<(), Broken> {
+        // 1. A refused claim has no entry.
         let own = |entry: &Entry| nonce(entry) == claim.work.nonce;
         let waiting = Counts::waiting(ledger, redis);
         let mut entries = ledger.entries.iter().chain(&waiting);
         promise(!entries.any(own) || self.counts.is_mixed, || {
             "a denied claim takes nothing: its entry is committed".to_owned()
         })?;
+        // 2. A refused key had no grant when the claim was sent.
         let is_earlier = |entry: &Entry| {
             entry.key.is_some()
                 && entry.key == claim.work.key
@@ -238,6 +242,7 @@ impl Promises {
         promise(!ledger.entries.iter().any(is_earlier), || {
             "a retry gets its grant: it was refused".to_owned()
         })?;
+        // 3. A denied claim lacked room, and a refused correction came too late.
         match refusal {
             Refusal::Denied(_) if self.counts.may_deny(claim, time) => Ok(()),
             Refusal::Denied(_) => {

@@ -137,7 +137,7 @@ impl Postgres {
         let folder = parent.join("tables");
         fs::create_dir(&folder).expect("a folder");
         // PostgreSQL may run as another user than this process, and must own the folder.
-        let owner = fs::metadata(&self.server.guardian.folder).expect("its folder");
+        let owner = fs::metadata(&self.server.guardian.folder).expect("the guardian's folder");
         chown(&folder, Some(owner.uid()), Some(owner.gid())).expect("an owner");
         let sql = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
         self.execute("postgres", &sql);
