@@ -70,7 +70,7 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
             "DELETE FROM seals".to_owned(),
             "has no checkpoint",
         ),
-        ("its hashes", all, "positions, and 0 of them"),
+        ("its hashes", all, "positions, but only 0 positions"),
         ("its last hashes", last, "has a checkpoint of"),
     ] {
         ground.sql(&sql).await;
