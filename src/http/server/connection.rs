@@ -3,10 +3,10 @@
 //! without an explanation.
 //!
 //! - A request's head must arrive within [`Bounds::request_time`] after its first byte. The same
-//! holds for the rest of a body that nobody reads.
+//!   holds for the rest of a body that nobody reads.
 //! - Between requests a connection may be idle for at most [`Bounds::idle_time`].
 //! - If the client takes nothing of its answer for [`Bounds::stall_time`], the connection is
-//! closed, and everything that the answer keeps is freed.
+//!   closed, and everything that the answer keeps is freed.
 //!
 //! The body that a handler reads has its bound in `body.rs`.
 
