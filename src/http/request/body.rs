@@ -283,8 +283,8 @@ mod tests {
         let error = parse_json::<Fields>(br#"{"unit`s": 1}"#).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unit`s: unknown field \"unit`s\": the nearest known one is units; known are subject, \
-             units"
+            "unit`s: unknown field \"unit`s\": the nearest known name is units; known names: \
+             subject, units"
         );
     }
 

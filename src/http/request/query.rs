@@ -206,10 +206,10 @@ mod tests {
         let told = describe_unknown("query parameter", "polcy", &["from", "policy"]);
         assert_eq!(
             told,
-            "unknown query parameter \"polcy\": the nearest known one is policy; known are from, \
-             policy"
+            "unknown query parameter \"polcy\": the nearest known name is policy; known names: \
+             from, policy"
         );
         let told = describe_unknown("query parameter", &"x".repeat(1000), &[]);
-        assert!(told.len() < 200 && told.ends_with("none is known here"));
+        assert!(told.len() < 200 && told.ends_with("this request takes none"));
     }
 }
