@@ -17,7 +17,7 @@ from schemathesis.openapi.checks import RejectedPositiveData
 # A fault's place and its words, both as patterns.
 BEYOND_SCHEMAS = [
     # Only the list knows which cursors it gave out.
-    ("cursor", "does not belong to this list"),
+    ("cursor", "not one that this list gave"),
     # One value against another, or against the clock.
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
@@ -50,8 +50,8 @@ BEYOND_SCHEMAS = [
     (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
     # A local day is one of a policy; positions and keys are what there is.
     ("on|from|to", "name the policy too"),
-    ("as_of|after|known_at", "the record ends at position|in the future"),
-    ("at", "in the future"),
+    ("as_of|after|known_at", "the record ends at position|lies in the future"),
+    ("at", "lies in the future"),
     ("by", "there is no key with this id"),
     ("metadata.<name>", "name the policy, and a span"),
     ("wait", "nothing comes to it"),
