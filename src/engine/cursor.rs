@@ -8,7 +8,7 @@ use crate::domain::identity::Identity;
 
 /// A text that is no cursor of this list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this cursor does not belong to this list: begin again without it")]
+#[error("this cursor is not one that this list gave: begin again without it")]
 pub struct InvalidCursor;
 
 const TAG_BYTES: usize = 16;

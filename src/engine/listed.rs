@@ -31,7 +31,7 @@ pub enum Misfit {
     DayWithoutPolicy,
     #[error("the record ends at position {0}: write this position or a lower one")]
     PositionToCome(u64),
-    #[error("this is in the future: write the present instant or an earlier one")]
+    #[error("this lies in the future: write the present instant or an earlier one")]
     InstantToCome,
     #[error("name the policy, and a span of at most {METADATA_DAYS_MOST} days: on, or from and to")]
     MetadataWithoutSpan,

@@ -276,7 +276,7 @@ impl Engine {
         self.record.end();
     }
 
-    /// Waits for the claims under way, at most until the deadline, and closes the stores. The
+    /// Waits for the claims in progress, at most until the deadline, and closes the stores. The
     /// engine must not be called afterwards.
     pub async fn close(&self, deadline: Instant) {
         if timeout_at(deadline, self.claims_under_way.emptied())

@@ -31,7 +31,7 @@ pub struct LedgerPlace {
 }
 
 impl LedgerPlace {
-    /// Whether server and table are the same, whatever was erased meanwhile.
+    /// Whether server and table are the same, whatever was erased in between.
     pub fn is_same_server(&self, other: &Self) -> bool {
         (self.started_at, self.file) == (other.started_at, other.file)
     }

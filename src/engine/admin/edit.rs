@@ -27,7 +27,7 @@ pub enum Precondition {
 /// Why a policy or an override was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// It is at another version; `None` if it does not exist.
+    /// The thing is at another version; `None` if it does not exist.
     #[error("it is at another version")]
     PreconditionFailed(Option<u32>),
     /// A replacement needs a reason.

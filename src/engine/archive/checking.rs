@@ -133,7 +133,7 @@ fn check_checkpoint(
     let is_named = index.checkpoint.name == checkpoint_name(checkpoint.size);
     if checkpoint.origin != index.origin || !is_named {
         return differs(format!(
-            "{} is of {} positions of {}, and {INDEX} tells of {}",
+            "{} has {} positions of {}, but {INDEX} names {}",
             path.display(),
             checkpoint.size,
             checkpoint.origin,

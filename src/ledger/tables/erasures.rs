@@ -223,7 +223,7 @@ impl AccountOwner {
 }
 
 impl Ledger {
-    /// Begins to erase a subject, and returns the act. If an erasure is under way and nothing else
+    /// Begins to erase a subject, and returns the act. If an erasure is running and nothing else
     /// is left to erase, returns the act of that one. `None` if the subject is unknown.
     pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
         self.edit(async |mut session| {
