@@ -8,7 +8,7 @@ use crate::domain::identity::Identity;
 
 /// A text that is no cursor of this list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this cursor is not one that this list gave: begin again without it")]
+#[error("the cursor does not belong to this list; start again without a cursor")]
 pub struct InvalidCursor;
 
 const TAG_BYTES: usize = 16;

@@ -1,32 +1,32 @@
-//! Limits as somebody wrote them.
+//! Limits as a request has them, before they are checked.
 
 use super::per::{Elapsed, Per};
 use super::shape::{EXACT_MAX, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
 use crate::domain::claim::UNITS_MAX;
 use crate::domain::fault::Fault;
 
-/// The most units a second of a rate.
+/// The largest number of units a second of a rate.
 const RATE_MAX: u128 = 1_000_000;
 
 /// The longest time in which a rate's bucket is refilled, in seconds: 4000 days.
 const REFILL_MAX_SECONDS: u128 = 4000 * 86_400;
 
-/// A limit as somebody wrote it.
+/// A limit as a request has it: any number and any text is possible.
 #[derive(Debug, Clone, Default)]
 pub struct LimitDraft {
     /// Any whole number.
     pub max: i128,
     /// Any text.
     pub per: String,
-    /// Any text; none for a limit of the calendar.
+    /// Any text. `None` for a calendar limit.
     pub kind: Option<String>,
-    /// Any text, for a sliding limit.
+    /// Any text. Only a sliding limit has a step.
     pub step: Option<String>,
-    /// Any whole number, for a rate.
+    /// Any whole number. Only a rate has a burst.
     pub burst: Option<i128>,
 }
 
-/// Another `max` for a limit, as somebody wrote it.
+/// Another `max` for a limit, as a request has it.
 #[derive(Debug, Clone)]
 pub struct MaxDraft {
     /// Any whole number.
@@ -76,7 +76,7 @@ pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMa
     maxima
 }
 
-/// Why a limit of a shape cannot have a `max`; `None` where it can.
+/// Says why a limit of a shape cannot have this `max`. `None`: it can.
 pub fn misfit(shape: Shape, max: u64) -> Option<String> {
     match shape {
         Shape::Sliding { per, step: None } if max > EXACT_MAX => Some(format!(
@@ -94,13 +94,13 @@ pub fn misfit(shape: Shape, max: u64) -> Option<String> {
     }
 }
 
-/// Steps that people use, in seconds.
+/// Common steps, in seconds.
 const STEPS: [u32; 19] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200,
     86_400,
 ];
 
-/// A short step that divides a time into no more cells than a log holds.
+/// Returns a short step that divides the time into at most as many cells as a log holds.
 fn finest_step(per: Elapsed) -> Elapsed {
     let fits = |step: &u32| {
         per.seconds().is_multiple_of(*step) && ((per.seconds() / step) as usize) < PAIRS_MOST
@@ -197,7 +197,7 @@ impl Checking<'_> {
         if draft.burst.is_some() && shape.kind() != LimitKind::Rate {
             self.fault("burst", "only a rate has a burst: leave it out");
         }
-        // A step that cannot be read leaves open what fits.
+        // If the step cannot be read, the bounds of `max` are not known.
         let has_wrong_step =
             matches!(shape, Shape::Sliding { step: None, .. }) && draft.step.is_some();
         let misfit = max.and_then(|max| misfit(shape, max));

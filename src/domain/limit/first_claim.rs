@@ -5,14 +5,13 @@ use chrono::{DateTime, Utc};
 use super::per::Elapsed;
 use crate::domain::window::Window;
 
-/// The window of a limit from the first claim. The first grant at or after its end opens the next
-/// one. It stays open when all units were given back.
+/// The window of a limit from the first claim. The first grant at or after the end of the window opens
+/// the next window. The window stays open if all units are given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedWindow {
     pub per: Elapsed,
-    /// When it was opened; `None` while none is open.
+    /// The instant of the first grant. `None`: no window is open.
     pub opened: Option<DateTime<Utc>>,
-    /// The units used in it.
     pub used: u64,
 }
 
@@ -32,14 +31,14 @@ impl OpenedWindow {
         })
     }
 
-    /// The window as of an instant that is not before the last one.
+    /// Brings the window to a later instant: a window that has ended is closed.
     pub fn age(&mut self, at: DateTime<Utc>) {
         if self.window().is_some_and(|window| window.end <= at) {
             *self = Self::closed(self.per);
         }
     }
 
-    /// Adds units that count at an instant, as of another that is not before it.
+    /// Adds units that count at `counted_at`. `at` is the present instant, not before `counted_at`.
     pub fn add(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
         if self.opened.is_none() && at < counted_at + self.per.delta() {
             self.opened = Some(counted_at);
@@ -49,14 +48,14 @@ impl OpenedWindow {
         }
     }
 
-    /// Takes off units that counted at an instant.
+    /// Takes off units that counted at `counted_at`.
     pub fn take_off(&mut self, units: u64, counted_at: DateTime<Utc>) {
         if self.counts(counted_at) {
             self.used = self.used.saturating_sub(units);
         }
     }
 
-    /// Whether what counts at an instant counts in the open window.
+    /// Tells whether units of this instant count in the open window.
     pub fn counts(&self, counted_at: DateTime<Utc>) -> bool {
         let window = self.window();
         window.is_some_and(|window| window.contains(counted_at))

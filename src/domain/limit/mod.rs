@@ -1,4 +1,4 @@
-//! Limits: how much may be taken, how units return, and what an account's lines keep of it.
+//! Limits: how many units a subject can take, how units return, and the state that each line keeps.
 //!
 //! Each kind is a small state machine. A [`total::Total`] is its state as of an instant.
 

@@ -1,4 +1,4 @@
-//! `per`: the name of a limit, a calendar word or a time that elapses.
+//! `per`, the name of a limit: a calendar word or a duration.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,13 +13,11 @@ const MINUTE: u32 = 60 * SECOND;
 const HOUR: u32 = 60 * MINUTE;
 const DAY: u32 = 24 * HOUR;
 
-/// A time that elapses, without a zone and without daylight saving: 1 second to 400 days, in whole
-/// seconds.
+/// A duration of 1 second to 400 days, in whole seconds. Zones and daylight saving do not change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Elapsed(u32);
 
 impl Elapsed {
-    /// The longest one.
     pub const MAX: Self = Self(400 * DAY);
 
     /// `None` outside the bounds.
@@ -43,7 +41,7 @@ impl Elapsed {
     }
 }
 
-/// The largest of hours, minutes and seconds that divides it: `24h`, `90s`.
+/// Writes the duration in the largest unit of `h`, `m` and `s` that divides it: `24h`, `90s`.
 impl fmt::Display for Elapsed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(HOUR, 'h'), (MINUTE, 'm'), (SECOND, 's')];
@@ -83,21 +81,21 @@ impl FromStr for Elapsed {
     }
 }
 
-/// The text is no time that elapses.
+/// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is no duration; write one from 1s to 400d, such as 90s, 15m, 24h or 7d")]
 pub struct NotElapsed {
     given: String,
 }
 
-/// The name of a limit: no two limits of a policy have the same.
+/// The name of a limit. Invariant: no two limits of a policy have the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Per {
     /// A window of the local calendar.
     Calendar(Length),
     /// One window without an end.
     Ever,
-    /// A time that elapses.
+    /// A duration.
     Elapsed(Elapsed),
 }
 
@@ -105,7 +103,7 @@ impl Per {
     /// The word for the window without an end.
     pub const EVER: &'static str = "ever";
 
-    /// The name; only that of a duration must be made.
+    /// The name as text. Only the text of a duration needs memory of its own.
     pub fn as_text(&self) -> Cow<'static, str> {
         match self {
             Self::Calendar(length) => length.as_str().into(),

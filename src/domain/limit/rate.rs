@@ -1,31 +1,31 @@
-//! `rate`: a bucket of `burst` units that is refilled evenly, with `max` units each `per`.
+//! `rate`: a bucket of `burst` units. Time refills the bucket evenly, with `max` units each `per`.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A), in parts of a unit: a unit has as many parts
-//! as `per` has microseconds, and each microsecond brings `max` parts back. So nothing is rounded but
-//! the instants that are told.
+//! Source: the generic cell rate algorithm (ITU-T I.371, annex A), in parts of a unit. A unit has as many
+//! parts as `per` has microseconds, so each microsecond brings exactly `max` parts back. Only the instants
+//! in answers are rounded.
 
 use chrono::{DateTime, Utc};
 
 use super::per::Elapsed;
 use super::shape::TOTAL_MAX;
 
-/// The longest time that is told until parts are back, in microseconds: about 5,000 years.
+/// The longest time until parts are back that an answer tells, in microseconds: about 5,000 years.
 const RETURN_MAX: i64 = 160_000_000_000_000_000;
 
-/// A bucket as of an instant. The `max` by which it is refilled stands beside it; a `max` of 0, which
-/// blocks, refills it as 1 does.
+/// The state of a bucket at an instant. [`super::total::Total`] has the `max` that refills the bucket. A
+/// `max` of 0 blocks the subject, and refills the bucket as 1 does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     pub per: Elapsed,
-    /// The most units that it holds.
+    /// The units that a full bucket holds.
     pub burst: u64,
-    /// As of when, in microseconds since 1970.
+    /// The instant of this state, in microseconds since 1970.
     pub at: i64,
-    /// The parts that it lacks. More than it holds only where more was used than fits.
+    /// The missing parts. More than `burst` units only if more was used than fits.
     pub owed: u128,
-    /// The number of the account's line from which on it was kept under one `max`.
+    /// The number of the account's first line under the present `max`.
     pub since: u64,
-    /// The parts that were given back since that line.
+    /// The parts that reversals and adjustments gave back since that line.
     pub given_back: u128,
 }
 
@@ -41,7 +41,7 @@ impl Bucket {
         }
     }
 
-    /// The parts of some units.
+    /// Converts units to parts.
     pub fn parts(&self, units: u64) -> u128 {
         u128::from(units) * self.parts_of_unit()
     }
@@ -50,13 +50,13 @@ impl Bucket {
         u128::from(self.per.micros().unsigned_abs())
     }
 
-    /// The units that it lacks; a part of one counts as one.
+    /// The missing units. A part of a unit counts as a unit.
     pub fn used(&self) -> u64 {
         let units = self.owed.div_ceil(self.parts_of_unit());
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// The whole units that it holds.
+    /// The whole units that can be taken.
     pub fn left(&self) -> u64 {
         self.burst.saturating_sub(self.used())
     }
@@ -66,20 +66,20 @@ impl Bucket {
         returns_in(max, self.parts(self.burst))
     }
 
-    /// The bucket as of an instant; an earlier one leaves it as it is.
+    /// Refills the bucket up to an instant. An earlier instant changes nothing.
     pub fn age(&mut self, max: u64, at: DateTime<Utc>) {
         let later = at.timestamp_micros().max(self.at);
         self.owed = self.owed.saturating_sub(returned(max, self.at, later));
         self.at = later;
     }
 
-    /// Goes on under another `max` from a line on. What is outstanding goes on in units.
+    /// Goes on under another `max` from this line on. The missing units stay the same.
     pub fn begin_again(&mut self, line: u64) {
         self.since = line;
         self.given_back = 0;
     }
 
-    /// Adds units that count at an instant.
+    /// Takes units that count at `counted_at` out of the bucket.
     pub fn add(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
         let more = match self.owed {
             0 => self.not_refilled(max, units, counted_at),
@@ -88,20 +88,20 @@ impl Bucket {
         self.owed = (self.owed + more).min(self.parts(TOTAL_MAX));
     }
 
-    /// Takes off units that counted at an instant, as far as time has not refilled them.
+    /// Puts units back that counted at `counted_at`, but not the parts that time has refilled already.
     pub fn take_off(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
         self.lower(self.not_refilled(max, units, counted_at));
     }
 
-    /// What is still owed of units that were taken from a full bucket at an instant.
+    /// The parts that are still missing of units that were taken from a full bucket at `counted_at`.
     fn not_refilled(&self, max: u64, units: u64, counted_at: DateTime<Utc>) -> u128 {
         let returned = returned(max, counted_at.timestamp_micros(), self.at);
         self.parts(units).saturating_sub(returned)
     }
 
-    /// Gives back a grant's units as far as time has not refilled them. The bucket's units return in
-    /// the order in which they were taken, so the bucket after the `grant` tells when its last one
-    /// returns. A grant of before the bucket's first line gives nothing back.
+    /// Gives back the parts of a grant's units that time has not refilled. `grant` is the bucket after the
+    /// grant. Units return in the order in which they were taken, so `grant` tells when the last unit of
+    /// the grant returns. A grant under an earlier `max` gives nothing back.
     pub fn give_back(&mut self, max: u64, units: u64, grant: &Self) {
         if grant.since != self.since {
             return;
@@ -120,20 +120,20 @@ impl Bucket {
         self.given_back = self.given_back.saturating_add(off);
     }
 
-    /// The instant at which so many units fit, in microseconds since 1970; `None`: never.
+    /// The instant from which on the units fit, in microseconds since 1970. `None`: never.
     pub fn fits_at(&self, max: u64, units: u64) -> Option<i64> {
         let room = self.parts(self.burst.checked_sub(units)?);
         let missing = self.owed.saturating_sub(room);
         Some(self.at.saturating_add(returns_in(max, missing)))
     }
 
-    /// The instant at which it is full; `None` where it is so already.
+    /// The instant at which the bucket is full, in microseconds since 1970. `None`: it is full.
     pub fn resets_at(&self, max: u64) -> Option<i64> {
         (self.owed > 0).then(|| self.at.saturating_add(returns_in(max, self.owed)))
     }
 }
 
-/// The parts that return from one instant to another that is not before it.
+/// The parts that time refills between two instants.
 fn returned(max: u64, from: i64, to: i64) -> u128 {
     let passed = to.saturating_sub(from).max(0);
     u128::from(max.max(1)) * u128::from(passed.unsigned_abs())

@@ -3,11 +3,11 @@
 use super::per::{Elapsed, Per};
 use crate::domain::window::Length;
 
-/// The most units that a total can have: what the stores sum exactly.
+/// The most units that a total can have: the stores sum this number exactly.
 pub const TOTAL_MAX: u64 = i64::MAX as u64;
 
-/// The most pairs of instant and units that a sliding limit's log keeps. An exact one needs a pair for
-/// each unit at most; one with a step needs a pair for each step, and one more.
+/// The most pairs of instant and units that the log of a sliding limit keeps. An exact log needs at most
+/// one pair for each unit. A log with a step needs one pair for each step, and one more.
 pub const PAIRS_MOST: usize = 101;
 
 /// The largest `max` of a sliding limit without a step.
@@ -16,22 +16,22 @@ pub const EXACT_MAX: u64 = PAIRS_MOST as u64 - 1;
 /// How the units that were taken return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// All of them where the next window of the local calendar begins.
+    /// All units return when the next window of the local calendar begins.
     Calendar(Length),
-    /// Never.
+    /// No unit returns.
     Ever,
-    /// All of them once so much time has passed since the first grant.
+    /// All units return after this time, counted from the first grant of the window.
     FromFirstClaim(Elapsed),
-    /// Each one when so much time has passed since it was taken.
+    /// Each unit returns `per` after it was taken.
     Sliding {
         per: Elapsed,
-        /// Instants are rounded up to multiples of it.
+        /// Instants are rounded up to multiples of the step.
         step: Option<Elapsed>,
     },
-    /// Evenly, `max` of them in so much time.
+    /// Units return evenly: `max` units in each `per`.
     Rate {
         per: Elapsed,
-        /// The most units at once; `max` when absent.
+        /// The most units at once. `None`: as many as `max`.
         burst: Option<u64>,
     },
 }
@@ -91,7 +91,7 @@ impl Shape {
         }
     }
 
-    /// A rate's burst, where it is not the `max`.
+    /// The burst of a rate, if the policy sets it.
     pub fn burst(self) -> Option<u64> {
         match self {
             Self::Rate { burst, .. } => burst,
@@ -99,7 +99,8 @@ impl Shape {
         }
     }
 
-    /// Whether Redis alone can count under it: a window that begins anew begins at zero.
+    /// Tells whether Redis alone can count this limit. Redis counts an account that it does not know from
+    /// zero. Only a new calendar window begins at zero.
     pub fn may_be_counted(self) -> bool {
         matches!(self, Self::Calendar(_))
     }
@@ -119,14 +120,14 @@ impl From<Length> for Shape {
     }
 }
 
-/// `max` units, and how they return.
+/// A limit of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// 1 … 2^53 − 1, and 0 where an override blocks.
+    /// 1 … 2^53 − 1. 0 if an override blocks the subject.
     pub max: u64,
     pub shape: Shape,
-    /// More units than these could never fit: those that fit at once, or under the policy's own
-    /// `max` where an override is lower.
+    /// A claim for more units than this can never fit. If an override is lower, this is the policy's own
+    /// bound: the override can end.
     pub ceiling: u64,
 }
 
@@ -155,7 +156,7 @@ impl Limit {
     }
 }
 
-/// Another `max` for the limit with a name.
+/// Another `max` for the limit with this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherMax {
     /// 0 … 2^53 − 1.
@@ -229,7 +230,7 @@ mod tests {
             ),
         ] {
             assert_eq!(told(shape), (per.to_owned(), kind, step, burst, at_once));
-            // Redis forgets a counter; only what begins anew by itself may begin at zero.
+            // Redis can lose a counter. Only a limit whose windows begin at zero stays right then.
             let begins_anew = shape == Shape::Calendar(Length::Day);
             assert_eq!(shape.may_be_counted(), begins_anew);
         }

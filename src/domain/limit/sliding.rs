@@ -5,10 +5,10 @@ use chrono::{DateTime, Utc};
 use super::per::Elapsed;
 use super::shape::PAIRS_MOST;
 
-/// When units were taken, and how many.
+/// Units that were taken at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenUnits {
-    /// In microseconds since 1970; with a step a multiple of it.
+    /// In microseconds since 1970. With a step, a multiple of the step.
     pub at: i64,
     /// One or more.
     pub units: u64,
@@ -16,14 +16,14 @@ pub struct TakenUnits {
 
 /// The log of a sliding limit: the units that were taken less than `per` ago.
 ///
-/// Where it would have more than [`PAIRS_MOST`] pairs the two oldest are merged at the later
-/// instant, so that it never tells less than there is. That is so only while more than `max` is
-/// used: the policy observed, units were entered by hand, or `max` was lowered.
+/// Invariant: the log never has fewer units than were taken. If the log has more than [`PAIRS_MOST`]
+/// pairs, the two oldest pairs merge at the later instant. This happens only while more than `max` is
+/// used: the policy observes, an admin entered units, or `max` was lowered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlidingLog {
     pub per: Elapsed,
     pub step: Option<Elapsed>,
-    /// The oldest one first, no two of the same instant.
+    /// The oldest pair is first. No two pairs have the same instant.
     pub pairs: Vec<TakenUnits>,
 }
 
@@ -36,13 +36,12 @@ impl SlidingLog {
         }
     }
 
-    /// The units used.
     pub fn used(&self) -> u64 {
         let units = self.pairs.iter().map(|pair| pair.units);
         units.fold(0, u64::saturating_add)
     }
 
-    /// The log as of an instant that is not before the last one.
+    /// Brings the log to a later instant: units that have returned leave the log.
     pub fn age(&mut self, at: DateTime<Utc>) {
         let gone = self
             .pairs
@@ -50,7 +49,7 @@ impl SlidingLog {
         self.pairs.drain(..gone);
     }
 
-    /// Whether what was taken at an instant counts as of another.
+    /// Tells whether units of `counted_at` still count at `at`.
     pub fn counts(&self, counted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         self.counts_of(self.cell(counted_at), at)
     }
@@ -59,7 +58,7 @@ impl SlidingLog {
         at.timestamp_micros() < cell.saturating_add(self.per.micros())
     }
 
-    /// Adds units that count at an instant, as of another that is not before it.
+    /// Adds units that count at `counted_at`. `at` is the present instant, not before `counted_at`.
     pub fn add(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
         if !self.counts(counted_at, at) {
             return;
@@ -76,7 +75,7 @@ impl SlidingLog {
         }
     }
 
-    /// Gives back a grant's units: those of the first pair at or after its instant.
+    /// Gives back the units of a grant: the first pair at or after the grant's instant gets lower.
     pub fn give_back(&mut self, units: u64, granted_at: DateTime<Utc>, at: DateTime<Utc>) {
         if !self.counts(granted_at, at) {
             return;
@@ -91,7 +90,7 @@ impl SlidingLog {
         }
     }
 
-    /// Takes off units, from the oldest pair on.
+    /// Takes off units. The oldest pair comes first.
     pub fn take_off(&mut self, mut units: u64) {
         for pair in &mut self.pairs {
             let off = units.min(pair.units);
@@ -101,8 +100,8 @@ impl SlidingLog {
         self.pairs.retain(|pair| pair.units > 0);
     }
 
-    /// The instant at which no more than some units are used, if nothing more is taken; `None`
-    /// where that is so already.
+    /// The instant from which on at most `most` units are used, if nothing more is taken. `None`: this is
+    /// so already.
     pub fn falls_to(&self, most: u64) -> Option<i64> {
         let mut used = self.used();
         let mut falls_at = None;
@@ -116,7 +115,7 @@ impl SlidingLog {
         falls_at
     }
 
-    /// The instant at which the last units return.
+    /// The instant at which the last unit returns.
     pub fn resets_at(&self) -> Option<i64> {
         self.pairs.last().map(|pair| self.returns_at(pair))
     }
@@ -125,7 +124,7 @@ impl SlidingLog {
         pair.at.saturating_add(self.per.micros())
     }
 
-    /// An instant, rounded up to the step.
+    /// Rounds an instant up to the step.
     fn cell(&self, at: DateTime<Utc>) -> i64 {
         let micros = at.timestamp_micros();
         let Some(step) = self.step.map(Elapsed::micros) else {

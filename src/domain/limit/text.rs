@@ -1,4 +1,4 @@
-//! The one text form of totals, which entries and counters share.
+//! The text form of totals. Entries and counters use the same form.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::sliding::{SlidingLog, TakenUnits};
 use super::total::{LimitState, Total, WindowUse};
 use crate::domain::window::{Length, Window};
 
-/// A text that [`encode_totals`] did not write.
+/// The text was not written by [`encode_totals`].
 #[derive(Debug, thiserror::Error)]
 #[error("unreadable totals {0:?}")]
 pub struct TotalsError(String);
@@ -23,8 +23,10 @@ const FROM_FIRST_CLAIM: char = 'f';
 const SLIDING: char = 's';
 const RATE: char = 'r';
 
-/// The text of an entry's totals; a semicolon between limits. Equal totals are equal texts: the
-/// guard of an append compares them. Each entry keeps one, so it is short.
+/// Writes the totals of an entry, with a semicolon between limits. Each entry keeps this text, so the
+/// text is short.
+///
+/// Invariant: equal totals have equal texts. The guard of an append compares texts.
 ///
 /// ```text
 /// d3,1,1763654400+86400         1 of 3 units used in a day: the window's start in seconds since
@@ -110,7 +112,7 @@ fn encode_total(text: &mut String, total: &Total) {
                 since,
                 given_back,
             } = bucket.as_ref();
-            // A text takes what is written to it.
+            // Writing into a `String` cannot fail.
             let _ = write!(text, "{},{burst},{at}+{owed},{since}", per.seconds());
             if *given_back > 0 {
                 text.push(',');
@@ -120,7 +122,7 @@ fn encode_total(text: &mut String, total: &Total) {
     }
 }
 
-/// The totals of a text that [`encode_totals`] wrote.
+/// Reads a text that [`encode_totals`] wrote.
 ///
 /// # Errors
 /// [`TotalsError`] for any other text.
@@ -254,7 +256,7 @@ pub fn used_pattern(length: Length, window: Window) -> String {
     format!(";{letter}%d+,(%d+),{start}%+{lasts};")
 }
 
-/// What stands for a calendar window's length.
+/// The letter of a calendar window's length.
 fn letter(length: Length) -> char {
     match length {
         Length::Minute => 'i',

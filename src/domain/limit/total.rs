@@ -1,4 +1,4 @@
-//! A limit's state as of an instant, which every line of an account keeps.
+//! The state of a limit at an instant. Every line of an account keeps one for each limit.
 
 use chrono::{DateTime, Utc};
 
@@ -16,30 +16,28 @@ use crate::domain::window::{Length, Window};
 #[error("more units would be used in a window than can be counted")]
 pub struct TooMany;
 
-/// Fewer units are used than are to be taken off.
+/// Fewer units are used than the adjustment takes off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotUsed {
-    /// Of this limit.
     pub per: Per,
-    /// So many are used.
     pub used: u64,
 }
 
-/// What is used of a limit as of an instant.
+/// The state of a limit at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Total {
-    /// The limit's `max` that was in force.
+    /// The `max` that was in force.
     pub max: u64,
     pub state: LimitState,
 }
 
-/// What each kind of limit keeps.
+/// The state of each kind of limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitState {
     Calendar(WindowUse),
     FromFirstClaim(OpenedWindow),
     Sliding(SlidingLog),
-    /// Boxed: totals are moved on every claim, and a bucket is twice as large as any other state.
+    /// In a box, because a bucket is twice as large as the other states, and every claim moves totals.
     Rate(Box<Bucket>),
 }
 
@@ -49,8 +47,8 @@ pub struct WindowUse {
     /// `None` for the window without an end.
     pub length: Option<Length>,
     pub window: Window,
-    /// At most [`TOTAL_MAX`]. More than [`UNITS_MAX`] only where no claim brought it there: Redis
-    /// alone counted, or the limit is younger than its window's entries.
+    /// At most [`TOTAL_MAX`]. A claim brings it to at most [`UNITS_MAX`]. It is higher only if Redis alone
+    /// counted, or if the window's entries are older than the limit.
     pub used: u64,
 }
 
@@ -59,13 +57,13 @@ pub struct WindowUse {
 pub struct GivenBack<'a> {
     pub units: Units,
     pub granted_at: DateTime<Utc>,
-    /// The totals of the grant's own line; empty where they are not known.
+    /// The totals of the grant's own line. Empty: they are not known.
     pub totals: &'a [Total],
 }
 
 impl Total {
-    /// A limit of which nothing is used at an instant. `line` is the number of the account's first
-    /// line that tells it.
+    /// The state of a limit without used units at an instant. `line` is the number of the first line that
+    /// has this total.
     pub fn unused(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>, line: u64) -> Self {
         let in_window = |length, window| {
             LimitState::Calendar(WindowUse {
@@ -90,7 +88,7 @@ impl Total {
         }
     }
 
-    /// The same limit in the same window, as if nothing were used of it at an instant.
+    /// The same limit in the same window, without used units.
     pub fn emptied(&self, at: DateTime<Utc>, line: u64) -> Self {
         let state = match &self.state {
             LimitState::Calendar(calendar) => LimitState::Calendar(WindowUse {
@@ -111,7 +109,6 @@ impl Total {
         }
     }
 
-    /// The limit's name.
     pub fn per(&self) -> Per {
         match &self.state {
             LimitState::Calendar(calendar) => calendar.length.map_or(Per::Ever, Per::Calendar),
@@ -130,7 +127,6 @@ impl Total {
         }
     }
 
-    /// The units used.
     pub fn used(&self) -> u64 {
         match &self.state {
             LimitState::Calendar(calendar) => calendar.used,
@@ -148,7 +144,7 @@ impl Total {
         }
     }
 
-    /// What is left of the limit; 0 when a lowered `max` lies below what is used.
+    /// The units that are left. 0 if more than `max` is used.
     pub fn remaining(&self) -> u64 {
         match &self.state {
             LimitState::Rate(bucket) if self.max > 0 => bucket.left(),
@@ -156,13 +152,13 @@ impl Total {
         }
     }
 
-    /// Whether so many more units fit.
+    /// Tells whether the units fit now.
     pub fn fits(&self, units: Units) -> bool {
         units.get() <= self.remaining()
     }
 
-    /// The instant at which so many units fit, which do not fit now, if nothing more is granted;
-    /// `None`: never.
+    /// The instant from which on the units fit, if nothing more is granted. Ask only for units that do not
+    /// fit now. `None`: never.
     pub fn fits_at(&self, units: Units) -> Option<DateTime<Utc>> {
         let room = self.at_once().checked_sub(units.get())?;
         match &self.state {
@@ -173,8 +169,8 @@ impl Total {
         }
     }
 
-    /// The first instant at which more is left than now if nothing more is granted; `None` where that
-    /// never comes. A window tells its end.
+    /// The next instant at which units return, if nothing more is granted. `None`: never. For a window this
+    /// is the end of the window.
     pub fn more_at(&self) -> Option<DateTime<Utc>> {
         match &self.state {
             LimitState::Sliding(log) => {
@@ -190,8 +186,7 @@ impl Total {
         }
     }
 
-    /// The instant from which on nothing is used any more if nothing more is granted; `None` where
-    /// nothing returns.
+    /// The instant at which all units have returned, if nothing more is granted. `None`: no unit returns.
     pub fn resets_at(&self) -> Option<DateTime<Utc>> {
         match &self.state {
             LimitState::Calendar(calendar) => calendar.length.map(|_| calendar.window.end),
@@ -201,7 +196,7 @@ impl Total {
         }
     }
 
-    /// The time in which all units return, in whole seconds; for the calendar that of its window.
+    /// The time in which all units return, in whole seconds. For the calendar, the length of the window.
     pub fn refill_seconds(&self) -> Option<i64> {
         match &self.state {
             LimitState::Calendar(calendar) => {
@@ -217,8 +212,8 @@ impl Total {
         }
     }
 
-    /// The window that is current: none for a limit whose units return one by one, and none before
-    /// the first claim.
+    /// The current window. A sliding limit and a rate have no window. A limit from the first claim has none
+    /// before its first grant.
     pub fn window(&self) -> Option<Window> {
         match &self.state {
             LimitState::Calendar(calendar) => Some(calendar.window),
@@ -227,7 +222,7 @@ impl Total {
         }
     }
 
-    /// The span of instants whose entries may count as of an instant.
+    /// The span of instants whose entries can count at `at`.
     pub fn span(&self, at: DateTime<Utc>) -> Window {
         let next = at + MICROSECOND;
         let since = |start| Window { start, end: next };
@@ -242,8 +237,8 @@ impl Total {
         }
     }
 
-    /// The limit and window of which a denial at an instant is the first one or not. Where units
-    /// return one by one, it is a day, or `per` if that is longer, counted from 1970 on.
+    /// The limit and the window in which a denial is counted: the first denial of a window is kept. A limit
+    /// without a window uses a day, or `per` if that is longer, counted from 1970 on.
     pub fn denied_in(&self, at: DateTime<Utc>) -> (Per, Window) {
         let per = self.per();
         let window = self.window().unwrap_or_else(|| {
@@ -259,8 +254,8 @@ impl Total {
         (per, window)
     }
 
-    /// The last instant that counts no more as of another: what the limit reads back to where the
-    /// account's last line does not tell it.
+    /// The latest instant whose units do not count any more at `at`. If the account's last line does not
+    /// have this limit, the entries after this instant are read.
     pub fn forgets_at(&self, at: DateTime<Utc>) -> DateTime<Utc> {
         let ago = match &self.state {
             LimitState::Calendar(calendar) => return calendar.window.start - MICROSECOND,
@@ -268,7 +263,7 @@ impl Total {
             LimitState::Sliding(log) => {
                 let step = log.step.map_or(1, Elapsed::micros);
                 let since = at.timestamp_micros().saturating_sub(log.per.micros());
-                // What was taken up to here was rounded up to an instant that counts no more.
+                // Units that were taken up to here were rounded up to an instant that does not count any more.
                 return instant(since - since.rem_euclid(step)).unwrap_or(at);
             }
             LimitState::Rate(bucket) => bucket.refill(self.max),
@@ -276,7 +271,7 @@ impl Total {
         instant(at.timestamp_micros().saturating_sub(ago)).unwrap_or(DateTime::<Utc>::MIN_UTC)
     }
 
-    /// Whether a line's total is this limit's: its state goes on, also under another `max`.
+    /// Tells whether both totals are of the same limit. Then the state goes on, also under another `max`.
     pub fn is_of_same_limit(&self, other: &Self) -> bool {
         match (&self.state, &other.state) {
             (LimitState::Calendar(one), LimitState::Calendar(two)) => one.window == two.window,
@@ -287,8 +282,8 @@ impl Total {
         }
     }
 
-    /// Goes on from what a line before told of the same limit. Under another `max` a bucket is refilled
-    /// by that from the line on, so that what is told of later instants holds.
+    /// Goes on from the total that an earlier line has of the same limit. A change of `max` begins to refill
+    /// a bucket from this line on, so that the instants in earlier answers stay true.
     pub fn go_on(&mut self, before: &Self, at: DateTime<Utc>) {
         let begun = std::mem::replace(&mut self.state, before.state.clone());
         if let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) {
@@ -300,7 +295,7 @@ impl Total {
         self.age(at);
     }
 
-    /// The total as of an instant that is not before the last one. Windows of the calendar stay.
+    /// Brings the total to a later instant. A calendar window stays.
     pub fn age(&mut self, at: DateTime<Utc>) {
         match &mut self.state {
             LimitState::Calendar(_) => {}
@@ -310,8 +305,8 @@ impl Total {
         }
     }
 
-    /// Takes units that count at an instant, as of another that is not before it, where they count;
-    /// whether or not they fit.
+    /// Takes units that count at `counted_at`, whether or not they fit. `at` is the present instant, not
+    /// before `counted_at`. Units that do not count any more change nothing.
     ///
     /// # Errors
     /// [`TooMany`], and nothing is taken: more than [`UNITS_MAX`] would be used.
@@ -324,8 +319,7 @@ impl Total {
         self.take_up_to(UNITS_MAX, units, counted_at, at)
     }
 
-    /// As [`Total::take`]; but a client was told of the units, so they count also beyond
-    /// [`UNITS_MAX`].
+    /// As [`Total::take`], for units that a client was told of. They count also beyond [`UNITS_MAX`].
     ///
     /// # Errors
     /// [`TooMany`], and nothing is taken: more than [`TOTAL_MAX`] would be used.
@@ -363,8 +357,8 @@ impl Total {
         Ok(())
     }
 
-    /// Adds units that count at an instant, as of another that is not before it; as many as can be
-    /// counted.
+    /// Adds units that count at `counted_at`, up to the largest possible total. `at` is the present instant,
+    /// not before `counted_at`.
     pub fn add(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
         match &mut self.state {
             LimitState::Calendar(calendar) => {
@@ -378,7 +372,7 @@ impl Total {
         }
     }
 
-    /// Whether what counts at an instant counts as of another that is not before it.
+    /// Tells whether units of `counted_at` still count at `at`.
     fn counts(&self, counted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         match &self.state {
             LimitState::Calendar(calendar) => calendar.window.contains(counted_at),
@@ -391,7 +385,7 @@ impl Total {
         }
     }
 
-    /// Gives units back, where they count.
+    /// Gives the units of a grant back, if they still count.
     pub fn give_back(&mut self, given: GivenBack<'_>, at: DateTime<Utc>) {
         let units = given.units.get();
         match &mut self.state {
@@ -421,25 +415,25 @@ impl Total {
         }
     }
 
-    /// The calendar's window with what is used in it, unless it has no end.
+    /// The calendar window with the units used in it. `None` for `ever` and for other kinds.
     pub fn in_window(&self) -> Option<(Length, Window, u64)> {
         let calendar = self.window_use()?;
         Some((calendar.length?, calendar.window, calendar.used))
     }
 
-    /// Sets what is used in a window of the calendar. Only there Redis may tell it.
+    /// Sets the units used in a calendar window. Redis counts calendar windows only.
     pub fn set_used(&mut self, used: u64) {
         if let LimitState::Calendar(calendar) = &mut self.state {
             calendar.used = used;
         }
     }
 
-    /// Whether the line of a grant must be known to give its units back.
+    /// Tells whether the grant's own line must be known to give the grant's units back.
     pub fn asks_for_grant(&self) -> bool {
         matches!(&self.state, LimitState::Rate(bucket) if bucket.owed > 0)
     }
 
-    /// Takes units off that count at an instant, where they count.
+    /// Takes off units that count at `counted_at`, if they still count.
     ///
     /// # Errors
     /// [`NotUsed`], and nothing is taken off.
@@ -462,7 +456,7 @@ impl Total {
         Ok(())
     }
 
-    /// Takes units off that count at an instant, as many as are used.
+    /// Takes off units that count at `counted_at`, at most as many as are used.
     pub fn lower(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
         match &mut self.state {
             LimitState::Calendar(calendar) => {
@@ -478,7 +472,7 @@ impl Total {
     }
 }
 
-/// The totals with other units used in their windows of the calendar, in their order.
+/// Sets the units used in the calendar windows, in the order of the totals.
 pub fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
     for (total, used) in totals.iter_mut().zip(used) {
         total.set_used(used);

@@ -343,7 +343,7 @@ async fn bad_input_is_told_with_its_place() {
             "gets no new entries",
         ),
         ("limit=0", "limit", "1 to 1000"),
-        ("cursor=AAAA", "cursor", "begin again without it"),
+        ("cursor=AAAA", "cursor", "start again without a cursor"),
     ] {
         let told = app.get(&format!("/v1/entries?{query}")).await;
         let parts = invalid_parts(&told);
