@@ -1,7 +1,7 @@
 //! Limits as a request has them, before they are checked.
 
 use super::per::{Elapsed, Per};
-use super::shape::{EXACT_MAX, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
+use super::shape::{EXACT_MAX, LIMITS_MOST, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
 use crate::domain::claim::UNITS_MAX;
 use crate::domain::fault::Fault;
 
@@ -35,11 +35,18 @@ pub struct MaxDraft {
     pub per: String,
 }
 
+fn check_count(limits: usize, faults: &mut Vec<Fault>) {
+    let detail = match limits {
+        0 => "name at least one limit".to_owned(),
+        1..=LIMITS_MOST => return,
+        _ => format!("there are {limits} limits: write at most {LIMITS_MOST}"),
+    };
+    faults.push(Fault::new("/limits", detail));
+}
+
 /// Checks a policy's limits.
 pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
-    if drafts.is_empty() {
-        faults.push(Fault::new("/limits", "name at least one limit"));
-    }
+    check_count(drafts.len(), faults);
     let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
     let mut names: Vec<Per> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
@@ -60,9 +67,7 @@ pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit
 
 /// Checks the other `max` of some limits.
 pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMax> {
-    if drafts.is_empty() {
-        faults.push(Fault::new("/limits", "name at least one limit"));
-    }
+    check_count(drafts.len(), faults);
     let mut maxima: Vec<OtherMax> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
         let mut checking = Checking { index, faults };
@@ -302,11 +307,8 @@ mod tests {
         let [(pointer, detail)] = &found[..] else {
             panic!("{draft:?}: {found:?}")
         };
-        assert_eq!(
-            pointer,
-            &format!("/limits/0/{field}"),
-            "{draft:?}: {detail}"
-        );
+        let place = format!("/limits/0/{field}");
+        assert_eq!(pointer, &place, "{draft:?}: {detail}");
         assert!(detail.contains(says), "{draft:?}: {detail}");
     }
 

@@ -6,6 +6,9 @@ use crate::domain::window::Length;
 /// The most units that a total can have: the stores sum this number exactly.
 pub const TOTAL_MAX: u64 = i64::MAX as u64;
 
+/// The most limits of a policy, and of an override. Each entry keeps the totals of all limits.
+pub const LIMITS_MOST: usize = 10;
+
 /// The most pairs of instant and units that the log of a sliding limit keeps. An exact log needs at most
 /// one pair for each unit. A log with a step needs one pair for each step, and one more.
 pub const PAIRS_MOST: usize = 101;

@@ -25,7 +25,7 @@ use crate::http::request::{
 pub struct OverrideBody {
     /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
     /// stay.
-    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 6)]
+    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 10)]
     limits: Vec<Object<OverrideLimitBody>>,
     /// The instant from which the policy's own limits apply again. Null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]

@@ -31,7 +31,7 @@ pub struct PolicyBody {
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     /// One or more limits, no two with the same `per`.
-    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
+    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 10)]
     limits: Vec<Object<LimitBody>>,
     /// The local time at which a day begins, as `HH:MM`. Default: midnight.
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]

@@ -128,6 +128,17 @@ async fn what_is_no_limit_is_told() {
         assert_eq!(found, [format!("#/limits/0/{pointer}")], "{limit}");
         assert!(parts[0].1.contains(words), "{limit}: {parts:?}");
     }
+    // Each entry keeps the totals of all limits, so their number has a bound.
+    let with_limits = |count: u64| {
+        let limits: Vec<Value> = (1..=count)
+            .map(|hours| sliding(1, &format!("{hours}h")))
+            .collect();
+        json!({ "time_zone": "UTC", "limits": limits })
+    };
+    app.put_policy("ten", with_limits(10)).await.is(201);
+    let parts = invalid_parts(&app.put_policy("eleven", with_limits(11)).await);
+    assert_eq!(parts[0].0, "#/limits");
+    assert!(parts[0].1.contains("at most 10"), "{parts:?}");
     for (one, other) in [("24h", "1d"), ("60s", "1m"), ("24h", "24h")] {
         let rule =
             json!({ "time_zone": "UTC", "limits": [sliding(1, one), rate(2, other, json!(3))] });
