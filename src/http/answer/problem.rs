@@ -54,31 +54,33 @@ macro_rules! kinds {
 
 kinds! {
 MALFORMED = BAD_REQUEST "malformed" "Malformed" None,
-    "not HTTP, not JSON, unknown field or parameter, wrong type"
-    means "The body is not JSON, a field or query parameter is unknown or repeated, or a value has \
-           the wrong type. `detail` names it, and the nearest known name."
+    "the request is not HTTP or not JSON, has an unknown field or parameter, or a wrong type"
+    means "The body is not JSON, a field or a query parameter is unknown or repeated, or a value \
+           has the wrong type. `detail` names the fault. For an unknown name, `detail` also has \
+           the nearest known name."
     do "Correct the request."
     retry "No: the same request fails again.";
 UNAUTHORIZED = UNAUTHORIZED "unauthorized" "Unauthorized" None,
     "no valid key"
-    means "The request has no valid key: no key was sent, or the key is mistyped, unknown, revoked \
-           or ended."
+    means "The request has no key, or its key is mistyped, unknown, revoked or ended."
     do "Send `Authorization: Bearer <key>` with a valid key. An admin makes keys with `POST \
         /v1/keys`."
-    retry "No, not with the same key. Repeated wrong keys are answered slowly.";
+    retry "No, not with the same key. perdiem answers repeated wrong keys slowly.";
 FORBIDDEN = FORBIDDEN "forbidden" "Forbidden" None,
     "the key has another role, or is confined to other policies"
     means "The key is valid, but it has another role, or it is confined to other policies."
-    do "Use a key with a role and a policy that `detail` names."
+    do "Use a key that is valid for this request. `detail` says which role or which policy the key \
+        needs."
     retry "No, not with the same key.";
 UNKNOWN_POLICY = NOT_FOUND "unknown-policy" "Unknown policy" None,
     "no such policy, or archived"
-    means "There is no such policy, or it is archived. The instance has checked this in the ledger."
-           do "Check the name. `PUT` creates the policy, or revives an archived one."
-    retry "No, not before somebody has created the policy.";
+    means "The ledger has no policy with this name, or the policy is archived."
+    do "Check the name. `PUT /v1/policies/{policy}` creates the policy, or makes an archived \
+        policy active again."
+    retry "No, not before somebody creates the policy.";
 NOT_FOUND = NOT_FOUND "not-found" "Not found" None,
     "nothing at this path or with this id"
-    means "There is nothing at this path or with this id."
+    means "The path does not exist, or nothing has this id."
     do "Check the path and the id."
     retry "No.";
 METHOD_NOT_ALLOWED = METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed" None,
@@ -89,18 +91,19 @@ METHOD_NOT_ALLOWED = METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed
 SLOW_REQUEST = REQUEST_TIMEOUT "slow-request" "Slow request" None,
     "the head or the body did not arrive in time"
     means "The head or the body did not arrive in time. Nothing was done."
-    do "Send the whole request at once. Check the network if it happens often."
+    do "Send the whole request at once. If this happens often, check the network."
     retry "Yes: nothing was done.";
 CLAIM_IN_PROGRESS = CONFLICT "claim-in-progress" "Claim in progress" SOON,
-    "a claim with the same key is being decided now"
+    "a claim with the same `Idempotency-Key` is being decided now"
     means "A claim with the same `Idempotency-Key` is being decided now."
-    do "Wait for `Retry-After`, then send the same claim with the same key."
-    retry "Yes: the same key gets the same grant.";
+    do "Wait for `Retry-After`. Then send the same claim with the same `Idempotency-Key`."
+    retry "Yes: the same `Idempotency-Key` gets the same grant.";
 LAST_ADMIN_KEY = CONFLICT "last-admin-key" "Last admin key" None,
-    "the change would end the last admin key without an end"
-    means "The change would end the last admin key that is not revoked and has no end."
+    "the change would revoke or end the last admin key without an end"
+    means "The key is the last admin key that is not revoked and has no end. perdiem does not \
+           revoke this key, and does not give it an end."
     do "Create another admin key first."
-    retry "Yes, after there is another admin key.";
+    retry "Yes, after you created another admin key.";
 KEY_REVOKED = CONFLICT "key-revoked" "Key revoked" None,
     "a revoked key cannot be changed"
     means "The key is revoked. A revoked key cannot be changed."
@@ -108,115 +111,129 @@ KEY_REVOKED = CONFLICT "key-revoked" "Key revoked" None,
     retry "No.";
 BEING_ERASED = CONFLICT "being-erased" "Being erased" None,
     "an override for a subject that is being erased"
-    means "The subject is being erased, and its claims are still counted. An override would store \
-           its name again. Nothing was changed."
-    do "Wait until the instant in `detail`. If the subject claims meanwhile, the wait is longer."
+    means "An erasure of the subject is not finished yet. An override would store the name of the \
+           subject again. Nothing was changed."
+    do "Wait until the instant in `detail`. Each new claim of the subject makes this time longer."
     retry "Yes, after that instant.";
 GRANT_REVERSED = CONFLICT "grant-reversed" "Grant reversed" None,
     "a confirmation of a hold that was reversed"
-    means "The hold cannot be confirmed: it was reversed, and its units were given back."
+    means "The hold was reversed, and its units were given back. A reversed hold cannot be \
+           confirmed."
     do "Claim again if the units are still needed."
     retry "No.";
 HOLD_LAPSED = CONFLICT "hold-lapsed" "Hold lapsed" None,
     "a reversal of a hold that lapsed"
-    means "The hold was not confirmed in time, and its units were given back. The status is 409 for \
-           a reversal, and 410 for a confirmation."
-    do "Claim again if the units are needed. Confirm earlier, or ask for more `hold_seconds`."
+    means "The hold was not confirmed in time, and its units were given back. A reversal then gets \
+           409. A confirmation gets 410."
+    do "Claim again if the units are needed. Next time, confirm earlier, or ask for more \
+        `hold_seconds`."
     retry "No.";
 NOT_A_HOLD = CONFLICT "not-a-hold" "Not a hold" None,
     "a confirmation of a grant that is not a hold"
-    means "The grant cannot be confirmed: it is not a hold. The grant is not changed."
+    means "The grant is not a hold, so it cannot be confirmed. Nothing was changed."
     do "Do nothing: the grant needs no confirmation."
     retry "No.";
 POLICY_INACTIVE = CONFLICT "policy-inactive" "Policy inactive" None,
-    "paused, or outside `active_from` … `active_until`"
-    means "The policy is paused, or the present time is outside `active_from` … `active_until`."
-    do "Wait until the policy is active, or ask its owner."
-    retry "Later: `detail` says when, if that is known.";
+    "the policy is paused, or it is before `active_from`, or not before `active_until`"
+    means "The policy is paused, has not begun (`active_from`), or has ended (`active_until`). \
+           `detail` says which."
+    do "Wait until the policy is active, or ask an admin."
+    retry "Yes, when the policy is active. `detail` has the instant at which a policy begins.";
 RECONCILIATION_IN_PROGRESS =
     CONFLICT "reconciliation-in-progress" "Reconciliation in progress" SOON,
     "this instance already runs a reconciliation"
     means "This instance already runs a reconciliation."
-    do "Wait until its report has a `finished_at`: `GET /v1/reconciliations`."
+    do "Wait until the report of the reconciliation has a `finished_at`. `GET /v1/reconciliations` \
+        lists the reports."
     retry "Yes, after `Retry-After`.";
 NOT_SEALED = CONFLICT "not-sealed" "Not sealed" SOON,
-    "nothing is sealed, or this is not sealed yet"
-    means "No seal covers what was asked for: this instance has no key that signs seals, or the \
+    "nothing is sealed, or the position is not sealed yet"
+    means "There is no seal for this request. The instance has no key that signs seals, or the \
            position is above the newest seal."
-    do "Set `PERDIEM_SEAL_KEY_FILE`, if `detail` says so. Otherwise wait: a position is sealed within \
-        seconds. If the problem stays, look at `/readyz`."
+    do "If `detail` says so, set `PERDIEM_SEAL_KEY_FILE`. Otherwise wait: perdiem seals a position \
+        within seconds. If the problem continues, look at `/readyz`."
     retry "Yes, after `Retry-After`, if the instance has a key that signs seals.";
 HOLD_GONE = GONE "hold-lapsed" "Hold lapsed" None,
     "a confirmation that came too late";
 ARCHIVED = GONE "archived" "Archived" None,
     "the answer needs entries that were archived and dropped"
-    means "The answer needs entries that `perdiem archive --drop` has dropped from the ledger. They are \
-           in the archive, and the log of seals has their hashes."
-    do "Read the files of the archive, or ask for later entries, as `detail` says."
+    means "The answer needs entries that `perdiem archive --drop` has dropped from the ledger. The \
+           archive has these entries."
+    do "Look for the entries in the files of the archive. Or ask for later entries, as `detail` \
+        says."
     retry "No.";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,
     "the policy, override or key has another version"
-    means "The policy, override or key does not have the version that `If-Match` names. Or it \
-           exists, but the request has `If-None-Match: *`."
-    do "Read it again, check your change, and send the new `ETag`."
-    retry "No, not with the same `If-Match`.";
+    means "The policy, override or key does not have the version that `If-Match` names. Or the \
+           request has `If-None-Match: *`, but the policy, override or key exists."
+    do "Read the policy, override or key again. Check your change. Send the change with the new \
+        `ETag` in `If-Match`."
+    retry "No, not with the same `If-Match` or `If-None-Match`.";
 TOO_LARGE = PAYLOAD_TOO_LARGE "too-large" "Too large" None,
     "a body over 64 KiB; a batch over 8 MiB"
-    means "Status 413: the body is over 64 KiB; the body of a batch, over 8 MiB. Status 431: the head \
-           is over 128 KiB or has more than 96 fields."
+    means "Status 413: the body is over 64 KiB, or the body of a batch is over 8 MiB. Status 431: \
+           the head is over 128 KiB, or has more than 96 fields."
     do "Send less: split a batch, or send fewer and shorter header fields."
     retry "No.";
 INVALID = UNPROCESSABLE_ENTITY "invalid" "Invalid" None,
     "a wrong value; units above `max`, which can never fit; a window would have more than 2^53 − 1 \
      units"
-    means "Values are out of bounds or do not fit each other. Or the units are above the `max` of a \
-           limit and can never fit. `errors` names each place."
+    means "A value is out of bounds, or two values do not fit together. Or the units are above the \
+           `max` of a limit, and can never fit. `errors` names the place of each wrong value."
     do "Correct each value that `errors` names."
     retry "No: the same request fails again.";
 IDEMPOTENCY_KEY_REUSED =
     UNPROCESSABLE_ENTITY "idempotency-key-reused" "Idempotency key reused" None,
-    "the same key with another claim"
-    means "The `Idempotency-Key` belongs to another claim. The same key means the same subject, \
+    "the `Idempotency-Key` belongs to another claim"
+    means "The `Idempotency-Key` belongs to another claim. A retry must have the same subject, \
            units, hold and metadata."
-    do "Use a new key for a new claim."
+    do "Use a new `Idempotency-Key` for a new claim."
     retry "No.";
 FAILED_DEPENDENCY = FAILED_DEPENDENCY "failed-dependency" "Failed dependency" None,
     "in an atomic batch: another claim was not granted"
-    means "Another claim of the atomic batch cannot be granted, so no claim of it is granted. This \
-           claim alone would have been granted."
-    do "Look at the items with another status."
+    means "This claim alone would be granted. But another claim of the atomic batch cannot be \
+           granted, so no claim of the batch is granted."
+    do "Look at the items of the answer with another status. Correct these claims, or leave them \
+        out."
     retry "Yes, when the other claims can be granted.";
 QUOTA_EXCEEDED = TOO_MANY_REQUESTS "quota-exceeded" "Quota exceeded" None,
     "denied; nothing was counted"
-    means "The claim is denied: a window has no room for its units. Nothing was counted. \
-           `violated-policies` names the limits without room, `limits` shows every limit. The type is \
-           `https://iana.org/assignments/http-problem-types#quota-exceeded`."
-    do "Wait for `Retry-After`, or ask for fewer units."
-    retry "Yes, after `Retry-After`, also with the same `Idempotency-Key`: a denial is not \
-           remembered.";
+    means "The claim is denied: a limit has no room for its units. Nothing was counted. \
+           `violated-policies` names the limits without room. `limits` shows every limit. `type` \
+           is `https://iana.org/assignments/http-problem-types#quota-exceeded`."
+    do "Wait for `Retry-After`, or ask for fewer units. Without `Retry-After` a limit never has \
+        room for these units."
+    retry "Yes, after `Retry-After`. You can use the same `Idempotency-Key`, because perdiem does \
+           not store a denial under it.";
 TOO_MANY_WRONG_KEYS = TOO_MANY_REQUESTS "too-many-wrong-keys" "Too many wrong keys" None,
-    "too many wrong keys were sent; a valid key is never refused for this"
-    means "Too many requests with wrong keys came from this address, or from many addresses. A \
-           request with a valid key is never refused for this."
-    do "Stop sending the wrong key. Send a valid one."
-    retry "Yes: with a valid key at once, with any other key after `Retry-After`.";
+    "too many wrong keys were sent; a request with a valid key never gets this answer"
+    means "The key is wrong, and too many wrong keys came from this address, or from many \
+           addresses. A request with a valid key never gets this answer."
+    do "Stop sending the wrong key. Send a valid key."
+    retry "Yes. With a valid key, retry at once. Otherwise wait for `Retry-After`.";
 HEAD_TOO_LARGE = REQUEST_HEADER_FIELDS_TOO_LARGE "too-large" "Too large" None,
     "a head over 128 KiB or 96 fields";
 UNDECIDED = SERVICE_UNAVAILABLE "undecided" "Undecided" SOON,
-    "the claim could not be decided exactly within the deadline; a retry with the same key is safe"
-    means "The claim could not be decided exactly within the deadline. It may or may not have been \
-           granted."
-    do "Send the same claim again with the same `Idempotency-Key`: it is granted at most once."
-    retry "Yes, after `Retry-After`. Without an `Idempotency-Key` a retry can become a second grant.";
+    "the claim could not be decided exactly in time; a retry with the same `Idempotency-Key` is \
+     safe"
+    means "perdiem could not decide the claim exactly before its deadline. `detail` says why. The \
+           claim may be granted. A confirmation, a reversal or an adjustment can get this answer \
+           too."
+    do "Send the same request again, with the same `Idempotency-Key`. perdiem grants the claim at \
+        most once."
+    retry "Yes, after `Retry-After`. Without an `Idempotency-Key` a retry can become a second \
+           grant.";
 UNAVAILABLE = SERVICE_UNAVAILABLE "unavailable" "Unavailable" SOON,
-    "the ledger does not answer; a grant with this id may not be recorded yet; the answer took too \
-     long; too many requests with this key are in progress; or a newer perdiem wrote the policy"
-    means "The ledger does not answer, the answer took too long, or too many requests with this key \
-           are in progress. Or a newer version of perdiem wrote the policy, and this instance cannot read \
-           it: newer instances decide its claims. A key that is unknown to this instance also gets this \
-    answer while the ledger does not answer."
-        do "Try again, with fewer requests at once. Or ask for less: one policy, a shorter span. After a \
-        change, first read whether it was made. If the problem stays, look at `/readyz`."
+    "the ledger does not answer; the ledger may not have recorded a grant with this id yet; the \
+     answer took too long; too many requests with this API key are in progress; or a newer version \
+     of perdiem wrote the policy"
+    means "The ledger does not answer, or the answer took too long. Or too many requests with this \
+           API key are in progress. Or the ledger has not recorded a grant with this id yet. Or a \
+           newer version of perdiem wrote the policy, and this instance cannot read the policy. \
+           While the ledger does not answer, an unknown API key also gets this answer."
+    do "Send the request again, with fewer requests at the same time. Or ask for less: one policy, \
+        fewer days. After a change, first read if the change was made. If the problem continues, \
+        look at `/readyz`."
     retry "Yes, after `Retry-After`.";
 }
 
