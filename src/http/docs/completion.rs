@@ -74,9 +74,11 @@ enum NeedsEntries {
 }
 
 /// The operations that may need old entries. The confirmation describes this problem itself.
-const NEED_ENTRIES: [&str; 12] = [
+const NEED_ENTRIES: [&str; 14] = [
     "adjust",
     "backtest_policy",
+    "claim",
+    "claim_batch",
     "explain_grant",
     "export_entries",
     "export_grants",
