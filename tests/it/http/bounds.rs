@@ -8,7 +8,7 @@ use crate::http::v1::keys::make_role;
 use crate::http::{CLAIMS, encoded, invalid_places, problem};
 use crate::support::app::{Answer, App, Stack};
 
-/// The value is 2^53 − 1.
+/// The largest integer of the API: 2^53 − 1.
 const MOST: u64 = 9_007_199_254_740_991;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

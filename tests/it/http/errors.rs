@@ -99,7 +99,7 @@ async fn a_body_in_pieces_is_too_large_too() {
     assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 413");
 }
 
-/// Good bodies in which one byte is changed.
+/// Good bodies in which one byte is changed. No answer may be a 5xx.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_body_makes_the_service_fail() {
     let app = App::on(Stack::Sqlite).await;
@@ -203,7 +203,7 @@ async fn a_claims_faults_are_told_in_the_order_of_the_contract(stack: Stack) {
         let answer = app.claim_body(body.clone(), key).await;
         assert_eq!(invalid_places(&answer), ["#/units"]);
     }
-    // 409 comes before these units.
+    // 409 comes before the fault of the units.
     let paused = json!({ "limits": [{ "max": 1, "per": "day" }], "paused": true });
     replace(&app, paused).await;
     told_first().await;

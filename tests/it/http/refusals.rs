@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::http::{invalid_parts, malformed, with_member};
 use crate::support::app::{App, NOON, Stack, instant};
 
-/// The value is 2^53 − 1.
+/// The largest integer of the API: 2^53 − 1.
 const MOST: u64 = 9_007_199_254_740_991;
 
 /// The member that is set in a good body (empty: the value is the whole body), the value, the

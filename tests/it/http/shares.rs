@@ -34,7 +34,7 @@ async fn hold(app: &App) -> String {
     app.claim_body(body, None).await.grant_id()
 }
 
-/// The answer to a request. The answer must come while the cause of the delay still exists.
+/// The answer to a request. The answer must come in time, even while something delays the request.
 async fn answer(request: RequestBuilder) -> Answer {
     let answer = timeout(DEADLINE, Answer::of(request)).await;
     answer.expect("an answer within its deadline")

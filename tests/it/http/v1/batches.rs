@@ -161,7 +161,6 @@ async fn bad_batches_are_told() {
     }
     assert_eq!(used(&app, "benefit", "a").await, [0]);
     // The largest batch: each claim has a subject of 256 characters and long metadata.
-    // longest metadata.
     let metadata = json!({ "a": "x".repeat(4000) });
     let claims: Vec<Value> = (0..1000)
         .map(|number| {
