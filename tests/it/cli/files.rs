@@ -1,4 +1,4 @@
-//! The files of a SQLite ledger: only the owner can read new files, and one process can use them.
+//! The files of a SQLite ledger: only the owner can read new files. One process uses them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -46,7 +46,7 @@ fn days(answer: &Value) -> Vec<String> {
     days.map(line).collect()
 }
 
-/// The subjects whose grants were denied first, as `subject denied-grants`.
+/// Each subject in `first_denied`, as `subject denied-grants`.
 fn first_denied(answer: &Value) -> Vec<String> {
     let denied = answer["first_denied"].as_array().expect("subjects").iter();
     let line = |denied: &Value| format!("{} {}", denied["subject"], denied["denied_grants"]);

@@ -24,7 +24,7 @@ async fn one_grant(stack: Stack) {
     let path = format!("/v1/grants/{id}");
     let grant = app.get(&path).await;
     assert_eq!(grant.is(200), claimed.at("/grant"));
-    // No answer shows an `Idempotency-Key`.
+    // The answer does not show the `Idempotency-Key`.
     assert!(!grant.text.contains("order-17"));
     archive(&app).await;
     assert_eq!(app.get(&path).await.is(200), claimed.at("/grant"));

@@ -146,7 +146,7 @@ async fn a_key_stands_for_one_claim(stack: Stack) {
         .claim_under("other", body.clone(), Some("order-17"))
         .await;
     assert_eq!(answer.status, 201, "{answer:?}");
-    // The key of a full account is still known. A claim without metadata still has no metadata.
+    // The key of a full account is still known. A retry without metadata still matches.
     let bare = json!({ "subject": "member-42" });
     assert_eq!(app.claim_body(bare.clone(), Some("bare")).await.status, 201);
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
