@@ -30,7 +30,7 @@ fn migrate_makes_a_database_and_does_it_again() {
     assert!(path.is_file());
 }
 
-/// The ledger is up to date in both cases, and the owner of the database can serve.
+/// The ledger is up to date with and without the role, and its owner can serve without the role.
 #[test]
 fn an_owner_who_may_not_make_the_role_is_told_who_may() {
     let postgres = servers::postgres();

@@ -263,7 +263,7 @@ async fn a_long_account_is_cut(stack: Stack) {
     assert_ne!(entries[999]["id"], first.grant_id());
 }
 
-/// Reasons that deny a claim besides the limits, and reasons that grant one in spite of a limit.
+/// Reasons other than a limit that deny a claim, and reasons that grant a claim over a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_reasons_are_told() {
     let (app, clock) = App::with_clock(Stack::Sqlite).await;

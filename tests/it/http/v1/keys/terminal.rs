@@ -1,4 +1,4 @@
-//! What the log shows of keys.
+//! Keys and the log.
 
 use crate::support::app::{Ground, KEY, Stack, client, eventually};
 use crate::support::command_line::command_with;
