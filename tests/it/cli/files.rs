@@ -1,5 +1,5 @@
-//! The files of a SQLite ledger: only the owner can read new files, and only one
-//! process at a time can use a ledger.
+//! The files of a SQLite ledger: only the owner can read new files, and only one process at a time
+//! can use a ledger.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

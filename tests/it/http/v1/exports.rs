@@ -223,8 +223,7 @@ async fn open(app: &App) -> reqwest::Response {
 on_every_store!(an_export_is_one_view_while_grants_come_in);
 
 /// Sockets and queues cannot hold the whole export. New grants come in while the client still
-/// reads: one has the highest id, and 500 have
-/// the lowest ids.
+/// reads: one has the highest id, and 500 have the lowest ids.
 async fn an_export_is_one_view_while_grants_come_in(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;
