@@ -1,4 +1,4 @@
-//! `perdiem policy apply` and `perdiem policy backtest`, as somebody at a terminal meets them.
+//! `perdiem policy apply` and `perdiem policy backtest`, as a person at a terminal uses them.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::support::command_line::command;
 use crate::support::desk::on_every_store;
 use crate::support::terminal::Said;
 
-/// A folder with a file of policies, and the application that it is for.
+/// A folder with a file of policies, and the application that gets the policies.
 struct Scene {
     app: App,
     folder: TempDir,
@@ -33,18 +33,17 @@ impl Scene {
         path.to_str().expect("a text").to_owned()
     }
 
-    /// Applies a text.
     async fn apply(&self, text: &str, options: &str) -> Said {
         let path = self.write(text);
         command(&self.app, &format!("policy apply -f {path} {options}")).await
     }
 
-    /// The members of a policy that exists.
+    /// The policy, which must exist.
     async fn policy(&self, name: &str) -> Value {
         self.app.get(&format!("/v1/policies/{name}")).await.is(200)
     }
 
-    /// How often policies were changed.
+    /// The number of recorded changes.
     async fn changes(&self) -> usize {
         let changes = self.app.get("/v1/changes").await.at("/items");
         changes.as_array().expect("items").len()
@@ -69,7 +68,7 @@ policies:
     reason: campaign 7
 ";
 
-/// Whatever is wrong with one of them, none is changed.
+/// One wrong policy in the file: no policy changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_wrong_changes_nothing() {
     let scene = Scene::on(Stack::Sqlite).await;
@@ -137,8 +136,8 @@ async fn json_is_read_and_written() {
     assert_eq!(steps[0]["before"], scene.policy("7").await);
 }
 
-/// A way to a server on which somebody else replaces the policy `sms` just before its first
-/// change passes.
+/// A URL that leads to the server. Just before the first change of the policy `sms` passes, a rival
+/// replaces the policy.
 async fn with_a_rival(app: &App) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -157,7 +156,7 @@ async fn with_a_rival(app: &App) -> String {
             }
             let mut upstream = TcpStream::connect(&server).await.expect("the server");
             tokio::spawn(async move {
-                // It ends with its connection.
+                // The copy ends when the connection ends.
                 let _ = copy_bidirectional(&mut client, &mut upstream).await;
             });
         }
@@ -172,7 +171,7 @@ async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
     let text = format!("{POLICIES}  tea: {{ time_zone: UTC, limits: [{{ max: 1, per: day }}] }}\n");
     let path = scene.write(&text);
     let line = format!("policy apply -f {path} --reason mine");
-    // Both where it was new and where it was there.
+    // The policy is new at first, and exists at the second time.
     for (max, version, changed, not_changed) in
         [(5, 1, "benefit", "sms, tea"), (7, 3, "nothing", "sms")]
     {
@@ -191,7 +190,7 @@ async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
         let sms = scene.policy("sms").await;
         assert_eq!(sms["version"], version);
         assert_eq!(sms["reason"], "a rival");
-        // A second run sees it.
+        // A second run shows the rival's change.
         let said = command(&scene.app, &line).await.well(0);
         let change = format!("~ sms: limits: 99 per day → {max} per hour\n");
         assert!(said.contains(&change), "{said}");

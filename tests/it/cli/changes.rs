@@ -1,4 +1,4 @@
-//! `perdiem changes`, as somebody at a terminal meets it.
+//! `perdiem changes`, as a person at a terminal uses the command.
 
 use chrono::TimeDelta;
 use reqwest::Method;

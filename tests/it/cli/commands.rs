@@ -1,4 +1,4 @@
-//! Commands that need no server, and those that call one.
+//! Commands that need no server, and commands that call a server.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn migrate_makes_a_database_and_does_it_again() {
     assert!(path.is_file());
 }
 
-/// The ledger is up to date in any case, and its owner can serve.
+/// The ledger is up to date with and without the role, and its owner can serve without the role.
 #[test]
 fn an_owner_who_may_not_make_the_role_is_told_who_may() {
     let postgres = servers::postgres();
@@ -54,7 +54,7 @@ fn an_owner_who_may_not_make_the_role_is_told_who_may() {
     postgres.execute("postgres", remedy);
     let done = run(&["migrate"], &settings).well(0);
     assert!(done.contains("the role \"the tills\" has"), "{done}");
-    // The rights of these cannot be taken away.
+    // An owner and a superuser keep their rights, so perdiem refuses both roles.
     for mighty in [&owner, "postgres"] {
         let settings = [settings[0], ("PERDIEM_SERVICE_ROLE", mighty)];
         let said = run(&["migrate"], &settings);
@@ -69,7 +69,7 @@ fn openapi_prints_the_specification() {
     assert_eq!(said, perdiem::http::specification_yaml());
 }
 
-/// What sessions show in lines.
+/// `--json` works with every command that prints lines in the sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_prints_json_on_demand() {
     let (app, _clock) = App::with_clock(Stack::Sqlite).await;
@@ -108,7 +108,7 @@ async fn every_command_prints_json_on_demand() {
 async fn commands_say_what_is_wrong() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
-    // Not perdiem's own answer.
+    // The answer at this URL does not come from perdiem's API.
     let elsewhere = format!("{}/livez#", app.url);
     let here = (app.url.as_str(), KEY);
     #[rustfmt::skip]
@@ -131,7 +131,7 @@ async fn commands_say_what_is_wrong() {
     }
 }
 
-/// No connection, and 503.
+/// A server that does not run, and an answer of 503.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_may_succeed_later_has_a_code_of_its_own() {
     let mut postgres = Postgres::start();

@@ -1,4 +1,4 @@
-//! `perdiem adjust` with a file, as somebody at a terminal meets it.
+//! `perdiem adjust` with a file, as a person at a terminal uses the command.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
             .well(0);
         usage.split_whitespace().nth(1).map(str::to_owned)
     };
-    // What cannot be read enters nothing, and says where.
+    // A file that cannot be read enters nothing. The message names the line.
     for (text, told) in [
         ("subject,units\nmember-1,2\nmember-2,two\n", "line 3"),
         ("subject,units\nmember-1,2\nmember-2,0\n", "line 3"),
@@ -44,7 +44,8 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     );
     assert_eq!(used("member-1").await.as_deref(), Some("2"));
     assert_eq!(used("member,2").await.as_deref(), Some("1"));
-    // What the server refuses stops there, and says what stands.
+    // The command stops at a line that the server refuses. The message says how many lines were
+    // entered.
     let fault = run("subject,units\nmember-4,1\nmember-5,-1\nmember-6,1\n")
         .await
         .fault();

@@ -1,4 +1,4 @@
-//! `perdiem export`: files that can be checked, also after an interruption.
+//! `perdiem export`: the files can be checked, also after an interruption.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ const SUBJECTS: [&str; 6] = [
     "ä/😀",
 ];
 
-/// An application with an entry of each subject, and the reversal of one.
+/// An application with one entry for each subject, and one reversal.
 async fn with_entries() -> (App, TempDir) {
     let (app, _clock) = App::with_clock(Stack::Sqlite).await;
     app.benefit(9, "Asia/Shanghai").await;
@@ -50,7 +50,7 @@ fn sha256(bytes: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is in a folder.
+/// The names of the files in a folder.
 fn names(folder: &TempDir) -> Vec<String> {
     let entries = fs::read_dir(folder.path()).expect("a folder");
     let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
@@ -66,7 +66,7 @@ fn manifest(folder: &TempDir, file: &str) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a manifest")).expect("JSON")
 }
 
-/// What the server exports, but for the manifest.
+/// The rows that the server exports, without the manifest.
 async fn served(app: &App, format: &str, query: &str) -> String {
     let path = format!("/v1/entries/export?format={format}&{query}");
     let text = app.get(&path).await.text;
@@ -113,7 +113,7 @@ async fn files_have_what_the_manifest_says() {
     }
 }
 
-/// Ids and subjects are texts, whatever a spreadsheet would make of them.
+/// Ids and subjects stay texts, also where a spreadsheet would read a number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workbook_keeps_texts() {
     let (app, folder) = with_entries().await;
@@ -131,7 +131,7 @@ print(zipfile.ZipFile(sys.argv[1]).read('xl/worksheets/sheet1.xml').decode())";
         assert!(sheet.contains(&cell), "{cell}: {sheet}");
         let units = format!("<c r=\"I{row}\"><v>1</v></c>");
         assert!(sheet.contains(&units), "{units}: {sheet}");
-        // 2026-11-21, which is 46347 days after the beginning of 1900 as workbooks count.
+        // 2026-11-21 is day 46347 of a workbook's calendar, which begins in 1900.
         let date = format!("<c r=\"E{row}\" s=\"2\"><v>46347</v></c>");
         assert!(sheet.contains(&date), "{date}: {sheet}");
     }
@@ -145,7 +145,7 @@ print(zipfile.ZipFile(sys.argv[1]).read('xl/worksheets/sheet1.xml').decode())";
     );
 }
 
-/// An interruption may come between any two bytes.
+/// An interruption can come between any two bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_goes_on_from_the_last_whole_row() {
     let (app, folder) = with_entries().await;
@@ -182,7 +182,7 @@ async fn an_export_goes_on_from_the_last_whole_row() {
             assert_eq!(fs::read(&file).expect("a file"), whole, "{format} {cut}");
             assert_eq!(manifest(&folder, "entries"), first, "{format} {cut}");
         }
-        // Rows that were changed meanwhile are found.
+        // The command finds rows that were changed in the meantime.
         let mut changed = whole.clone();
         let place = changed.len() - 20;
         changed[place] ^= 1;
@@ -225,7 +225,7 @@ async fn ctrl_c_leaves_what_goes_on() {
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(interrupt.expect("kill runs").success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(75));
+    assert_eq!(child.wait().expect("the process ends").code(), Some(75));
     assert_eq!(names(&folder), ["entries.part", "entries.part.json"]);
     export(&app, &file, &["--ndjson"]).await;
     let bytes = fs::read(&file).expect("a file");

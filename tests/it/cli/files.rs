@@ -1,4 +1,5 @@
-//! The files of a ledger on SQLite: whose they are, and that one process at a time uses them.
+//! The files of a SQLite ledger: only the owner can read new files, and only one process at a time
+//! can use a ledger.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -33,7 +34,7 @@ fn a_new_ledger_behind_a_link_is_its_owners_alone() {
     assert_eq!(mode(&target.join("perdiem.db")), 0o600);
 }
 
-/// Somebody may have chosen it: a group that makes backups, say.
+/// An operator can choose another mode, for example for a group that makes backups.
 #[test]
 fn the_mode_of_a_file_that_exists_is_left_and_told() {
     let folder = folder();
@@ -50,7 +51,7 @@ fn the_mode_of_a_file_that_exists_is_left_and_told() {
     }
 }
 
-/// What works without a server neither makes nor migrates a ledger.
+/// A command that needs a ledger and no server neither creates nor migrates the ledger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_only_reads_makes_no_ledger() {
     let folder = folder();
@@ -79,7 +80,7 @@ async fn what_only_reads_makes_no_ledger() {
         assert!(line.contains("perdiem.db"), "{line}");
         assert!(!path.exists(), "{command:?}");
     }
-    // An older one stays as it is.
+    // An older ledger stays as it is.
     migrate(&url);
     let mut old = SqliteConnection::connect(&url).await.expect("a connection");
     let forget =
@@ -87,7 +88,7 @@ async fn what_only_reads_makes_no_ledger() {
     sqlx::query(forget)
         .execute(&mut old)
         .await
-        .expect("it is done");
+        .expect("the statement runs");
     let count = "SELECT COUNT(*) FROM _sqlx_migrations";
     let before: i64 = sqlx::query_scalar(count)
         .fetch_one(&mut old)
@@ -129,7 +130,7 @@ fn a_second_process_on_a_file_is_refused() {
             }
         }
     }
-    // As the kernel does, however a process ends.
+    // The kernel releases the lock when a process ends, also after a kill.
     drop(server);
     migrate(&sqlite_url(&path));
     let (_server, _) = Process::serve(folder.path(), &[]);

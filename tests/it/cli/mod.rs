@@ -1,4 +1,4 @@
-//! The binary, as somebody at a terminal or a supervisor meets it.
+//! The binary, as a person at a terminal or a supervisor uses it.
 
 mod apply;
 mod changes;
@@ -27,17 +27,17 @@ use crate::support::app::{Answer, KEY, client};
 use crate::support::terminal::Said;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What must not be shown, in the URLs and keys of these tests.
+/// A secret in the URLs and keys of these tests. No output may show the secret.
 const SECRET: &str = "hunter2-is-secret";
 
-/// A process of the binary. It is killed when this is dropped.
+/// A process of the binary. Dropping this value kills the process.
 struct Process {
     child: Child,
     output: TempDir,
 }
 
 impl Process {
-    /// Starts the binary in a folder, with no settings but these.
+    /// Starts the binary in a folder, with these settings only.
     fn start(folder: &Path, args: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
         for (name, _) in std::env::vars() {
@@ -64,7 +64,7 @@ impl Process {
         }
     }
 
-    /// A server on a free port, and its URL once it listens.
+    /// Starts a server on a free port. Returns the process and its URL when the server listens.
     fn serve(folder: &Path, settings: &[(&str, &str)]) -> (Self, String) {
         let process = Self::start(folder, &["serve", "--bind", "127.0.0.1:0"], settings);
         let line = process.wait_for("stdout", |line| line.starts_with("perdiem listens on "));
@@ -72,12 +72,12 @@ impl Process {
         (process, url.expect("a URL").to_owned())
     }
 
-    /// What it wrote to `stdout` or `stderr` until now.
+    /// The process's output on `stdout` or `stderr` until now.
     fn output(&self, stream: &str) -> String {
         fs::read_to_string(self.output.path().join(stream)).expect("UTF-8")
     }
 
-    /// Waits for a line of its output.
+    /// Waits for a line of the output.
     #[track_caller]
     fn wait_for(&self, stream: &str, is_wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + DEADLINE;
@@ -89,19 +89,22 @@ impl Process {
             if let Some(line) = whole.find(|line| is_wanted(line)) {
                 return line.to_owned();
             }
-            assert!(Instant::now() < deadline, "not in time: {output}");
+            assert!(
+                Instant::now() < deadline,
+                "the line did not come in time: {output}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Asks it to end, as a supervisor does.
+    /// Asks the process to end, as a supervisor does.
     fn terminate(&self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(sent.is_ok_and(|status| status.success()));
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     #[track_caller]
     fn ended(mut self) -> Said {
         let deadline = Instant::now() + DEADLINE;
@@ -110,7 +113,10 @@ impl Process {
                 break status;
             }
             let stderr = self.output("stderr");
-            assert!(Instant::now() < deadline, "it goes on: {stderr}");
+            assert!(
+                Instant::now() < deadline,
+                "the process did not end: {stderr}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         };
         Said {
@@ -120,7 +126,7 @@ impl Process {
         }
     }
 
-    /// As [`Process::ended`], after it was asked to. It ends well.
+    /// Asks the process to end and waits. The exit code must be 0.
     #[track_caller]
     fn end(self) -> Said {
         self.terminate();
@@ -132,7 +138,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process can have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -147,14 +153,14 @@ fn run(args: &[&str], settings: &[(&str, &str)]) -> Said {
     Process::start(folder.path(), args, settings).ended()
 }
 
-/// The one line that a command says before it fails.
+/// The one line that a command prints before it fails.
 #[track_caller]
 fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
     let said = run(args, settings);
     assert_eq!(said.stdout, "", "{said:?}");
     let line = said.fault();
     assert!(!line.contains("hunter2"), "{line}");
-    // Nothing is said twice.
+    // The line repeats nothing.
     let mut parts: Vec<&str> = line.split([':', ';']).map(str::trim).collect();
     let count = parts.len();
     parts.sort_unstable();
@@ -163,7 +169,7 @@ fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
     line
 }
 
-/// What a server says that cannot start with these settings.
+/// Checks the line of a server that cannot start with these settings.
 #[track_caller]
 pub fn start_fault(settings: &[(&str, &str)], words: &[&str]) {
     let mut all = vec![("PERDIEM_BIND", "127.0.0.1:0"), ("PERDIEM_ADMIN_KEY", KEY)];
@@ -182,7 +188,7 @@ fn migrate(url: &str) {
     run(&["migrate"], &[("DATABASE_URL", url)]).well(0);
 }
 
-/// A `GET` with a key.
+/// Sends a `GET` with a key.
 async fn get(url: &str, path: &str, key: &str) -> Answer {
     Answer::of(
         client()

@@ -1,4 +1,4 @@
-//! Commands whose reader goes away, as `| head -1` does.
+//! Commands whose output nobody reads to the end, as with `| head -1`.
 
 use std::io::pipe;
 use std::process::{Command, Stdio};
@@ -52,6 +52,6 @@ async fn a_command_ends_quietly_when_nobody_reads() {
             "{command:?}"
         );
     }
-    // What an export wrote before is whole.
+    // The file that the export wrote before is whole.
     assert!(folder.path().join("entries.manifest.json").exists());
 }

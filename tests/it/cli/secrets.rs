@@ -1,4 +1,4 @@
-//! Secrets that stand in files, so that neither the arguments nor the environment have them.
+//! Secrets in files: neither the arguments nor the environment show the secrets.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use super::{Process, SECRET, folder, get, run, sqlite_url};
 use crate::support::app::{App, KEY, Stack};
 use crate::support::servers;
 
-/// Each setting that holds a secret, and the command that takes it.
+/// Each setting that has a secret, and a command that uses the setting.
 const SECRETS: [(&str, &[&str]); 4] = [
     ("PERDIEM_ADMIN_KEY", &["serve"]),
     ("DATABASE_URL", &["migrate"]),
@@ -26,7 +26,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 async fn a_server_takes_its_secrets_from_files() {
     let folder = folder();
     let ledger = folder.path().join("elsewhere.db");
-    // With a newline at its end, as editors write, and without.
+    // One file ends with a newline, as editors write. The others do not.
     let key = write(folder.path(), "key", &format!("{KEY}\n"));
     let database = write(folder.path(), "database", &sqlite_url(&ledger));
     let redis = write(folder.path(), "redis", &servers::redis().url());
@@ -108,7 +108,7 @@ fn a_seal_key_that_others_may_read_is_refused() {
         ("DATABASE_URL", &*database),
     ];
     let restart = ["seal", "restart", "--reason", "a test"];
-    // The group may read it.
+    // The group may read the file.
     for (mode, code, word) in [
         (0o644, 2, "chmod o="),
         (0o602, 2, "chmod o="),

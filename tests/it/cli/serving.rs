@@ -1,4 +1,4 @@
-//! A server's process: its first start, its end, its log.
+//! The process of a server: its first start, its end and its log.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
     let secret = words
         .find(|word| word.starts_with("perdiem_"))
         .expect("a key");
-    // The secret is no word of a command: those stay in a shell's history.
+    // The command does not contain the secret, because a shell keeps commands in its history.
     assert!(!curl.contains(secret), "{curl}");
     assert_eq!(stdout.matches(secret).count(), 1, "{stdout}");
     assert!(stdout.contains("read -rs PERDIEM_KEY"), "{stdout}");
@@ -44,12 +44,15 @@ async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
     assert!(!ended.stderr.contains(secret), "{ended:?}");
     let file = std::fs::read(folder.path().join("perdiem.db")).expect("the ledger");
     let text = String::from_utf8_lossy(&file);
-    assert!(!text.contains(secret), "only a hash of it is stored");
+    assert!(
+        !text.contains(secret),
+        "the ledger must store only a hash of the secret"
+    );
 
     let (second, url) = Process::serve(folder.path(), &[]);
     assert_eq!(get(&url, POLICY, secret).await.status, 200);
     assert_eq!(get(&url, POLICY, "perdiem_").await.status, 401);
-    // With a key in the settings none is made.
+    // A server with a key in its settings makes no key.
     let other = super::folder();
     let (third, url) = Process::serve(other.path(), &[("PERDIEM_ADMIN_KEY", KEY)]);
     assert_eq!(get(&url, POLICY, KEY).await.status, 404);

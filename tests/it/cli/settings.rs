@@ -1,4 +1,4 @@
-//! Settings that a server cannot start with: one line tells which, and what to do.
+//! Settings that stop the start of a server: one line names the setting and the remedy.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use super::{Process, SECRET, fault, folder, get, migrate, sqlite_url, start_faul
 use crate::support::app::KEY;
 use crate::support::servers::{self, Redis, free_port};
 
-/// As a later perdiem's migration leaves it.
+/// The migrations table after the migration of a later perdiem.
 const LATER: &str = "INSERT INTO _sqlx_migrations
     (version, description, success, checksum, execution_time)
     SELECT 9999, 'later', true, checksum, 1 FROM _sqlx_migrations WHERE version = 1";
@@ -58,7 +58,7 @@ fn a_setting_that_says_nothing_is_told() {
 fn an_address_that_is_taken_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    // Before anything is done to the ledger, or found wrong with it.
+    // The check of the address comes before every check of the ledger.
     start_fault(
         &[("PERDIEM_BIND", &address), ("DATABASE_URL", "nonsense")],
         &[&address, "in use", "PERDIEM_BIND"],
@@ -105,7 +105,7 @@ async fn sqlite(path: &Path, sql: &str) {
     let done = sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut connection)
         .await;
-    done.expect("it is done");
+    done.expect("the statement runs");
     connection.close().await.expect("the end of the connection");
 }
 

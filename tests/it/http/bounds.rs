@@ -1,4 +1,4 @@
-//! Values at their bounds, and parameters and keys beyond them.
+//! Values at their bounds, and parameters and keys out of their bounds.
 
 use reqwest::Method;
 use reqwest::header::HeaderValue;
@@ -8,7 +8,7 @@ use crate::http::v1::keys::make_role;
 use crate::http::{CLAIMS, encoded, invalid_places, problem};
 use crate::support::app::{Answer, App, Stack};
 
-/// 2^53 − 1.
+/// The largest integer of the API: 2^53 − 1.
 const MOST: u64 = 9_007_199_254_740_991;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +82,7 @@ async fn keys_out_of_bounds_are_told() {
     }
 }
 
-/// The first parameter of each query is the one that is told.
+/// The answer names the first parameter of each query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_parameters_are_told() {
     let app = App::on(Stack::Sqlite).await;
@@ -127,7 +127,7 @@ async fn bad_parameters_are_told() {
         (&format!("policies/{}", "a".repeat(64)), "policy"),
         ("policies/benefit/subjects/a%0Ab", "subject"),
         ("policies/benefit/subjects/%00", "subject"),
-        // What is no UTF-8 is no subject, and not another one either.
+        // A subject is UTF-8. Other bytes are refused and never read as another subject.
         ("policies/benefit/subjects/%FF", "subject"),
         ("policies/benefit/subjects/a%C3", "subject"),
         ("policies/benefit/subjects/%ED%A0%80", "subject"),

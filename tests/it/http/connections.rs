@@ -1,4 +1,4 @@
-//! Clients that take their time, or send what is no HTTP: what a connection may take.
+//! Slow clients, and clients that send no HTTP: the bounds of a connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use tempfile::tempfile;
 use crate::support::app::{Answer, App, Ground, KEY, Stack, serve_options};
 use crate::support::process::Process;
 
-/// Longer than any bound of these tests, and than a loaded machine takes.
+/// Longer than every time limit of these tests, also on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 async fn hasty(change: impl FnOnce(&mut ServeOptions)) -> App {
@@ -38,15 +38,15 @@ fn connect(url: &str) -> TcpStream {
 
 fn sent(app: &App, text: &str) -> TcpStream {
     let mut stream = connect(&app.url);
-    stream.write_all(text.as_bytes()).expect("sent");
+    stream.write_all(text.as_bytes()).expect("the text is sent");
     stream
 }
 
-/// All that the server sends until it closes the connection.
+/// Everything that the server sends until the server closes the connection.
 fn read_to_end(mut stream: &TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
-        // A server that closes while the client sends.
+        // The server can close the connection while the client still sends.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         read => drop(read.expect("the connection is closed in time")),
     }
@@ -61,7 +61,7 @@ fn has_status(answer: &str, status: u16) {
     );
 }
 
-/// Sends a piece again and again, as long as the connection takes it. Returns what was answered.
+/// Sends a piece again and again until the connection closes. Returns the answer.
 fn trickle(app: &App, head: &str, piece: &str) -> String {
     let stream = sent(app, head);
     let is_over = AtomicBool::new(false);
@@ -98,7 +98,7 @@ async fn a_slow_head_or_body_is_cut() {
     assert_eq!(crate::http::used(&app, "benefit", "member-42").await, [0]);
 }
 
-/// Also one that is not the first of its connection.
+/// The slow head is the second one of its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_that_trickles_is_cut() {
     let app = hasty(|_| {}).await;
@@ -108,7 +108,7 @@ async fn a_head_that_trickles_is_cut() {
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
-/// Whether or not a handler reads it.
+/// The server cuts a slow body, whether or not a handler reads the body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_trickles_is_cut() {
     let app = hasty(|_| {}).await;
@@ -131,7 +131,7 @@ async fn a_body_that_trickles_is_cut() {
     }
 }
 
-/// One that nobody uses, and one on which nothing more of a body comes after its answer.
+/// An idle connection, and a connection on which the rest of a body does not come after the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_on_which_nothing_moves_is_closed() {
     let app = hasty(|serve| serve.idle_time = Duration::from_millis(300)).await;
@@ -147,7 +147,7 @@ async fn a_connection_on_which_nothing_moves_is_closed() {
     }
 }
 
-/// The problem document of an answer that no handler gave.
+/// Checks the problem document of an answer that comes from no handler, and returns the document.
 fn explained(answer: &str, kind: &str) -> Value {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.contains("\r\nx-request-id: "), "{answer}");
@@ -178,7 +178,7 @@ async fn what_is_no_http_is_told_so() {
     ];
     for (request, status, kind) in rows {
         let stream = connect(&app.url);
-        // The server may close before it took all.
+        // The server can close the connection before it has read everything.
         let _ = (&stream).write_all(request.as_bytes());
         let answer = read_to_end(&stream);
         has_status(&answer, status);
@@ -187,7 +187,7 @@ async fn what_is_no_http_is_told_so() {
     }
 }
 
-/// A reader that stops: its connection is closed in time, whatever it was sent.
+/// A reader stops. The server closes the connection in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_nobody_reads_is_given_up() {
     let app = hasty(|serve| serve.stall_time = Duration::from_millis(300)).await;
@@ -195,21 +195,22 @@ async fn an_answer_that_nobody_reads_is_given_up() {
         format!("GET /openapi.yaml HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\r\n");
     let stream = connect(&app.url);
     let deadline = Instant::now() + DEADLINE;
-    // So many answers fit no system's buffers.
+    // No system's buffers can hold all these answers.
     while (&stream).write_all(request.as_bytes()).is_ok() {
-        assert!(Instant::now() < deadline, "the connection goes on");
+        assert!(Instant::now() < deadline, "the connection is still open");
     }
 }
 
-/// What arrives while the process is stopped has arrived in time, whatever its bounds: a whole
-/// request on a new connection, one on an old connection, and the rest of one that had begun.
+/// Bytes that arrive while the process is stopped arrive in time: a whole request on a new
+/// connection, the rest of a head, and a body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_process_waits_for_nobody() {
     let ground = Ground::new(Stack::Sqlite);
     let settings = [
         ("PERDIEM_REQUEST_SECONDS", "1"),
         ("PERDIEM_IDLE_SECONDS", "1"),
-        // It begins when the process goes on, and a slow disk is not what is tried here.
+        // The claim's deadline begins when the process continues. A slow disk must not fail this
+        // test.
         ("PERDIEM_CLAIM_DEADLINE_MS", "60000"),
     ];
     let process = Process::start(&ground.database_url, &settings);
@@ -222,22 +223,30 @@ async fn a_stopped_process_waits_for_nobody() {
          Authorization: Bearer {KEY}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // Long enough that every bound would be over, were it time that counts.
+    // The stop is longer than the process's time limits.
     let stopped_for = Duration::from_secs(3);
 
     let begun = connect(&process.url);
-    (&begun).write_all(head.as_bytes()).expect("sent");
+    (&begun)
+        .write_all(head.as_bytes())
+        .expect("the head is sent");
     let waiting = connect(&process.url);
-    (&waiting).write_all(&head.as_bytes()[..20]).expect("sent");
+    (&waiting)
+        .write_all(&head.as_bytes()[..20])
+        .expect("a part is sent");
     process.pause();
     let stopped_at = Instant::now();
     let new = connect(&process.url);
     (&new)
         .write_all((head.clone() + body).as_bytes())
-        .expect("sent");
-    (&begun).write_all(body.as_bytes()).expect("sent");
+        .expect("the request is sent");
+    (&begun)
+        .write_all(body.as_bytes())
+        .expect("the body is sent");
     let rest = head[20..].to_owned() + body;
-    (&waiting).write_all(rest.as_bytes()).expect("sent");
+    (&waiting)
+        .write_all(rest.as_bytes())
+        .expect("the rest is sent");
     while stopped_at.elapsed() < stopped_for {
         thread::sleep(Duration::from_millis(20));
     }
@@ -248,7 +257,7 @@ async fn a_stopped_process_waits_for_nobody() {
     }
 }
 
-/// Its readers stop; it does not take its whole drain time to end.
+/// The readers stop. The process ends before its drain time of 600 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ending_process_waits_for_no_reader_that_stopped() {
     let ground = Ground::new(Stack::Sqlite);
@@ -259,25 +268,29 @@ async fn an_ending_process_waits_for_no_reader_that_stopped() {
     let mut process = Process::start(&ground.database_url, &settings);
     let mut stream = connect(&process.url);
     let request = "GET /openapi.yaml HTTP/1.1\r\nHost: here\r\n\r\n".repeat(200);
-    stream.write_all(request.as_bytes()).expect("sent");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the text is sent");
     let mut head = [0; 12];
     stream.read_exact(&mut head).expect("a head");
     process.terminate();
     assert!(process.wait().success());
 }
 
-/// Requests that are no HTTP, as many as come in, do not fill the log.
+/// Requests that are not HTTP do not fill the log, however many arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_does_not_fill_the_log() {
     let ground = Ground::new(Stack::Sqlite);
     let mut log = tempfile().expect("a file");
     let into = log.try_clone().expect("a file");
     let process = Process::try_start_logging(&ground.database_url, &[], into);
-    let process = process.expect("it starts");
+    let process = process.expect("the process starts");
     let began = Instant::now();
     for _ in 0..500 {
         let mut stream = connect(&process.url);
-        stream.write_all(b"nonsense\r\n\r\n").expect("sent");
+        stream
+            .write_all(b"nonsense\r\n\r\n")
+            .expect("the text is sent");
         let answer = read_to_end(&stream);
         has_status(&answer, 400);
     }

@@ -19,7 +19,7 @@ fn browser() -> PathBuf {
     found.expect("chromium is missing: run scripts/install-test-tools")
 }
 
-/// The page's elements after its scripts have run.
+/// The elements of a page after its scripts have run.
 fn rendered(url: &str, profile: &Path) -> String {
     let output = Command::new(browser())
         .args([
@@ -43,7 +43,7 @@ fn rendered(url: &str, profile: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The elements of the instance's page after its scripts have run.
+/// The elements of a page of this instance after the page's scripts have run.
 async fn in_browser(app: &App, path: &str) -> String {
     let url = format!("{}{path}", app.url);
     let dom = tokio::task::spawn_blocking(move || {
@@ -72,7 +72,7 @@ async fn the_specification_is_served() {
     assert_eq!(answer.text, perdiem::http::specification_yaml());
 }
 
-/// A page, without a key. Its fields are those of every page.
+/// Gets a page without a key, and checks the header fields that every page has.
 async fn page(app: &App, path: &str) -> Answer {
     let page = Answer::of(app.bare_request(Method::GET, path)).await;
     assert_eq!(page.status, 200, "{page:?}");
@@ -94,7 +94,7 @@ async fn the_pages_are_made_of_nothing_from_elsewhere() {
     let app = App::on(Stack::Sqlite).await;
     for (path, links_least) in [("/docs", 10), ("/docs/problems", 3), ("/docs/reference", 5)] {
         let page = page(&app, path).await;
-        // A script in the page itself would need a weaker policy.
+        // An inline script would need a weaker `Content-Security-Policy`.
         assert_eq!(
             page.text.matches("<script").count(),
             page.text.matches("<script src=").count(),
@@ -106,7 +106,7 @@ async fn the_pages_are_made_of_nothing_from_elsewhere() {
             assert!(!link.contains("//"), "{link}");
             let (file, _) = link.split_once('#').unwrap_or((link, ""));
             if file.is_empty() || file == "data:," || file == "/docs/" {
-                // A place in the page, no icon, or the base.
+                // The link is a place in this page, an empty icon or the base.
                 continue;
             }
             let file = if file.starts_with('/') {
@@ -125,7 +125,7 @@ async fn the_pages_are_made_of_nothing_from_elsewhere() {
     problem(&app.get("/docs/nothing.css").await, 404, "not-found");
 }
 
-/// `scripts/check-examples` runs the examples.
+/// `scripts/check-examples` runs the examples of this page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_finds_a_first_claim_and_the_frequent_problems() {
     let app = App::on(Stack::Sqlite).await;
@@ -140,12 +140,12 @@ async fn a_newcomer_finds_a_first_claim_and_the_frequent_problems() {
     // Texts are escaped.
     assert!(page.text.contains("-H &quot;Idempotency-Key: A-17&quot;"));
     assert!(page.text.contains("func main() {"));
-    // The pages explain a problem in the same words.
+    // Both pages explain a problem in the same words.
     for kind in ["unauthorized", "quota-exceeded", "undecided", "unavailable"] {
         let section = |text: &str| {
             let begins = format!("<section id=\"{kind}\">");
             let (_, rest) = text.split_once(&begins).expect("a section");
-            let (section, _) = rest.split_once("</section>").expect("its end");
+            let (section, _) = rest.split_once("</section>").expect("the section's end");
             section.to_owned()
         };
         assert_eq!(section(&page.text), section(&problems.text), "{kind}");
@@ -177,7 +177,7 @@ async fn links_into_the_reference_lead_to_operations() {
     }
 }
 
-/// What a gzip stream holds. `gzip` refuses one whose checksum or length is wrong.
+/// The text in a gzip stream. `gzip` refuses a stream with a wrong checksum or length.
 fn unpacked(stream: &[u8]) -> String {
     let mut gzip = Command::new("gzip")
         .args(["--decompress", "--stdout"])
@@ -186,9 +186,9 @@ fn unpacked(stream: &[u8]) -> String {
         .spawn()
         .expect("gzip runs");
     let mut stdin = gzip.stdin.take().expect("a pipe");
-    stdin.write_all(stream).expect("it reads");
+    stdin.write_all(stream).expect("gzip reads");
     drop(stdin);
-    let output = gzip.wait_with_output().expect("it ends");
+    let output = gzip.wait_with_output().expect("gzip ends");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("a text")
 }
@@ -241,7 +241,7 @@ async fn the_examples_have_the_address_in_the_browser() {
     assert!(dom.contains(">Copy</button>"), "{dom}");
 }
 
-/// The reference was at `/docs` before.
+/// Older versions had the reference at `/docs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_links_to_operations_lead_to_the_reference() {
     let app = App::on(Stack::Sqlite).await;

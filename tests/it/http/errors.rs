@@ -1,4 +1,4 @@
-//! Requests that cannot be read, and the order in which faults are told.
+//! Requests that cannot be read, and the order in which the answers name faults.
 
 use std::io::{Read, Write};
 
@@ -86,10 +86,10 @@ async fn a_body_in_pieces_is_too_large_too() {
         "POST {CLAIMS} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\n\
          Transfer-Encoding: chunked\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).expect("it is sent");
+    stream.write_all(head.as_bytes()).expect("the head is sent");
     let piece = format!("1000\r\n{}\r\n", " ".repeat(0x1000));
     for _ in 0..17 {
-        // It may be refused before its end.
+        // The server can refuse the body before its end.
         if stream.write_all(piece.as_bytes()).is_err() {
             break;
         }
@@ -99,7 +99,7 @@ async fn a_body_in_pieces_is_too_large_too() {
     assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 413");
 }
 
-/// Good bodies with one byte changed, whatever that makes of them.
+/// Good bodies in which one byte is changed. No answer may be a 5xx.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_body_makes_the_service_fail() {
     let app = App::on(Stack::Sqlite).await;
@@ -126,11 +126,11 @@ async fn no_body_makes_the_service_fail() {
     }
 }
 
-/// Each request has the faults of all that come after it too.
+/// Each request also has the faults that come later in the order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_are_told_in_the_order_of_the_contract() {
     let app = App::on(Stack::Sqlite).await;
-    // 400 before 422, whichever part of the request each is in.
+    // 400 comes before 422, in whatever part of the request each fault is.
     for (line, name, value) in [
         (
             "POST /v1/policies/No_Such/claims",
@@ -153,7 +153,7 @@ async fn faults_are_told_in_the_order_of_the_contract() {
         let request = app.line(KEY, line, &Value::Null).header(name, value);
         problem(&Answer::of(request.body("{")).await, 400, "malformed");
     }
-    // 422 before 404.
+    // 422 comes before 404.
     let body = json!({ "subject": "" });
     let answer = app.claim_under("nothing", body, None).await;
     assert_eq!(invalid_places(&answer), ["#/subject"]);
@@ -165,13 +165,13 @@ async fn faults_are_told_in_the_order_of_the_contract() {
     assert_eq!(invalid_places(&answer), ["per"]);
     let answer = app.get("/v1/grants?policy=nothing&limit=0").await;
     assert_eq!(invalid_places(&answer), ["limit"]);
-    // 412 before the reason that is missing.
+    // 412 comes before a missing reason.
     app.benefit(3, "GMT+8").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     let stale = ("If-Match", "\"9\"");
     let answer = app.ask_with(stale, "PUT /v1/policies/benefit", rule).await;
     problem(&answer, 412, "precondition-failed");
-    // 404 before 412.
+    // 404 comes before 412.
     let line = "DELETE /v1/policies/nothing?reason=x";
     let answer = app.ask_with(stale, line, Value::Null).await;
     problem(&answer, 404, "unknown-policy");
@@ -187,7 +187,8 @@ async fn a_claims_faults_are_told_in_the_order_of_the_contract(stack: Stack) {
     assert_eq!(first.status, 201, "{first:?}");
     let other = json!({ "subject": "member-42", "units": 5 });
 
-    // A replayed key before all that the policy says; another claim with it just as well.
+    // The retry of a key comes before every fault that the policy causes. So does another claim
+    // with the same key.
     let told_first = async || {
         let again = app.claim_body(body.clone(), Some("order-1")).await;
         assert_eq!((again.status.as_u16(), &again.text), (200, &first.text));
@@ -195,14 +196,14 @@ async fn a_claims_faults_are_told_in_the_order_of_the_contract(stack: Stack) {
         problem(&again, 422, "idempotency-key-reused");
     };
     told_first().await;
-    // Units above a lowered max.
+    // The units are above a max that was lowered.
     replace(&app, json!({ "limits": [{ "max": 1, "per": "day" }] })).await;
     told_first().await;
     for key in [None, Some("order-2")] {
         let answer = app.claim_body(body.clone(), key).await;
         assert_eq!(invalid_places(&answer), ["#/units"]);
     }
-    // 409 before it.
+    // 409 comes before the fault of the units.
     let paused = json!({ "limits": [{ "max": 1, "per": "day" }], "paused": true });
     replace(&app, paused).await;
     told_first().await;
@@ -210,14 +211,14 @@ async fn a_claims_faults_are_told_in_the_order_of_the_contract(stack: Stack) {
         let answer = app.claim_body(body.clone(), key).await;
         problem(&answer, 409, "policy-inactive");
     }
-    // 404 before that.
+    // 404 comes before 409.
     archive(&app).await;
     told_first().await;
     for key in [None, Some("order-2")] {
         let answer = app.claim_body(body.clone(), key).await;
         problem(&answer, 404, "unknown-policy");
     }
-    // 422 for what is wrong in itself before the replayed key.
+    // 422 for a claim that is wrong in itself comes before the retry.
     let wrong = json!({ "subject": "member-42", "units": 0 });
     let answer = app.claim_body(wrong, Some("order-1")).await;
     assert_eq!(invalid_places(&answer), ["#/units"]);

@@ -1,4 +1,4 @@
-//! Whether an instance lives, and whether it is ready.
+//! `/livez` and `/readyz`: whether an instance runs, and whether the instance is ready.
 
 use serde_json::json;
 

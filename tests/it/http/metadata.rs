@@ -1,4 +1,4 @@
-//! The filter by metadata, of lists and exports.
+//! The filter by metadata in lists and exports.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ async fn a_search_has_bounds() {
             assert!(told[0].1.contains(words), "{query}: {told:?}");
         }
     }
-    // 92 local days, one of which has 25 hours.
+    // The span has 92 local days. One of these days has 25 hours.
     let quarter = format!("/v1/entries?{name}&policy=benefit&from=2026-10-01&to=2027-01-01");
     assert_eq!(app.get(&quarter).await.status, 200);
 }

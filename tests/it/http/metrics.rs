@@ -1,17 +1,17 @@
-//! What is measured.
+//! The metrics.
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::support::app::{Answer, App, Ground, Stack, eventually, serve_options};
 
-/// The value of a line, by all that stands before it.
+/// The value of the line that begins with this name.
 fn value(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()
 }
 
-/// The ledger is one of each store, with counters and without.
+/// SQLite without counters, and PostgreSQL with counters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_are_counted_by_what_became_of_them() {
     for stack in [Stack::Sqlite, Stack::RedisAndPostgres] {
@@ -88,7 +88,7 @@ async fn what_redis_decided_is_counted_too() {
     for _ in 0..4 {
         app.claim("member-42", None).await;
     }
-    eventually("all are recorded", || async {
+    eventually("all grants are recorded", || async {
         let text = app.get("/metrics").await.text;
         value(&text, "perdiem_recorded_total{standing=\"within\"}") == Some(3.0)
             && value(&text, "perdiem_claims_total{outcome=\"provisional\"}") == Some(3.0)
@@ -98,7 +98,7 @@ async fn what_redis_decided_is_counted_too() {
     .await;
 }
 
-/// What the last reconciliation found.
+/// The result of the last reconciliation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drift_is_told() {
     let app = App::on(Stack::Sqlite).await;

@@ -1,5 +1,5 @@
-//! The HTTP face, as clients meet it: `v1` mirrors `src/http/v1`, the files beside it are about every
-//! request.
+//! The HTTP API, as clients use it. `v1` mirrors `src/http/v1`. The files beside `v1` test what
+//! every request has.
 
 mod bounds;
 mod connections;
@@ -26,7 +26,7 @@ use crate::support::app::{Answer, App};
 const PROBLEM: &str = "application/problem+json";
 const CLAIMS: &str = "/v1/policies/benefit/claims";
 
-/// The problem document of an answer, which must have this status and kind.
+/// The problem document of an answer. Checks the status and the kind.
 #[track_caller]
 pub fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
     assert_eq!(answer.status.as_u16(), status, "{answer:?}");
@@ -46,7 +46,7 @@ pub fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
     problem
 }
 
-/// The places that a 422 names, each with what is wrong there.
+/// The places that a 422 names, each with its fault.
 #[track_caller]
 fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
     let problem = problem(answer, 422, "invalid");
@@ -69,7 +69,7 @@ fn invalid_places(answer: &Answer) -> Vec<String> {
     parts.into_iter().map(|(place, _)| place).collect()
 }
 
-/// A 400, whose detail has some words.
+/// Checks a 400 whose detail has these words.
 #[track_caller]
 fn malformed(answer: &Answer, words: &str) {
     let problem = problem(answer, 400, "malformed");
@@ -77,7 +77,7 @@ fn malformed(answer: &Answer, words: &str) {
     assert!(detail.contains(words), "{words}: {detail}");
 }
 
-/// An answer that shows a version of what it tells of.
+/// Checks an answer whose `ETag` shows this version.
 #[track_caller]
 fn has_version(answer: &Answer, status: u16, version: u32) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -85,7 +85,6 @@ fn has_version(answer: &Answer, status: u16, version: u32) {
     assert_eq!(answer.header("etag"), Some(etag.as_str()), "{answer:?}");
 }
 
-/// The items of a list.
 pub fn items(answer: &Answer) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["items"].as_array().expect("items").clone()
@@ -103,14 +102,14 @@ async fn used(app: &App, policy: &str, subject: &str) -> Vec<u64> {
         .collect()
 }
 
-/// A body in which a member is set.
+/// A copy of a body in which one member is set.
 fn with_member(body: &Value, name: &str, value: Value) -> Value {
     let mut body = body.clone();
     body[name] = value;
     body
 }
 
-/// Sends a body as it is, with the admin key.
+/// Sends a body without a change, with the admin key.
 async fn send(app: &App, method: Method, path: &str, body: impl Into<reqwest::Body>) -> Answer {
     Answer::of(app.request(method, path).body(body)).await
 }
@@ -123,7 +122,7 @@ async fn archive(app: &App) -> Answer {
     answer
 }
 
-/// Replaces `benefit` with a rule of 3 per day in which some members are set.
+/// Replaces `benefit`: 3 per day, with some members set.
 async fn replace(app: &App, changes: Value) -> Answer {
     let mut body = json!({
         "time_zone": "Asia/Shanghai",
@@ -138,7 +137,7 @@ async fn replace(app: &App, changes: Value) -> Answer {
     answer
 }
 
-/// A text in a query or a segment of a path.
+/// A text for a query or for a segment of a path.
 fn encoded(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
@@ -159,7 +158,11 @@ pub async fn all_items(app: &App, path: &str) -> Vec<Value> {
         items.extend(page["items"].as_array().expect("items").iter().cloned());
         match page["next_cursor"].as_str() {
             Some(next) => {
-                assert_ne!(cursor.as_deref(), Some(next), "{path} comes again");
+                assert_ne!(
+                    cursor.as_deref(),
+                    Some(next),
+                    "{path} gives the same cursor again"
+                );
                 cursor = Some(next.to_owned());
             }
             None => return items,
@@ -167,7 +170,7 @@ pub async fn all_items(app: &App, path: &str) -> Vec<Value> {
     }
 }
 
-/// The values of a member of each item.
+/// The values of one member, which is a text, in all items.
 fn column<'a>(items: &'a [Value], name: &str) -> Vec<&'a str> {
     let text = |item: &'a Value| item[name].as_str().expect("a text");
     items.iter().map(text).collect()

@@ -1,4 +1,4 @@
-//! More than can be done.
+//! More claims than an instance accepts.
 
 use futures_util::future::join_all;
 
@@ -6,8 +6,8 @@ use crate::http::problem;
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::servers::Postgres;
 
-/// Claims that wait for a ledger that hangs fill the house; the next one is told at once, and
-/// those that waited are decided when the ledger goes on.
+/// The ledger hangs. The claims that wait take all places of their key. The next claim gets 503 at
+/// once. The claims that wait are decided when the ledger continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beyond_what_it_takes_on_the_answer_is_503() {
     let postgres = Postgres::start();
@@ -21,7 +21,7 @@ async fn beyond_what_it_takes_on_the_answer_is_503() {
         join_all(subjects.map(|subject| app.claim(subject, None))).await
     };
     let one_too_many = async {
-        eventually("the house is full", || async {
+        eventually("the key has no free place", || async {
             let metrics = app.get("/metrics").await.text;
             metrics.contains("\nperdiem_claims_under_way 4\n")
         })

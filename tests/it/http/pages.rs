@@ -1,4 +1,4 @@
-//! Lists page by page. A cursor is good for its own list only, and stays right while the list grows.
+//! Lists page by page. A cursor works for its own list only, and stays right while the list grows.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::support::desk::on_every_store;
 const WINDOWS: &str =
     "/v1/policies/benefit/windows?from=2026-11-01T00:00:00Z&to=2026-11-08T12:00:00Z";
 
-/// Each list, and the member that tells its items apart.
+/// Each list, and the member whose values differ in all items.
 const LISTS: [(&str, &str); 14] = [
     ("/v1/policies", "name"),
     ("/v1/policies/benefit/versions", "version"),
@@ -32,7 +32,7 @@ const LISTS: [(&str, &str); 14] = [
     ("/v1/grants?state=granted&subject=member-1", "id"),
 ];
 
-/// Names whose order another collation than the bytes' would change.
+/// Names that another collation than byte order would sort differently.
 const NAMES: [&str; 7] = ["b", "a-1", "a", "0", "ab", "c", "a0"];
 
 async fn put(app: &App, policy: &str, max: usize) {
@@ -42,9 +42,9 @@ async fn put(app: &App, policy: &str, max: usize) {
     assert!(answer.status.is_success(), "{answer:?}");
 }
 
-/// Adds an item to each list but that of windows, and to that of policies the one with a name.
+/// Adds an item to each list except the list of windows. The new policy has this name.
 async fn grow(app: &App, clock: &ManualClock, number: usize, name: &str) {
-    // Keys are in the order of milliseconds.
+    // Keys are ordered by milliseconds.
     clock.advance(TimeDelta::milliseconds(1));
     for policy in [name, "benefit", "other"] {
         put(app, policy, number).await;
@@ -100,7 +100,7 @@ async fn lists_come_page_by_page_and_in_order(stack: Stack) {
         assert!(!own.contains(&json!("gone")), "{list}");
         for limit in [1, 2, own.len() - 1, own.len(), own.len() + 1] {
             let items = all_items(&app, &with(list, &format!("limit={limit}"))).await;
-            assert_eq!(items, whole, "{list}, {limit} a page");
+            assert_eq!(items, whole, "{list}, {limit} items a page");
         }
         let texts = own.iter().map(Value::to_string);
         let numbers = own.iter().map(|name| name.as_u64());
@@ -140,7 +140,8 @@ async fn a_cursor_stays_right_while_its_list_grows(stack: Stack) {
         }
         let told: BTreeSet<String> = seen.iter().map(Value::to_string).collect();
         assert_eq!(told.len(), seen.len(), "{list}");
-        // New items may come in between where the newest are not the first.
+        // A list by name or subject can get new items on a later page. The other lists begin with
+        // the newest item.
         if !["name", "subject"].contains(&member) || list == "/v1/keys" {
             assert_eq!(seen, whole, "{list}");
         }
@@ -165,7 +166,7 @@ async fn a_cursor_is_good_for_its_own_list_only() {
     };
     for (list, _) in LISTS {
         let cursor = cursor(&app, list).await;
-        // Another page size is the same list.
+        // A cursor also works with another page size.
         app.get(&with(list, &format!("limit=3&cursor={cursor}")))
             .await
             .is(200);
@@ -187,6 +188,6 @@ async fn a_cursor_is_good_for_its_own_list_only() {
     for tampered in [short, &format!("{cursor}="), &"A".repeat(8_000)] {
         is_refused(&app, list, tampered).await;
     }
-    // Nor is it good for another ledger.
+    // The cursor of another ledger is refused, too.
     is_refused(&other, list, &cursor).await;
 }

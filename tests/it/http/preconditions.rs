@@ -1,4 +1,4 @@
-//! `If-Match` and `If-None-Match`: who changes what somebody else has changed is told so.
+//! `If-Match` and `If-None-Match`: a client learns that somebody else has changed the resource.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use crate::http::{all_items, has_version, invalid_places, problem};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::desk::on_every_store;
 
-/// A policy, and an override of another one.
+/// A policy, and an override of another policy.
 const PATHS: [&str; 2] = [
     "/v1/policies/other",
     "/v1/policies/benefit/overrides/member-42",
 ];
 
-/// What is put at a path.
+/// The body for a `PUT` at a path.
 fn body(path: &str, max: u64) -> Value {
     let limits = json!([{ "max": max, "per": "day" }]);
     match path == PATHS[0] {
@@ -22,7 +22,7 @@ fn body(path: &str, max: u64) -> Value {
     }
 }
 
-/// A 412, with the version that there is.
+/// Checks a 412 that shows the current version.
 #[track_caller]
 fn fails(answer: &Answer, version: Option<&str>) {
     problem(answer, 412, "precondition-failed");
@@ -51,13 +51,13 @@ async fn preconditions(stack: Stack) {
         has_version(&put_new(3).await, 201, 1);
         fails(&put_new(4).await, Some("\"1\""));
         has_version(&put_if(4, "\"1\"").await, 200, 2);
-        // A stale one, also where the rule is the same already.
+        // A stale version fails, also where the limits are already the requested ones.
         for max in [4, 5] {
             fails(&put_if(max, "\"1\"").await, Some("\"2\""));
         }
         has_version(&put_if(5, "\"1\", \"2\"").await, 200, 3);
         has_version(&put_if(6, "*").await, 200, 4);
-        // A weak one never matches; another service's never either.
+        // A weak `ETag` never matches, and the `ETag` of another service never matches.
         for etag in ["W/\"4\"", "\"abc\"", "\"04x\"", "\"\""] {
             fails(&put_if(7, etag).await, Some("\"4\""));
         }
@@ -68,14 +68,15 @@ async fn preconditions(stack: Stack) {
         }
         fails(&delete_if("\"3\"").await, Some("\"4\""));
         delete_if("\"4\"").await.is(200);
-        // What was archived or deleted does not exist.
+        // An archived policy or a deleted override does not exist.
         assert_eq!(delete_if("\"5\"").await.status, 404);
         fails(&put_if(3, "\"5\"").await, None);
         has_version(&put_new(3).await, 201, 6);
     }
 }
 
-/// Without a precondition the last writer wins; with one, one of many does.
+/// Without a precondition the last writer wins. With the same precondition one of many writers
+/// wins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_many_writers_with_the_same_etag_wins() {
     let app = App::on(Stack::Postgres).await;

@@ -1,4 +1,4 @@
-//! The query of every request: what a request does not take is refused, with the nearest name.
+//! The query of every request: an unknown parameter is refused, with the nearest known name.
 
 use reqwest::Method;
 
@@ -7,7 +7,7 @@ use crate::http::v1::keys::{make_role, with};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::operations::operations;
 
-/// Sends a query that is refused, and returns what is told.
+/// Sends a query that is refused, and returns the detail of the answer.
 async fn refused(app: &App, method: &Method, path: &str, query: &str) -> String {
     let path = format!("{path}?{query}");
     let answer = Answer::of(app.request(method.clone(), &path)).await;
@@ -26,7 +26,7 @@ async fn no_request_ignores_a_parameter() {
         assert!(told.contains("no-such-parameter"), "{path}: {told}");
         let told = refused(&app, method, &path, "no-%FF=1").await;
         assert!(told.contains("UTF-8"), "{path}: {told}");
-        // A name that ends with any word has no next one that is wrong.
+        // `metadata.<name>` takes any name, so a longer name is not wrong.
         let fixed = |name: &&str| !name.contains('<');
         for name in operation.parameters("query").into_iter().filter(fixed) {
             let told = refused(&app, method, &path, &format!("{name}x=1")).await;
@@ -59,7 +59,7 @@ async fn no_request_ignores_a_parameter() {
     assert_eq!(Answer::of(head).await.status, 400);
 }
 
-/// Who may not do it at all is told that, not what the query is like.
+/// A key without the right gets 401 or 403, whatever the query is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_of_the_query_come_after_those_of_the_key() {
     let app = App::on(Stack::Sqlite).await;

@@ -1,15 +1,16 @@
-//! Bodies that are refused, each with the place of what is wrong and in which words.
+//! Bodies that are refused. Each answer names the place and says what is wrong.
 
 use serde_json::{Value, json};
 
 use crate::http::{invalid_parts, malformed, with_member};
 use crate::support::app::{App, NOON, Stack, instant};
 
-/// 2^53 − 1.
+/// The largest integer of the API: 2^53 − 1.
 const MOST: u64 = 9_007_199_254_740_991;
 
-/// A member that is set in a good body, or no name and a body; the places that are told, in order
-/// of their names; and some words that are told. What has no place cannot be read.
+/// The member that is set in a good body (empty: the value is the whole body), the value, the
+/// places in the answer in the order of their names (empty: the body cannot be read), and words of
+/// the answer.
 type Row<'a> = (&'a str, Value, &'a str, &'a str);
 
 async fn refuses(app: &App, line: &str, good: &Value, rows: &[Row<'_>]) {

@@ -1,4 +1,4 @@
-//! A request's id.
+//! The id of a request.
 
 use reqwest::Method;
 

@@ -1,4 +1,4 @@
-//! Every route: who may not use it, and which methods it knows.
+//! Every route: who may use the route, and which methods the route has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::http::v1::keys::client_from;
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::operations::{OPEN, operations};
 
-/// The methods of each path, with its templates filled in.
+/// The methods of each path, with values in place of the templates.
 fn routes() -> BTreeMap<String, BTreeSet<Method>> {
     let mut routes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for operation in operations() {
@@ -23,7 +23,7 @@ fn routes() -> BTreeMap<String, BTreeSet<Method>> {
     routes
 }
 
-/// Every route but the open ones wants a key.
+/// Every route except the open ones needs a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_that_are_no_key_open_nothing() {
     let app = App::on(Stack::Sqlite).await;
@@ -49,10 +49,11 @@ async fn credentials_that_are_no_key_open_nothing() {
             );
             continue;
         }
-        // Each route from another address, which sends few wrong keys.
+        // Each route is called from another address: an address with many wrong keys is slowed
+        // down.
         let client = client_from([3, u8::try_from(address).expect("an address")]);
         for credentials in &wrong_credentials {
-            // 401 comes before everything else: this body and this query are wrong too.
+            // 401 comes before every other fault: this body and this query are also wrong.
             let url = format!("{}{path}?no-such-parameter=1", app.url);
             let mut request = client.request(method.clone(), url).body("{");
             if let Some(credentials) = credentials {

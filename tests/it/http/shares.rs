@@ -1,4 +1,4 @@
-//! Every request has a deadline, and every caller a share: nobody is held up by others.
+//! Every request has a deadline, and every key has a share: no client blocks the others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,10 +19,10 @@ use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_opt
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 
-/// Longer than anything here may take.
+/// Longer than any request of these tests may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A policy under which a member may have as much as a test wants.
+/// A policy whose max no test reaches.
 async fn wide(app: &App) {
     let limits = json!([{ "max": 1_000_000, "per": "year" }]);
     let rule = json!({ "time_zone": "UTC", "limits": limits });
@@ -34,14 +34,14 @@ async fn hold(app: &App) -> String {
     app.claim_body(body, None).await.grant_id()
 }
 
-/// An answer, which comes while what holds it up is still so.
+/// The answer to a request. The answer must come in time, even while something delays the request.
 async fn answer(request: RequestBuilder) -> Answer {
     let answer = timeout(DEADLINE, Answer::of(request)).await;
     answer.expect("an answer within its deadline")
 }
 
-/// While somebody locks the entries, every request is answered: 503 where it needs them. Edits
-/// and keys do not, however many reversals wait.
+/// The entries are locked. Every request is answered in time. A request that needs the entries gets
+/// 503. Changes and keys do not need the entries, however many reversals wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_waits_for_a_lock_for_long() {
     let ground = Ground::new(Stack::Postgres);
@@ -114,13 +114,15 @@ async fn no_request_waits_for_a_lock_for_long() {
     assert!(reversed.status.is_success(), "{reversed:?}");
 }
 
-/// Reads a head, and no more.
+/// Sends a request and reads only the beginning of the head.
 fn unread(app: &App, secret: &str, path: &str) -> TcpStream {
     let address = app.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).expect("a connection");
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {secret}\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("sent");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the request is sent");
     let mut head = [0; 12];
     stream.read_exact(&mut head).expect("a head");
     stream
@@ -140,7 +142,8 @@ async fn with_much_to_read(stack: Stack, change: impl FnOnce(&mut ServeOptions))
 
 on_every_store!(readers_that_stop_take_no_more_than_their_share);
 
-/// Neither of exports nor of lists; and what they hold is free once they are given up.
+/// A key whose readers stop gets only its share of exports and lists. The share is free again when
+/// the readers disconnect.
 async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
     let app = with_much_to_read(stack, |_| {}).await;
     let auditor = make_role(&app, "audit", None).await;
@@ -171,8 +174,8 @@ async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
     .await;
 }
 
-/// Readers that stop are given up by themselves, find no end of what they read, and hold up nobody's
-/// end.
+/// The server closes the connections of readers that stop. These readers see no end of the export,
+/// and their places are free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_stop_are_given_up() {
     let app = with_much_to_read(Stack::Postgres, |serve| {
@@ -193,7 +196,9 @@ async fn readers_that_stop_are_given_up() {
             })
             .await;
             let mut read = Vec::new();
-            stream.read_to_end(&mut read).expect("what came before");
+            stream
+                .read_to_end(&mut read)
+                .expect("the bytes before the reset");
             assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "{export}");
             let text = String::from_utf8_lossy(&read);
             assert!(!text.contains("\n{\"manifest\""), "{export}");
@@ -206,7 +211,7 @@ async fn readers_that_stop_are_given_up() {
     }
 }
 
-/// Batches under one key, as many as it can, do not deny another key its claims.
+/// A key that sends as many batches as possible does not block the claims of another key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_noisy_key_does_not_starve_another() {
     let ground = Ground::new(Stack::Sqlite);
@@ -243,11 +248,11 @@ async fn a_noisy_key_does_not_starve_another() {
     }
     is_over.store(true, Ordering::SeqCst);
     for noise in noise {
-        noise.await.expect("it ends");
+        noise.await.expect("the task ends");
     }
 }
 
-/// A batch is larger than its key's share: its claims are taken on in turn.
+/// A batch is larger than its key's share. The instance takes the claims in turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_takes_places_piece_by_piece() {
     let ground = Ground::new(Stack::Sqlite);

@@ -1,8 +1,8 @@
-//! Sessions at a terminal: what somebody types, and all that is said.
+//! Sessions at a terminal: what a person types, and everything that the commands print.
 //!
-//! A block is a command after `$ `, what it prints, and `? code` where it exits with another code
-//! than 0. `{name}` in what is printed is a word, which later blocks may use; before the `$ ` it is
-//! the key that the command runs with. A block that begins with `> ` is a file in `{folder}`.
+//! A block is a command after `$ `, its output, and `? code` when the exit code is not 0. In the
+//! output, `{name}` is one word, which later blocks can use. Before the `$ `, `{name}` is the key
+//! for the command. A block that begins with `> ` is a file in `{folder}`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::support::app::{App, KEY, Stack};
 use crate::support::command_line::words;
 use crate::support::terminal::Said;
 
-/// Words that were printed, by their names.
+/// The words of the output, by their names.
 struct Names(BTreeMap<String, String>);
 
 impl Names {
@@ -23,7 +23,7 @@ impl Names {
         self.0.iter().fold(text.to_owned(), fill)
     }
 
-    /// Whether a line is as it is written. The names in it are taken down.
+    /// Whether a line of the output matches the written line. Stores the words of the names.
     fn meet(&mut self, written: &str, said: &str) -> bool {
         let Some((before, rest)) = written.split_once('{') else {
             return written == said;
@@ -38,7 +38,7 @@ impl Names {
     }
 }
 
-/// Plays a session on an application of its own, whose clock does not move.
+/// Plays a session on a new application, whose clock does not move.
 async fn play(name: &str) {
     let sessions = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/cli/sessions");
     let session = fs::read_to_string(sessions.join(name)).expect("a session");

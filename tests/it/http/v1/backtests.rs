@@ -10,7 +10,7 @@ use crate::support::app::{App, Ground, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 
-/// A draft of some limits in GMT+8.
+/// A draft with these limits in GMT+8.
 fn draft(limits: &[(u64, &str)]) -> Value {
     let limits: Vec<Value> = limits
         .iter()
@@ -46,14 +46,14 @@ fn days(answer: &Value) -> Vec<String> {
     days.map(line).collect()
 }
 
-/// Each subject that was denied first as `subject grants`.
+/// Each subject in `first_denied`, as `subject denied-grants`.
 fn first_denied(answer: &Value) -> Vec<String> {
     let denied = answer["first_denied"].as_array().expect("subjects").iter();
     let line = |denied: &Value| format!("{} {}", denied["subject"], denied["denied_grants"]);
     denied.map(line).collect()
 }
 
-/// An application whose clock stands at [`NOON`], and the ground that it is on.
+/// An application whose clock shows [`NOON`], and its ground.
 async fn on_a_ground(stack: Stack) -> (Ground, App, ManualClock) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
@@ -69,7 +69,7 @@ async fn claim(app: &App, subject: &str, units: u64) -> String {
     app.claim_body(body, None).await.grant_id()
 }
 
-/// Three days of November, of which the first lies before the range of most tests.
+/// Claims on three days of November. The first day is before the range of most tests.
 async fn three_days(app: &App, clock: &ManualClock) -> Vec<String> {
     replace(app, json!({ "limits": [{ "max": 100, "per": "day" }] })).await;
     let mut ids = Vec::new();
@@ -89,7 +89,7 @@ async fn it_tells_what_a_draft_would_have_denied(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     let ids = three_days(&app, &clock).await;
     let (from, to) = ("2026-11-20", "2026-11-23");
-    // What does not fit takes nothing. The month began before the range.
+    // A grant that does not fit takes nothing. The month began before the range.
     #[rustfmt::skip]
     let rows = [
         (vec![(100, "day")], ["20 5/8 0/0", "21 5/8 0/0"], vec![]),
@@ -116,7 +116,7 @@ async fn it_tells_what_a_draft_would_have_denied(stack: Stack) {
     assert_eq!(first["first_denied_at"], "2026-11-20T02:00:04Z");
     let month = backtest(&app, &[(6, "month")], "2026-11-19", "2026-11-20").await;
     assert_eq!(month["total"]["denied_grants"], 0);
-    // Nothing was changed.
+    // A backtest changes nothing.
     assert_eq!(app.get("/v1/policies/benefit").await.at("/version"), 1);
 }
 
@@ -152,11 +152,11 @@ async fn the_days_are_those_of_the_draft(stack: Stack) {
         let expected = expected.map(|day| format!("2026-11-{day}"));
         assert_eq!(days(&found), expected, "{draft}");
     }
-    // A date that a zone skipped is no day.
+    // A date that a zone skipped is not a day of the answer.
     let draft = draft_in("Pacific/Apia", "00:00");
     let apia = backtest_of(&app, &draft, "2011-12-30", "2011-12-31").await;
     assert_eq!(apia["days"], json!([]));
-    // The ends of the calendar are days like others.
+    // The range can begin and end at the ends of the calendar.
     let ends = [("0000-01-01", "0000-12-31"), ("9999-01-01", "9999-12-31")];
     for (from, to) in ends.into_iter().chain([("1969-12-31", "1970-01-02")]) {
         for zone in ["GMT+14", "GMT-12"] {
@@ -184,7 +184,7 @@ async fn only_limits_count_and_archived_policies_and_erased_subjects_too(stack: 
     draft["reason"] = json!("a test");
     let found = backtest_of(&app, &draft, from, to).await;
     assert_eq!(first_denied(&found), ["null 2", "\"a\" 4"]);
-    // Another policy's grants are not met.
+    // A backtest does not count the grants of another policy.
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
     app.put_policy("other", rule).await;
     let other = app.ask("POST /v1/policies/other/backtest", body).await;
@@ -219,7 +219,7 @@ async fn units_that_were_given_back_or_adjusted_count(stack: Stack) {
     for subject in ["b", "c", "d"] {
         hold(subject, 1).await;
         clock.advance(TimeDelta::seconds(1));
-        // After its lapse.
+        // This claim comes after the hold's lapse.
         claim(&app, subject, 1).await;
     }
     let denied = async |max| {
@@ -228,9 +228,9 @@ async fn units_that_were_given_back_or_adjusted_count(stack: Stack) {
         assert_eq!(days(&answer)[0].split(' ').nth(1), Some("12/12"));
         first_denied(&answer)
     };
-    // What is entered by hand counts, whether or not it fits, and is no grant. A confirmation moves
-    // nothing; a reversal or a lapse gives back from its instant on, but not what would have been
-    // denied.
+    // An adjustment counts, whether or not it fits, and is no grant. A confirmation changes no
+    // units. A reversal or a lapse gives units back from its instant on, but not the units that the
+    // draft would have denied.
     assert_eq!(
         denied(1).await,
         ["\"a\" 2", "\"b\" 2", "\"c\" 2", "\"d\" 2"]
@@ -241,7 +241,7 @@ async fn units_that_were_given_back_or_adjusted_count(stack: Stack) {
 
 on_every_store!(many_entries_are_met_once_each);
 
-/// More than two pages of the ledger's.
+/// The ledger reads these entries in more than two pages.
 async fn many_entries_are_met_once_each(stack: Stack) {
     const COUNT: u64 = 12_000;
     let (ground, app, _clock) = on_a_ground(stack).await;

@@ -1,4 +1,4 @@
-//! Batches of claims: one by one, and all or nothing.
+//! Batches of claims: each claim for itself, and all or none.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ async fn all_are_granted_or_none_is(stack: Stack) {
     assert_eq!(statuses(&answer), [201; 4], "{answer:?}");
     assert_eq!(items(&answer)[1]["limits"][0]["remaining"], 0);
     assert_eq!(answer.at("/items/1/grant/granted_at"), NOON);
-    // One that is denied keeps all others out, of whatever policy and subject.
+    // One denied claim refuses all other claims, also those of other policies and subjects.
     let none = json!([
         claim("benefit", "b", 1),
         claim("sms", "a", 1),
@@ -98,7 +98,7 @@ async fn all_are_granted_or_none_is(stack: Stack) {
     let answer = send(&app, none, true).await;
     assert_eq!(statuses(&answer), [424, 424, 429, 424], "{answer:?}");
     assert!(answer.text.contains("#failed-dependency"), "{answer:?}");
-    // So does one that is wrong, or unknown.
+    // A wrong claim and a claim of an unknown policy also refuse all others.
     for (wrong, status) in [
         (claim("unknown", "b", 1), 404),
         (claim("benefit", "", 1), 422),
@@ -111,10 +111,10 @@ async fn all_are_granted_or_none_is(stack: Stack) {
         let found = used(&app, policy, subject).await;
         assert_eq!(found, [units], "{policy} {subject}");
     }
-    // A subject that has no room for all of its own claims.
+    // The subject has no room for both of its claims.
     let twice = json!([claim("sms", "c", 1), claim("sms", "c", 2)]);
     assert_eq!(statuses(&send(&app, twice, true).await), [424, 429]);
-    // The next day begins for both, at its own midnight.
+    // The next day begins for both policies, each at its own midnight.
     clock.set(instant(NOON) + TimeDelta::days(1));
     let again = json!([claim("benefit", "a", 3), claim("sms", "b", 2)]);
     assert_eq!(statuses(&send(&app, again, true).await), [201, 201]);
@@ -132,7 +132,7 @@ async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
     for (first, again) in items(&first).iter().zip(items(&again)) {
         assert_eq!(first["grant"], again["grant"]);
     }
-    // What was granted before does not stand in the way of the rest, a reused key does.
+    // A claim that was granted before does not stop the others. A reused key stops the others.
     let more = json!([keyed("a", "order-1"), keyed("c", "order-3")]);
     assert_eq!(statuses(&send(&app, more, true).await), [200, 201]);
     let reused = json!([keyed("d", "order-1"), keyed("d", "order-4")]);
@@ -142,7 +142,7 @@ async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
     let answer = send(&app, twice, true).await;
     let told = problem(&answer, 422, "invalid");
     assert_eq!(told["errors"][0]["pointer"], "#/claims/1/idempotency_key");
-    // Holds of a batch lapse like others.
+    // The holds of a batch lapse like other holds.
     clock.advance(TimeDelta::seconds(60));
     let full = json!([claim("sms", "a", 2), claim("sms", "b", 2)]);
     assert_eq!(statuses(&send(&app, full, true).await), [201, 201]);
@@ -160,7 +160,7 @@ async fn bad_batches_are_told() {
         malformed(&send(&app, wrong, atomic).await, "dry_run");
     }
     assert_eq!(used(&app, "benefit", "a").await, [0]);
-    // As many as may be, each with all that it may carry.
+    // The largest batch: each claim has a subject of 256 characters and long metadata.
     let metadata = json!({ "a": "x".repeat(4000) });
     let claims: Vec<Value> = (0..1000)
         .map(|number| {

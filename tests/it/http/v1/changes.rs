@@ -1,4 +1,4 @@
-//! Changes: of policies, overrides and keys, in one order.
+//! Changes of policies, overrides and keys, in one order.
 
 use chrono::TimeDelta;
 use futures_util::future::join_all;
@@ -25,7 +25,7 @@ fn rule(max: u64, reason: Option<&str>) -> Value {
     json!({ "time_zone": "GMT+8", "limits": limits, "reason": reason })
 }
 
-/// The revisions of a list of changes.
+/// The revisions in a list of changes.
 fn revisions(items: &[Value]) -> Vec<u64> {
     let revision = |change: &Value| change["revision"].as_u64().expect("a revision");
     items.iter().map(revision).collect()
@@ -42,7 +42,7 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
     let read = async |path: &str| app.get(&format!("/v1/{path}")).await.is(200);
     put(KEY, rule(3, None), 201).await;
     tick();
-    // The last admin key cannot be revoked.
+    // The last admin key cannot be revoked, so the test makes two admin keys.
     let root = format!("keys/{}", make_role(&app, "admin", None).await.id);
     let root = read(&root).await;
     tick();
@@ -52,7 +52,7 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
     tick();
     put(&admin.secret, rule(5, Some("campaign 7")), 200).await;
     tick();
-    // This changes nothing.
+    // The same policy again is no change.
     put(KEY, rule(5, Some("campaign 7")), 200).await;
     archive(&app).await;
     tick();
@@ -131,7 +131,8 @@ async fn filters_combine(stack: Stack) {
     let later = at(1, "05.6789011");
     for (query, expected) in [
         (String::new(), &[6, 5, 4, 3, 2, 1][..]),
-        // A policy's own changes and its overrides', also once it is archived; keys' are nobody's.
+        // The filter by policy finds the changes of the policy and of its overrides, also for an
+        // archived policy. A key belongs to no policy.
         ("policy=benefit".to_owned(), &[6, 3, 1]),
         ("policy=other".to_owned(), &[2]),
         (format!("from={first}"), &[6, 5, 4, 3, 2]),
@@ -164,7 +165,7 @@ async fn filters_combine(stack: Stack) {
         let refused = app.get(&format!("{CHANGES}?{query}")).await;
         assert_eq!(invalid_places(&refused), places);
     }
-    // A confined key names its policy.
+    // A confined key must name its policy.
     for (query, status) in [("policy=benefit", 200), ("policy=other", 403), ("", 403)] {
         let line = format!("GET {CHANGES}?{query}");
         let answer = app.ask_as(&audit, &line, Value::Null).await;
@@ -172,8 +173,8 @@ async fn filters_combine(stack: Stack) {
     }
 }
 
-/// Two instances change policies, overrides and keys at once. A client that lists meanwhile sees each
-/// revision from the newest on down, whatever kind it is of.
+/// Two instances change policies, overrides and keys at the same time. A client that lists the
+/// changes meanwhile sees every revision from the newest down, of every kind.
 async fn no_change_is_left_out_while_many_are_made(stack: Stack) {
     let ground = Ground::new(stack);
     let apps = [App::start(&ground).await, App::start(&ground).await];

@@ -1,4 +1,4 @@
-//! What becomes of a grant afterwards: reversals, holds, confirmations; and adjustments.
+//! Corrections of a grant: reversals, holds and confirmations. Adjustments.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ async fn is_denied(app: &App) {
     problem(&app.claim(SUBJECT, None).await, 429, "quota-exceeded");
 }
 
-/// Enters units by hand.
+/// Adjusts the subject's units.
 async fn adjust(app: &App, units: i64) -> Answer {
     let body = json!({ "units": units, "reason": "by phone" });
     app.adjust(SUBJECT, body, None).await
@@ -81,12 +81,12 @@ async fn a_reversal_gives_back_once(stack: Stack) {
     assert_eq!(told["limits"][0]["remaining"], 3);
     assert_eq!(app.reverse(&grant, "another reason").await.is(200), told);
     assert_eq!(used(&app).await, [0]);
-    // What was given back can be claimed again, at once.
+    // Units that a reversal gave back can be claimed at once.
     granted(&app, 3).await;
     assert_eq!(state(&app, &grant).await, "reversed");
     assert_eq!(entries(&app).await, ["grant 3", "reversal -3", "grant 3"]);
     problem(&app.confirm(&grant).await, 409, "not-a-hold");
-    // What is no grant.
+    // These ids belong to no grant.
     problem(&app.reverse(NEVER, "x").await, 404, "not-found");
     problem(&app.confirm(NEVER).await, 404, "not-found");
     problem(&app.reverse("17", "x").await, 422, "invalid");
@@ -95,7 +95,8 @@ async fn a_reversal_gives_back_once(stack: Stack) {
     problem(&refused, 404, "not-found");
 }
 
-/// Another zone brings hours back, which the ledger sums.
+/// After a change of the zone the window has other hours. The ledger sums the entries of these
+/// hours.
 async fn corrections_reach_windows_that_no_line_tells(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     let limits = json!([{ "max": 5, "per": "day" }, { "max": 30, "per": "month" }]);
@@ -110,8 +111,8 @@ async fn corrections_reach_windows_that_no_line_tells(stack: Stack) {
     replace(&app, new_york).await;
     granted(&app, 1).await;
     assert_eq!(used(&app).await, [2, 2]);
-    // Units that were taken off by hand, and then are given back as well: that leaves none, and
-    // what is taken afterwards counts in full.
+    // The reversal and the adjustment give the same units back. The usage is 0 and not less, and
+    // later grants count in full.
     clock.advance(TimeDelta::days(10));
     let grant = granted(&app, 3).await;
     adjust(&app, -2).await.is(201);
@@ -136,7 +137,7 @@ async fn a_hold_lapses_by_itself(stack: Stack) {
     for _ in 0..3 {
         is_denied(&app).await;
     }
-    // At its very end, and not before.
+    // The hold lapses at its end and not earlier.
     clock.advance(TimeDelta::seconds(30) - TimeDelta::microseconds(1));
     assert_eq!(state(&app, &first).await, "held");
     is_denied(&app).await;
@@ -151,7 +152,7 @@ async fn a_hold_lapses_by_itself(stack: Stack) {
     is_denied(&app).await;
     assert_eq!(state(&app, &second).await, "held");
     clock.advance(TimeDelta::seconds(30));
-    // A denial is decided after the lapses too.
+    // The lapses come before the decision, also for a denied claim.
     let body = json!({ "subject": SUBJECT, "units": 2 });
     assert_eq!(app.claim_body(body, None).await.status, 429);
     assert_eq!(used(&app).await, [1]);
@@ -180,7 +181,7 @@ async fn a_confirmed_hold_stays(stack: Stack) {
     clock.advance(TimeDelta::hours(1));
     assert_eq!(app.confirm(&grant).await.is(200), first);
     assert_eq!(used(&app).await, [1]);
-    // Its retry shows its state now; another hold is another claim.
+    // The retry shows the present state of the hold. Another hold time makes another claim.
     let retry = claim(json!(60)).await.is(200);
     assert_eq!(retry["grant"]["state"], "granted");
     for seconds in [json!(61), json!(null)] {
@@ -189,7 +190,7 @@ async fn a_confirmed_hold_stays(stack: Stack) {
     app.reverse(&grant, "changed their mind").await.is(201);
     assert_eq!(used(&app).await, [0]);
     problem(&app.confirm(&grant).await, 409, "grant-reversed");
-    // A hold that was reversed in time does not lapse as well.
+    // A hold that was reversed in time does not lapse.
     let held = hold(&app, 60).await;
     app.reverse(&held, "refused").await.is(201);
     clock.advance(TimeDelta::hours(1));
@@ -215,7 +216,7 @@ async fn units_are_entered_by_hand(stack: Stack) {
     assert_eq!(open(17).await.is(200), first);
     assert_eq!(used(&app).await, [0, 17]);
     problem(&open(18).await, 422, "idempotency-key-reused");
-    // Today's count in both windows, and may go over.
+    // An adjustment of today counts in both windows, and may go over a limit.
     adjust(&app, 4).await.is(201);
     assert_eq!(used(&app).await, [4, 21]);
     is_denied(&app).await;
@@ -245,7 +246,7 @@ async fn grants_are_listed_by_state(stack: Stack) {
     let undone = hold(&app, 100).await;
     app.reverse(&undone, "x").await;
     clock.advance(TimeDelta::seconds(1));
-    // An entry tells of the first lapse, and nothing of the second.
+    // The entry before this grant records the first lapse. No entry records the second lapse.
     let last = granted(&app, 1).await;
     clock.advance(TimeDelta::seconds(1));
     for (state, expected) in [
@@ -265,7 +266,7 @@ async fn grants_are_listed_by_state(stack: Stack) {
     assert_eq!(csv.text.lines().count(), 3, "{csv:?}");
 }
 
-/// All of them lapse before the claim.
+/// All holds lapse before the claim is decided.
 async fn more_holds_lapse_than_a_draft_takes(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(2500, "GMT+8").await;

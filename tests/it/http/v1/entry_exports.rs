@@ -1,4 +1,4 @@
-//! `/v1/entries/export`: files of entries that can be checked, and made again byte for byte.
+//! `/v1/entries/export`: files of entries that can be checked, and exported again byte for byte.
 
 use chrono::TimeDelta;
 use reqwest::Method;
@@ -20,7 +20,7 @@ on_every_store!(
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
     counted_at,grant,by,reason,policy_version,limits,key_id,key_name,metadata";
 
-/// An export: its rows as bytes, and its manifest.
+/// The rows of an export as bytes, and the manifest.
 struct Exported {
     rows: String,
     manifest: Value,
@@ -58,7 +58,7 @@ fn lines(ndjson: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Waits until as many entries have positions.
+/// Waits until this number of entries has positions.
 async fn recorded(app: &App, count: usize) {
     eventually("the entries have positions", || async {
         all_items(app, "/v1/entries?limit=1000").await.len() == count
@@ -66,7 +66,7 @@ async fn recorded(app: &App, count: usize) {
     .await;
 }
 
-/// Two policies, odd subjects, and one entry of each kind but a confirmation.
+/// Two policies, unusual subjects, and one entry or more of each kind except confirmations.
 async fn history(stack: Stack) -> (App, chrono::DateTime<chrono::Utc>) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(9, "Asia/Shanghai").await;
@@ -97,7 +97,7 @@ async fn history(stack: Stack) -> (App, chrono::DateTime<chrono::Utc>) {
     let body = json!({ "units": 5, "at": "2020-02-29T16:30:00Z", "reason": "opening" });
     app.adjust("c", body, None).await.is(201);
     clock.advance(TimeDelta::minutes(2));
-    // The lapse comes first.
+    // The lapse of the hold is recorded before this claim.
     app.claim("h", None).await.is(201);
     recorded(&app, 12).await;
     (app, perdiem::clock::Clock::Manual(clock).now())
@@ -152,7 +152,7 @@ async fn files_equal_the_list(stack: Stack) {
     }
 }
 
-/// The manifest tells of these entries.
+/// Checks that the manifest describes these entries.
 fn is_of(manifest: &Value, list: &[Value]) {
     let units = |item: &Value| item["units"].as_i64().expect("units");
     let taken: i64 = list.iter().map(units).filter(|units| *units > 0).sum();
@@ -175,7 +175,7 @@ fn is_of(manifest: &Value, list: &[Value]) {
     }
 }
 
-/// Whatever comes later: reversals, lapses, adjustments, another zone from before the entries' end.
+/// Later reversals, lapses, adjustments and changes of the zone do not change the file.
 async fn the_same_position_gives_the_same_bytes(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(9, "Asia/Shanghai").await;
@@ -251,14 +251,14 @@ async fn each_export_is_recorded_first(stack: Stack) {
         "filters": { "policy": "benefit", "subject": "a" },
     });
     assert_eq!(change["after"], about);
-    // It has a position, too.
+    // The act also has a position.
     let as_of = manifest["as_of"].as_u64().expect("a position");
     eventually("the act has a position", || async {
         let newest = app.get("/v1/entries").await.json();
         newest["as_of"].as_u64() > Some(as_of)
     })
     .await;
-    // What is not begun is not recorded.
+    // An export that is refused is not recorded.
     app.get("/v1/entries/export?format=csv&as_of=99").await;
     app.get("/v1/entries/export?format=csv&policy=nothing")
         .await;
@@ -298,7 +298,7 @@ async fn bad_input_is_told_with_its_place() {
         let told = app.get(&format!("/v1/entries/export?{query}")).await;
         problem(&told, 400, "malformed");
     }
-    // The first change made the policy.
+    // Revision 1 is the change that created the policy.
     for revision in ["1", "99"] {
         let told = app.get(&format!("/v1/exports/{revision}")).await;
         problem(&told, 404, "not-found");

@@ -1,5 +1,5 @@
-//! `/v1/policies/{policy}/subjects/{subject}?at=` and `/v1/grants/{id}/explanation`: why a claim was
-//! granted or denied.
+//! `/v1/policies/{policy}/subjects/{subject}?at=` and `/v1/grants/{id}/explanation`: the reason why
+//! a claim was granted or denied.
 
 use chrono::TimeDelta;
 use reqwest::Method;
@@ -24,7 +24,7 @@ async fn explained(app: &App, query: &str) -> Value {
     app.get(&format!("{USAGE}?{query}")).await.is(200)
 }
 
-/// Waits until so many entries have positions, and returns them.
+/// Waits until this number of entries has positions, and returns the entries.
 async fn recorded(app: &App, count: usize) -> Vec<Value> {
     let list = async || items(&app.get("/v1/entries").await);
     eventually("the entries are listed", || async {
@@ -39,7 +39,7 @@ fn members(value: &Value, names: &[&str]) -> Vec<Value> {
     names.iter().map(|name| value[name].clone()).collect()
 }
 
-/// How it is answered: outcome, reason and the limits that lack room.
+/// The outcome, the reason and the limits without room.
 fn outcome(explanation: &Value) -> Value {
     members(explanation, &["outcome", "reason", "lacking"]).into()
 }
@@ -106,13 +106,13 @@ async fn a_denial_is_explained_by_the_entries_before_it(stack: Stack) {
         members(version, &["version", "changed_by"]),
         [json!(1), json!("PERDIEM_ADMIN_KEY")]
     );
-    // As it was known before the second grant, there was room.
+    // Before the second entry was known, there was room.
     let known_at = &entries[0]["position"];
     let first = explained(&app, &format!("known_at={known_at}&units=2")).await;
     assert_eq!(outcome(&first), json!(["granted", "room", []]));
     assert_eq!(first["limits"][0]["used"], 1);
     assert_eq!(&first["known_at"], known_at);
-    // What comes later changes nothing of what was known.
+    // Later entries and changes do not change what was known at a position.
     let known_at = &entries[3]["position"];
     let then = format!("{USAGE}?at={NOON}&known_at={known_at}");
     let before = app.get(&then).await;
@@ -195,7 +195,7 @@ async fn a_grant_is_explained_with_what_became_of_it(stack: Stack) {
         members(&now, &["took", "limits"]),
         members(&held, &["took", "limits"])
     );
-    // As it was known when it was held.
+    // The state at the position of the hold.
     let then = format!("{path}?known_at={}", grant["position"]);
     let then = app.get(&then).await.is(200);
     assert_eq!(
@@ -232,7 +232,7 @@ async fn a_hold_that_has_lapsed_needs_no_entry(stack: Stack) {
     let names = ["id", "kind", "units", "at", "grant", "position"];
     let expected = json!([null, "lapse", -2, at, hold, null]);
     assert_eq!(json!(members(&limit["entries"][0], &names)), expected);
-    // The entry that says so comes with the next grant, a second later.
+    // The entry of the lapse comes with the next grant, a second later.
     app.claim("a", None).await;
     recorded(&app, 3).await;
     let again = explained(&app, &format!("at={at}&units=2")).await;
@@ -263,7 +263,7 @@ async fn a_long_account_is_cut(stack: Stack) {
     assert_ne!(entries[999]["id"], first.grant_id());
 }
 
-/// What forbids a claim, though it is no question of limits, and what lets it pass in spite of them.
+/// Reasons other than a limit that deny a claim, and reasons that grant a claim over a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_reasons_are_told() {
     let (app, clock) = App::with_clock(Stack::Sqlite).await;
@@ -296,7 +296,7 @@ async fn other_reasons_are_told() {
         let explanation = explained(&app, &format!("at={at}&units=4")).await;
         assert_eq!(&outcome(&explanation), expected, "{explanation}");
     }
-    // An override of 0 denies what could fit otherwise, also to somebody who never claimed.
+    // An override of 0 denies every claim, also of a subject that never claimed.
     let blocked = explained(&app, &format!("at={}", steps[6].0)).await;
     assert_eq!(outcome(&blocked), json!(["denied", "no_room", ["day"]]));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Exports of grants: CSV and NDJSON, streamed from one snapshot.
+//! Exports of grants as CSV and NDJSON, streamed from one snapshot.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,9 @@ fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
 }
 
-/// Copies the one grant that stands there: entries of the same account and instant, numbered
-/// from `first`. Their ids lie around its id, or below all that perdiem gives.
+/// Copies the only grant: adds entries with the same account and instant, numbered from `first`.
+/// The ids of the copies begin like the grant's id. With `below`, they are lower than every id that
+/// perdiem makes.
 pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
     let last = first + count - 1;
     let (postgres_head, sqlite_head) = match below {
@@ -44,10 +45,10 @@ pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
     assert_eq!(connection.execute(&postgres, &sqlite).await, count);
 }
 
-/// More grants than sockets and queues take.
+/// More grants than sockets and queues can hold.
 const COUNT: u64 = 12_000;
 
-/// Makes so many grants of four kilobytes.
+/// Makes this number of grants, with four kilobytes each.
 pub async fn fill(app: &App, ground: &Ground, count: u64) {
     app.put_policy("benefit", rule(1_000_000)).await;
     let metadata = json!({ "padding": "x".repeat(4000) });
@@ -67,7 +68,8 @@ fn csv_rows(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A cell as JSON has the value. One that a spreadsheet takes for a formula has an apostrophe.
+/// The CSV cell of a JSON value. An apostrophe precedes a text that a spreadsheet reads as a
+/// formula.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -159,7 +161,7 @@ async fn exports_equal_the_list(stack: Stack) {
         let header = COLUMNS.replace(',', "\",\"");
         assert!(csv.starts_with(&format!("\"{header}\"\r\n")), "{csv}");
         for line in csv.trim_end().split("\r\n") {
-            // Every cell is quoted, an empty one too.
+            // Every cell is quoted, also an empty cell.
             assert!(line.starts_with('"') && line.ends_with('"'), "{line}");
             assert!(!line.contains(",,"), "{line}");
         }
@@ -191,7 +193,7 @@ async fn many_rows_come_whole_and_in_order(stack: Stack) {
     let app = App::start(&ground).await;
     app.put_policy("benefit", rule(1_000_000)).await;
     app.claim("member-42", None).await;
-    // More than two pages of the ledger's, and exactly three.
+    // Exactly three pages of the ledger, and one row more.
     for (first, count, total) in [(2, 2999, 3000), (3001, 1, 3001)] {
         copy_grant(&ground, first, count, false).await;
         for query in ["", "policy=benefit", "subject=member-42"] {
@@ -211,7 +213,7 @@ async fn many_rows_come_whole_and_in_order(stack: Stack) {
     }
 }
 
-/// An export that is yet to be read.
+/// Starts an export, and reads nothing of its body.
 async fn open(app: &App) -> reqwest::Response {
     let path = "/v1/grants/export?format=ndjson";
     let request = app.request(reqwest::Method::GET, path);
@@ -220,8 +222,8 @@ async fn open(app: &App) -> reqwest::Response {
 
 on_every_store!(an_export_is_one_view_while_grants_come_in);
 
-/// The export is more than what fits into sockets and queues, so that it is still being read
-/// when new grants come in: above all ids, and below all.
+/// Sockets and queues cannot hold the whole export. New grants come in while the client still
+/// reads: one has the highest id, and 500 have the lowest ids.
 async fn an_export_is_one_view_while_grants_come_in(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;

@@ -1,4 +1,4 @@
-//! Grants: one, and lists with filters and cursors.
+//! Grants: one grant, and lists with filters and cursors.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn one_grant(stack: Stack) {
     let path = format!("/v1/grants/{id}");
     let grant = app.get(&path).await;
     assert_eq!(grant.is(200), claimed.at("/grant"));
-    // A key is nobody's to read.
+    // The answer does not show the `Idempotency-Key`.
     assert!(!grant.text.contains("order-17"));
     archive(&app).await;
     assert_eq!(app.get(&path).await.is(200), claimed.at("/grant"));
@@ -44,7 +44,7 @@ on_every_store!(metadata_comes_back_as_it_was);
 async fn metadata_comes_back_as_it_was(stack: Stack) {
     let app = App::on(stack).await;
     app.benefit(3, "GMT+8").await;
-    // Names in order and no spaces: the text itself comes back.
+    // The names are sorted and there are no spaces, so the answer has exactly this text.
     let metadata = concat!(
         r#"{"":[],"a":{"b":[null,true,false,""]},"big":18446744073709551615,"#,
         r#""double":[0.1,9007199254740991.0,1.7976931348623157e+308,5e-324,-0.0],"#,
@@ -67,7 +67,7 @@ async fn filters_combine(stack: Stack) {
     for policy in ["one", "two"] {
         app.put_policy(policy, rule(100)).await.is(201);
     }
-    // A grant a minute, from the first one on.
+    // One grant each minute.
     let mut grants: Vec<Value> = Vec::new();
     for minute in 0..12 {
         let policy = if minute % 2 == 0 { "one" } else { "two" };
@@ -79,7 +79,7 @@ async fn filters_combine(stack: Stack) {
         clock.advance(TimeDelta::minutes(1));
     }
     let at = |minute: usize| grants[minute]["granted_at"].as_str().expect("an instant");
-    // The second and the eighth minute.
+    // The grants of the minutes 2, 8 and 4.
     let (from, to, fourth) = (at(2), at(8), at(4));
     #[rustfmt::skip]
     let cases: [(String, &[usize]); 20] = [
@@ -114,7 +114,7 @@ async fn filters_combine(stack: Stack) {
             assert_eq!(items, wanted, "{query}, {limit} a page");
         }
     }
-    // A microsecond counts.
+    // The filter compares microseconds.
     let next = from.replace("901Z", "902Z");
     assert!(*next > *from);
     let items = all_items(&app, &format!("/v1/grants?from={next}")).await;

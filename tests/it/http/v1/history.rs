@@ -17,7 +17,7 @@ on_every_store!(
     changes_are_listed_by_kind_actor_and_subject,
 );
 
-/// Waits until as many entries are listed, and returns them.
+/// Waits until this number of entries is listed, and returns the entries.
 async fn listed(app: &App, filter: &str, count: usize) -> Vec<Value> {
     let path = format!("/v1/entries?{filter}&limit=2");
     eventually("the entries are listed", || async {
@@ -62,7 +62,7 @@ async fn filters_combine(stack: Stack) {
     assert_eq!(reversal["grant"], grant);
     assert_eq!(
         adjustment["counted_on"], "2020-03-01",
-        "in Shanghai: {adjustment}"
+        "the date in Shanghai: {adjustment}"
     );
     assert_eq!(adjustment["reason"], "opening");
     assert!(adjustment.get("key").is_none() && adjustment.get("metadata").is_none());
@@ -93,7 +93,7 @@ async fn filters_combine(stack: Stack) {
     assert_eq!(items(&app.get(&after).await), all[2..]);
     let before = format!("/v1/entries?as_of={}", all[1]["position"]);
     assert_eq!(items(&app.get(&before).await), all[..2]);
-    // A confined key sees those of a policy that it names.
+    // A confined key sees the entries of a policy that the query names.
     let clerk = make_role(&app, "audit", Some("sms")).await;
     let status = async |path: &str| {
         let request = with(&app, &clerk.secret, Method::GET, path);
@@ -104,7 +104,8 @@ async fn filters_combine(stack: Stack) {
     assert_eq!(status("/v1/entries").await, 403);
 }
 
-/// The policy moves from Shanghai to New York in mid-day, and the day of the change is longer.
+/// The policy moves from Shanghai to New York in the middle of a day. The day of this change is
+/// longer.
 async fn days_are_those_that_were_lived(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     // 11:04 on the 21st in Shanghai, 22:04 on the 20th in New York.
@@ -250,8 +251,8 @@ async fn changes_are_listed_by_kind_actor_and_subject(stack: Stack) {
     }
 }
 
-/// Where a change of the zone came in mid-window, the windows of both zones are listed. A change of
-/// something else makes no window.
+/// After a change of the zone in the middle of a window, the list has the windows of both zones. A
+/// change of another member adds no window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_are_those_of_the_version_in_force() {
     let (app, clock) = App::with_clock(Stack::Sqlite).await;
@@ -279,7 +280,7 @@ async fn windows_are_those_of_the_version_in_force() {
         "2026-11-22T00:00:00Z 2026-11-22",
     ];
     assert_eq!(told, expected);
-    // Windows of the second calendar begin before the first one's end.
+    // The windows of the second zone begin before the last window of the first zone ends.
     let (app, clock) = App::with_clock(Stack::Sqlite).await;
     app.benefit(3, "+14:00").await;
     clock.advance(TimeDelta::hours(12));
@@ -289,11 +290,11 @@ async fn windows_are_those_of_the_version_in_force() {
     assert_eq!(whole.len(), 5, "{whole:?}");
     for limit in 1..6 {
         let pages = all_items(&app, &format!("{path}&limit={limit}")).await;
-        assert_eq!(pages, whole, "{limit} a page");
+        assert_eq!(pages, whole, "{limit} items a page");
     }
 }
 
-/// An auditor may look; to heal is for admins.
+/// An auditor may start a reconciliation. Only an admin may heal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_auditor_starts_a_reconciliation_that_does_not_heal() {
     let app = App::on(Stack::Sqlite).await;

@@ -1,4 +1,5 @@
-//! Overrides: put, read, deleted; preconditions, lists, and what is wrong in itself.
+//! Overrides: put, read, deleted and listed. Preconditions, and overrides that are wrong in
+//! themselves.
 
 use serde_json::{Value, json};
 
@@ -51,11 +52,11 @@ async fn an_override_lives(stack: Stack) {
     let listed = app.get(OVERRIDES).await.json();
     assert_eq!(listed["items"], json!([created.json()]));
 
-    // The same again is no change, and needs no reason.
+    // The same override again is no change and needs no reason.
     clock.advance(chrono::TimeDelta::hours(1));
     let again = app.put_override("member-42", body.clone()).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, created.json()));
-    // A change needs one, and makes a version.
+    // A change needs a reason and makes a version.
     let mut changed = body;
     changed["until"] = Value::Null;
     let answer = app.put_override("member-42", changed.clone()).await;
@@ -68,19 +69,19 @@ async fn an_override_lives(stack: Stack) {
     assert_eq!(replaced["reason"], "for good");
     assert_eq!(app.get(OVERRIDE).await.json(), replaced);
 
-    // To delete it needs a reason too.
+    // A deletion also needs a reason.
     let deleted = delete(&app, &format!("{OVERRIDE}?reason=over")).await;
     let mut expected = replaced;
     expected["version"] = json!(3);
     expected["reason"] = json!("over");
     assert_eq!((deleted.status.as_u16(), deleted.json()), (200, expected));
     is_none().await;
-    // Another one is a new version, without a reason.
+    // After the deletion, a new override is a new version and needs no reason.
     let mut fresh = per_day(0);
     fresh["reason"] = Value::Null;
     let created = app.put_override("member-42", fresh).await;
     has_version(&created, 201, 4);
-    // Subjects are any text.
+    // A subject can be any text.
     for subject in ["a/b", "ä ö", "%2F", "\u{1f600}"] {
         let path = format!("{OVERRIDES}/{}", encoded(subject));
         let put = app.ask(&format!("PUT {path}"), per_day(1)).await;
@@ -106,7 +107,8 @@ async fn an_archived_policy_keeps_its_overrides(stack: Stack) {
     }
     app.benefit(5, "GMT+8").await;
     assert_eq!(app.get(OVERRIDE).await.at("/limits/0/max"), 1);
-    // A limit that the policy lost does nothing, and comes back with it.
+    // An override of a limit that the policy no longer has does nothing. The override works again
+    // when the limit returns.
     replace(&app, json!({ "limits": [{ "max": 9, "per": "week" }] })).await;
     assert_eq!(app.claim("member-42", None).await.at("/limits/0/max"), 9);
     app.benefit(5, "GMT+8").await;

@@ -1,4 +1,4 @@
-//! A policy's windows.
+//! The windows of a policy.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn without_a_span_it_is_the_present_window() {
     assert_eq!(windows(&app, "per=month").await, [month]);
     let hour = "2026-11-21T03:00:00Z 2026-11-21T04:00:00Z 2026-11-21";
     assert_eq!(windows(&app, "per=hour").await, [hour]);
-    // From now on, and from an instant on.
+    // With `to` alone, the span begins now. With `from` alone, the answer has one window.
     let two = windows(&app, "to=2026-11-21T16:00:00.000001Z").await;
     assert_eq!(two.len(), 2);
     let past = windows(&app, "from=2026-01-01T00:00:00Z").await;
@@ -46,7 +46,7 @@ async fn without_a_span_it_is_the_present_window() {
 async fn a_change_of_the_clocks_makes_short_and_long_windows() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "America/New_York").await;
-    // 02:00 is skipped in March; 01:00 lasts two hours in November.
+    // In March 02:00 is skipped. In November the hour of 01:00 lasts two hours.
     #[rustfmt::skip]
     let rows = [
         ("day", "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z 2026-03-09T04:00:00Z 2026-03-08"),

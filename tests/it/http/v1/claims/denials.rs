@@ -1,4 +1,4 @@
-//! Denials, and the fields that tell what remains.
+//! Denied claims, and the header fields that show what remains.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ on_every_stack!(
     a_dry_run_changes_nothing,
 );
 
-/// The day of the tests in Shanghai.
+/// The limit of a day in Shanghai, with these units used.
 fn day(used: u64) -> Value {
     json!({
         "per": "day", "kind": "calendar", "max": 3, "used": used, "remaining": 3 - used,
@@ -60,13 +60,13 @@ async fn a_denial_tells_what_is_used_up_and_when_to_come_again(stack: Stack) {
         assert_eq!(denied.json(), expected);
     }
 
-    // Anyone who waits so long, and not a second less, does not come too early.
+    // `Retry-After` is exact: one second earlier, the claim is still denied.
     clock.advance(TimeDelta::seconds(46554));
     let denied = app.claim("member-42", None).await;
     problem(&denied, 429, "quota-exceeded");
     assert_eq!(denied.header("retry-after"), Some("1"));
     clock.advance(TimeDelta::seconds(1));
-    // The denial of a key is not remembered.
+    // A denied claim does not use up its `Idempotency-Key`.
     let granted = app.claim("member-42", Some("order-1")).await.is(201);
     assert_eq!(granted["limits"][0]["used"], 1);
 }
@@ -92,28 +92,28 @@ async fn a_denial_under_several_limits_names_all_that_lack_room(stack: Stack) {
     };
     claim(2).await.is(201);
 
-    // Only the hour: 55 min 54.3 s remain of it.
+    // Only the hour is full. 55 min 54.3 s of the hour remain.
     let denied = is_denied(1, json!(["hour"]), "3355", "2 of 2 for this hour").await;
     has_fields(
         &denied,
         "\"hour\";q=2;w=3600, \"month\";q=5;w=2592000, \"day\";q=3;w=86400",
         "\"hour\";r=0;t=3355, \"month\";r=3;t=824155, \"day\";r=1;t=46555",
     );
-    // Two units: the hour has room again later, and the day has none for both.
+    // A claim of two units: the hour is full, and the day has room for one unit.
     let words = "2 of 3 for today under benefit and asks for 2";
     let denied = is_denied(2, json!(["hour", "day"]), "46555", words).await;
     for limit in 0..3 {
         assert_eq!(denied.at(&format!("/limits/{limit}/used")), 2);
     }
-    // The next day: one more of two, so that the month has 2 left. It ends on 30 November at 16:00
-    // UTC: in 8 days, 11 h 55 min 54.3 s.
+    // The next day: two claims later each limit has room for one unit. The month ends last, on 30
+    // November at 16:00 UTC: in 8 days, 11 h 55 min 54.3 s.
     clock.advance(TimeDelta::days(1));
     claim(1).await.is(201);
     clock.advance(TimeDelta::hours(1));
     claim(1).await.is(201);
     let all = json!(["hour", "month", "day"]);
     is_denied(2, all, "734155", "2026-11-30T16:00:00Z").await;
-    // Nothing was counted, and nothing of it reached the ledger.
+    // The denied claims took nothing and added no entry.
     assert_eq!(items(&app.get("/v1/grants").await).len(), 3);
 }
 
@@ -135,7 +135,7 @@ async fn a_dry_run_changes_nothing(stack: Stack) {
     app.claim_body(body, Some("order-1")).await.is(201);
     let answer = rehearse(2, None).await.is(200);
     assert_eq!(answer, json!({ "outcome": "denied", "limits": [day(2)] }));
-    // What a retry would get, and what another claim with the key would.
+    // A dry run with a used key shows the answer to a retry, and the fault of another claim.
     let answer = rehearse(2, Some("order-1")).await;
     assert_eq!(answer.header("idempotent-replayed"), Some("true"));
     let answer = rehearse(1, Some("order-1")).await;

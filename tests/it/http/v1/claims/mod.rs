@@ -1,4 +1,4 @@
-//! Claims where there is no ledger, no policy, or nobody who waits.
+//! Claims of an unknown policy, and claims while the ledger is gone.
 
 mod denials;
 mod observe;
@@ -26,7 +26,8 @@ async fn an_unknown_policy_is_told() {
     problem(&answer, 404, "unknown-policy");
 }
 
-/// PostgreSQL is killed; the claims say so within their deadline, and go on when it is back.
+/// PostgreSQL is killed. Claims get 503 within their deadline, and are decided again after the
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_that_is_gone_decides_nothing() {
     let mut postgres = Postgres::start();
@@ -54,10 +55,10 @@ async fn a_ledger_that_is_gone_decides_nothing() {
             assert!(!answer.text.contains(secret), "{answer:?}");
         }
     }
-    // What can be told without the ledger is.
+    // A fault that needs no ledger is still named.
     let body = json!({ "subject": "member-42", "units": 4 });
     assert_eq!(app.claim_body(body, None).await.status, 422);
-    // Everything else says that it can't.
+    // Every other request gets 503.
     for path in ["/v1/policies", "/v1/policies/benefit/subjects/member-42"] {
         let answer = app.get(path).await;
         problem(&answer, 503, "unavailable");

@@ -1,4 +1,4 @@
-//! `mode: observe`: a policy that grants all, and marks what it would have denied.
+//! `mode: observe`: the policy grants every claim, and marks the grants that it would have denied.
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,10 @@ on_every_store_with_redis!(
     what_cannot_be_counted_is_refused,
 );
 
-/// The most units that may be used in a window.
+/// The most units that a window can count.
 const MOST: u64 = 9_007_199_254_740_991;
 
-/// How a store with counters may decide.
+/// The durabilities of a policy.
 const DURABILITIES: [&str; 2] = ["recorded", "counted"];
 
 fn policy(max: u64, mode: &str, durability: &str) -> Value {
@@ -29,7 +29,7 @@ fn policy(max: u64, mode: &str, durability: &str) -> Value {
     })
 }
 
-/// Whether a grant is marked, and the day's `max`, units used and units left.
+/// Whether a grant is marked, with the day's `max`, used units and remaining units.
 #[track_caller]
 fn granted(answer: &Answer) -> (bool, [u64; 3]) {
     assert_eq!(answer.status, 201, "{answer:?}");
@@ -60,7 +60,7 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         };
         assert_eq!(granted(&claim(2, None).await), (false, [2, 2, 0]));
         assert_eq!(granted(&claim(1, None).await), (true, [2, 3, 0]));
-        // More units than could ever fit, and for somebody who is blocked.
+        // More units than the limit allows, and then a claim of a blocked subject.
         let first = claim(7, Some("order-1")).await;
         assert_eq!(granted(&first), (true, [2, 10, 0]));
         app.override_day("member-42", 0).await;
@@ -69,12 +69,12 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         assert_eq!(granted(&claim(1, None).await), (false, [20, 12, 8]));
         books.has_recorded("member-42", 5).await;
 
-        // The same claim again is the same grant, as it was marked.
+        // A retry gets the same grant, with its mark.
         let body = json!({ "subject": "member-42", "units": 7 });
         let again = app.claim_body(body, Some("order-1")).await;
         assert_eq!(again.is(200)["would_deny"], true);
         assert_eq!(again.grant_id(), first.grant_id());
-        // A dry run says what would be marked.
+        // A dry run shows whether the grant would be marked.
         for (units, would_deny) in [(8, false), (9, true)] {
             let body = json!({ "subject": "member-42", "units": units, "dry_run": true });
             let tried = app.claim_body(body, None).await.json();
@@ -94,11 +94,11 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         let csv = app.get(csv).await;
         assert_eq!(csv.text.lines().count(), 4, "{csv:?}");
 
-        // Inactive and archived policies refuse as ever.
+        // Inactive policies and archived policies refuse claims, as in the other mode.
         let paused = json!({ "mode": "observe", "durability": durability, "paused": true });
         replace(&app, paused).await;
         problem(&app.claim("member-42", None).await, 409, "policy-inactive");
-        // And once it enforces, nothing more fits.
+        // With `mode: enforce`, no further claim fits.
         let put = app.put_policy("benefit", policy(2, "enforce", durability));
         put.await.is(200);
         app.delete_override("member-42").await.is(200);
@@ -117,8 +117,8 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
     }
 }
 
-/// Six claims of all units that can be counted, and one reversal: all that was granted is given
-/// back, and no more.
+/// One grant takes all units that can be counted. Further units are refused. The reversal gives
+/// exactly the granted units back.
 async fn what_cannot_be_counted_is_refused(stack: Stack) {
     for durability in DURABILITIES {
         let ground = Ground::new(stack);
@@ -154,7 +154,7 @@ async fn what_cannot_be_counted_is_refused(stack: Stack) {
                 assert_eq!(items[0]["status"], 422, "{items}");
                 assert_eq!(items[1]["status"], other, "{items}");
             }
-            // The retry of what was granted is none of these.
+            // The retry of the grant is not refused.
             let again = app.claim_body(all.clone(), Some("order-1")).await;
             assert_eq!(again.grant_id(), first.grant_id());
         };
@@ -176,8 +176,8 @@ async fn what_cannot_be_counted_is_refused(stack: Stack) {
     }
 }
 
-/// A window that is longer than those before may hold more than can be counted: no claim goes
-/// there, and what is given back leaves the exact rest.
+/// A longer window can sum more units than can be counted. Then every claim is refused, and a
+/// reversal leaves the exact rest.
 async fn what_a_longer_window_sums_is_exact(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     let put = async |per: &str, max: u64, mode: &str| {
@@ -212,7 +212,7 @@ async fn what_a_longer_window_sums_is_exact(stack: Stack) {
     no_alarms(&app).await;
 }
 
-/// The ledger is at one with itself, and the counters with it.
+/// Checks that the ledger agrees with itself, and the counters with the ledger.
 async fn no_alarms(app: &App) {
     let report = app.ask("POST /v1/reconciliations", json!({})).await.json();
     assert_eq!(report["alarm_count"], 0, "{report}");

@@ -1,4 +1,4 @@
-//! Retries: the same key, again.
+//! Retries: the same claim with the same `Idempotency-Key`.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 use crate::support::servers::Redis;
 
-/// Holds what every append wants, until it is released: the ledger can be read meanwhile.
+/// A lock that every append needs. The ledger can still be read.
 struct Held(Direct);
 
 impl Held {
@@ -61,7 +61,7 @@ async fn the_same_claim_gets_the_same_grant(stack: Stack) {
             }],
         })
     );
-    // Another grant, another max, another day: the answer stays as it was.
+    // Another grant, another max and another day do not change the answer.
     clock.advance(chrono::TimeDelta::minutes(1));
     app.claim("member-42", None).await;
     replace(
@@ -137,7 +137,7 @@ async fn a_key_stands_for_one_claim(stack: Stack) {
         let answer = app.claim_body(other, Some("order-17")).await;
         problem(&answer, 422, "idempotency-key-reused");
     }
-    // Keys differ by case and by policy.
+    // The case of a key counts. Another policy can use the same key.
     let answer = app.claim_body(body.clone(), Some("Order-17")).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
@@ -146,7 +146,7 @@ async fn a_key_stands_for_one_claim(stack: Stack) {
         .claim_under("other", body.clone(), Some("order-17"))
         .await;
     assert_eq!(answer.status, 201, "{answer:?}");
-    // A key of a full account is still known, and no metadata is still no metadata.
+    // The key of a full account is still known. A retry without metadata still matches.
     let bare = json!({ "subject": "member-42" });
     assert_eq!(app.claim_body(bare.clone(), Some("bare")).await.status, 201);
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
@@ -162,7 +162,7 @@ async fn a_key_that_is_being_decided_is_told(stack: Stack) {
     let app = App::start(&ground).await;
     app.benefit(3, "GMT+8").await;
     let held = Held::on(&ground).await;
-    // Neither can be granted, so whichever comes second meets the first one's turn.
+    // The lock stops both claims, so the second claim finds the first one undecided.
     let one = pin!(app.claim("member-42", Some("order-17")));
     let other = pin!(app.claim("member-42", Some("order-17")));
     let (refused, waiting) = match select(one, other).await {
@@ -170,7 +170,7 @@ async fn a_key_that_is_being_decided_is_told(stack: Stack) {
     };
     problem(&refused, 409, "claim-in-progress");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    // So does another claim with the key.
+    // Another claim with the key gets the same answer.
     let answer = app.claim("member-43", Some("order-17")).await;
     problem(&answer, 409, "claim-in-progress");
     held.release().await;
@@ -199,7 +199,7 @@ async fn a_claim_that_is_not_decided_in_time_says_so(stack: Stack) {
         assert!(!answer.text.contains("lock"), "{answer:?}");
     }
     held.release().await;
-    // It is safe to retry, until the answer is another one.
+    // A retry is safe, and must be repeated until the claim is decided.
     let decided = |answer: &Answer| answer.status == 200 || answer.status == 201;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let first = loop {

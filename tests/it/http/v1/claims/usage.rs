@@ -1,4 +1,4 @@
-//! A subject's usage.
+//! The usage of a subject.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ async fn usage_is_what_the_ledger_tells(stack: Stack) {
     let body = json!({ "subject": "member-42", "units": 2 });
     app.claim_body(body, None).await.is(201);
     assert_eq!(usage().await, expected(2));
-    // A lowered max takes nothing back.
+    // A lower max gives no units back.
     replace(&app, json!({ "limits": [{ "max": 1, "per": "day" }] })).await;
     let usage = usage().await;
     assert_eq!(usage["policy_version"], 2);

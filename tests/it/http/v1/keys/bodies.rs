@@ -1,4 +1,4 @@
-//! What a key is made of, and how it is changed.
+//! The members of a key, and changes of a key.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ async fn a_key_is_made_listed_ended_and_revoked(stack: Stack) {
     let ended = end(&app, KEY, &id, Some("2026-11-30T00:00:00Z")).await;
     has_version(&ended, 200, 2);
     assert_eq!(ended.at("/ends_at"), "2026-11-30T00:00:00Z");
-    // It is so already.
+    // The key has this end already.
     let again = end(&app, KEY, &id, Some("2026-11-30T00:00:00Z")).await;
     assert_eq!(again.json(), ended.json());
     let endless = end(&app, KEY, &id, None).await;
@@ -85,7 +85,7 @@ async fn the_same_version_is_changed_once() {
     let late = patch("\"1\"", "2101-01-01T00:00:00Z").await;
     problem(&late, 412, "precondition-failed");
     assert_eq!(late.header("etag"), Some("\"2\""));
-    // The retry of what was done is done.
+    // The retry of a change succeeds.
     patch("\"1\"", "2100-01-01T00:00:00Z").await.is(200);
     problem(&patch("2", "2101-01-01T00:00:00Z").await, 422, "invalid");
     let path = format!("DELETE /v1/keys/{}?reason=x", key.id);
@@ -93,7 +93,7 @@ async fn the_same_version_is_changed_once() {
     problem(&delete("\"1\"").await, 412, "precondition-failed");
     delete("\"2\"").await.is(200);
     delete("\"2\"").await.is(200);
-    // A key that never was.
+    // This key never existed.
     let path = "/v1/keys/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42";
     let body = json!({ "ends_at": null, "reason": "x" });
     let (get, patch) = (format!("GET {path}"), format!("PATCH {path}"));

@@ -1,4 +1,4 @@
-//! The ledger tells which key made an entry.
+//! Each entry has the number of the key that made the entry.
 
 use perdiem::domain::key::KeyNumber;
 use serde_json::{Value, json};
@@ -30,7 +30,8 @@ async fn entries_tell_which_key_made_them(stack: Stack) {
             "reason": "a test",
         });
         app.put_policy("benefit", policy).await;
-        // A claim, one of a batch, a reversal, and what the key of the settings claims and enters.
+        // The shop's key claims, claims in a batch and reverses. The key of the settings claims and
+        // adjusts.
         let subject = json!({ "subject": durability });
         let claimed = send("/v1/policies/benefit/claims", subject.clone()).await;
         let batch = json!({ "claims": [{ "policy": "benefit", "subject": durability }] });
@@ -50,7 +51,7 @@ async fn entries_tell_which_key_made_them(stack: Stack) {
             .map(|entry| entry.claimed_by.map(|KeyNumber(number)| number))
             .collect::<Option<_>>()
             .expect("keys");
-        // Redis' queue has no order within an instant.
+        // The queue in Redis does not order the grants of one instant.
         numbers[..3].sort_unstable();
         assert_eq!(numbers, [0, 2, 2, 2, 0]);
     }

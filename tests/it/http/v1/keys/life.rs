@@ -1,5 +1,5 @@
-//! A key's end: by the clock, by revocation, at every instance; and the last admin key's, which
-//! never comes.
+//! The end of a key: by the clock and by revocation, at every instance. The last admin key cannot
+//! end.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ async fn a_key_ends_by_the_clock(stack: Stack) {
     assert_eq!(status_of(&app, &key.secret).await, 200);
     clock.set(instant(ends_at));
     assert_eq!(status_of(&app, &key.secret).await, 401);
-    // It shows no sign of it, and can be given a later end.
+    // A key that has ended can get a later end.
     let later = end(&app, KEY, &key.id, Some("2026-11-21T05:00:00Z")).await;
     assert_eq!(later.status, 200, "{later:?}");
     assert_eq!(status_of(&app, &key.secret).await, 200);
@@ -44,7 +44,7 @@ async fn a_key_ends_by_the_clock(stack: Stack) {
     assert_eq!(status_of(&app, &key.secret).await, 200);
 }
 
-/// Instances share a ledger on PostgreSQL.
+/// The instances share a ledger on PostgreSQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_known_at_every_instance() {
     for stack in [Stack::Postgres, Stack::RedisAndPostgres] {
@@ -54,7 +54,7 @@ async fn a_change_is_known_at_every_instance() {
         one.benefit(3, "GMT+8").await;
         let key = make_role(&one, "claim", Some("benefit")).await;
         let is = async |status| {
-            eventually("the other instance knows", || async {
+            eventually("the other instance knows the change", || async {
                 status_of(&two, &key.secret).await == status
             })
             .await;
@@ -62,7 +62,7 @@ async fn a_change_is_known_at_every_instance() {
         is(200).await;
         revoke(&one, KEY, &key.id).await;
         is(401).await;
-        // One that starts afterwards knows it from the start.
+        // An instance that starts afterwards knows the change from its start.
         let three = App::start(&ground).await;
         assert_eq!(status_of(&three, &key.secret).await, 401);
         let another = make_role(&two, "audit", None).await;
@@ -72,7 +72,7 @@ async fn a_change_is_known_at_every_instance() {
     }
 }
 
-/// An instance that was held up, so that it could not poll, reads before it lets anybody in.
+/// An instance that was paused could not poll. It reads the ledger before it accepts a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_key_is_refused_after_a_pause() {
     let ground = Ground::new(Stack::Postgres);
@@ -88,8 +88,8 @@ async fn a_revoked_key_is_refused_after_a_pause() {
     }
 }
 
-/// The same where the pause comes in the middle of a poll, whose time has run out when it ends,
-/// and where the ledger answers a little later, or hangs up first.
+/// The pause comes in the middle of a poll. When the process continues, the poll's time is over.
+/// The ledger answers a little later, or the connection closes first.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poll_that_a_pause_cuts_is_no_silence() {
@@ -107,7 +107,7 @@ async fn a_poll_that_a_pause_cuts_is_no_silence() {
         let asked = status_at(&two.url, &key.secret);
         let resumed = async {
             two.resume();
-            // The ledger is slow, and far from silent.
+            // The ledger is slow and not silent.
             tokio::time::sleep(Duration::from_millis(100)).await;
             proxy.set(Mode::Pass);
         };
@@ -124,17 +124,17 @@ async fn key_known_at(two: &Process, one: &App) -> Made {
     key
 }
 
-/// Revokes a key, and lets more time pass than a change may take to hold everywhere.
+/// Revokes a key, and waits longer than a change needs to reach every instance.
 async fn revoke_a_while_ago(app: &App, key: &Made) {
     assert_eq!(revoke(app, KEY, &key.id).await.status, 200);
     let revoked_at = Instant::now();
-    eventually("a second is over", || async {
+    eventually("a second has passed", || async {
         revoked_at.elapsed() > Duration::from_secs(1)
     })
     .await;
 }
 
-/// The key works, and has no end.
+/// Checks that the key works and has no end.
 async fn lasts(app: &App, key: &Made) {
     let found = app.get(&format!("/v1/keys/{}", key.id)).await.is(200);
     assert_eq!(found["revoked"], false);
@@ -146,7 +146,7 @@ async fn the_last_admin_key_stays(stack: Stack) {
     let app = App::on(stack).await;
     let far = Some("2100-01-01T00:00:00Z");
     let first = make_role(&app, "admin", None).await;
-    // None of these counts.
+    // None of these keys counts as an admin key without an end.
     make_role(&app, "claim", None).await;
     make_role(&app, "audit", None).await;
     let guest = json!({ "name": "a guest", "role": "admin", "ends_at": far });
@@ -171,7 +171,7 @@ async fn the_last_admin_key_stays(stack: Stack) {
     let second = make_role(&app, "admin", None).await;
     assert_eq!(end(&app, &second.secret, &first.id, far).await.status, 200);
     refuses(&second).await;
-    // What has an end may be revoked, and what lost its end counts again.
+    // An admin key with an end may be revoked. A key that loses its end counts again.
     assert_eq!(revoke(&app, KEY, &guest.id).await.status, 200);
     assert_eq!(end(&app, KEY, &first.id, None).await.status, 200);
     assert_eq!(revoke(&app, KEY, &second.id).await.status, 200);
@@ -201,7 +201,7 @@ async fn of_two_admins_who_revoke_each_other_one_stays(stack: Stack) {
         let won = [&first, &second].map(|answer| answer.status == 200);
         assert!(won[0] != won[1], "{first:?} {second:?}");
         let loser = if won[0] { &second } else { &first };
-        // Too late, or by a key that was revoked already.
+        // The request came too late, or its key was revoked already.
         assert!([401, 409].contains(&loser.status.as_u16()), "{loser:?}");
         if won[1] {
             survivor = rival;
@@ -210,7 +210,7 @@ async fn of_two_admins_who_revoke_each_other_one_stays(stack: Stack) {
     }
 }
 
-/// The clock of the instance that checks, at each request.
+/// At each request an instance reads its own clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_instance_ends_keys_by_its_own_clock() {
     let ground = Ground::new(Stack::Postgres);
@@ -231,11 +231,11 @@ async fn each_instance_ends_keys_by_its_own_clock() {
     assert_eq!(status_of(&one, &key.secret).await, 200);
 }
 
-/// The key of the settings is an admin's, beside those of the ledger and not one of them.
+/// The key of the settings is an admin key, and the ledger does not have this key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_key_of_the_settings_stays_an_admin() {
     let ground = Ground::new(Stack::Sqlite);
-    // It may look like one of perdiem's, and be none.
+    // The key has the form of perdiem's keys and is none of them.
     let lookalike = "perdiem_not-a-checksum-at-all";
     let app = App::start_with(&ground, |options| {
         options.admin_key = Some(lookalike.to_owned());
@@ -249,7 +249,7 @@ async fn the_key_of_the_settings_stays_an_admin() {
     };
     let made = create(lookalike).await;
     assert_eq!(made["changed_by"], "PERDIEM_ADMIN_KEY");
-    // A change by a key of the ledger has its id.
+    // A change that a key of the ledger makes has the key's id.
     let secret = made["secret"].as_str().expect("a secret");
     assert_eq!(create(secret).await["changed_by"], made["id"]);
 }

@@ -1,4 +1,4 @@
-//! API keys: who may do what, until when.
+//! API keys: the rights of a key, and its end.
 
 mod bodies;
 mod claimed_by;
@@ -22,7 +22,6 @@ pub struct Made {
     pub secret: String,
 }
 
-/// Makes a key.
 pub async fn make(app: &App, body: Value) -> Made {
     let key = app.ask("POST /v1/keys", body).await.is(201);
     let text = |name: &str| key[name].as_str().expect("a text").to_owned();
@@ -32,7 +31,7 @@ pub async fn make(app: &App, body: Value) -> Made {
     }
 }
 
-/// Makes a key of a role, perhaps confined to a policy.
+/// Makes a key with a role. The key is confined if a policy is given.
 pub async fn make_role(app: &App, role: &str, policy: Option<&str>) -> Made {
     let policies = policy.map(|policy| vec![policy]);
     let body = json!({ "name": format!("a {role}"), "role": role, "policies": policies });
@@ -44,13 +43,13 @@ pub fn with(app: &App, secret: &str, method: Method, path: &str) -> RequestBuild
     app.bare_request(method, path).bearer_auth(secret)
 }
 
-/// The status of a request that any valid key may send, each time from another address, so that
-/// nobody is slowed down who waits for a key to work.
+/// The status of a request that any valid key may send. Each request comes from another address, so
+/// that the wrong keys of a waiting test slow nobody down.
 async fn status_of(app: &App, secret: &str) -> u16 {
     status_at(&app.url, secret).await
 }
 
-/// As [`status_of`], at a server's URL.
+/// [`status_of`] for a server's URL.
 async fn status_at(url: &str, secret: &str) -> u16 {
     static ADDRESSES: AtomicU16 = AtomicU16::new(0);
     let [high, low] = ADDRESSES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -73,7 +72,7 @@ pub async fn end(app: &App, secret: &str, id: &str, at: Option<&str>) -> Answer 
         .await
 }
 
-/// A client that comes from another address of this machine.
+/// A client with another address of this machine.
 pub fn client_from(last: [u8; 2]) -> reqwest::Client {
     drop(crate::support::app::client());
     let address = Ipv4Addr::new(127, 9, last[0], last[1]);

@@ -1,4 +1,4 @@
-//! Every route × every role, and what confined keys reach.
+//! Every route with every role, and the policies that confined keys reach.
 
 use std::collections::BTreeSet;
 
@@ -16,18 +16,18 @@ on_every_store!(
     a_confined_key_claims_and_corrects_only_its_own,
 );
 
-/// How a confined key is kept to its policies.
+/// How a route confines a key to its policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// It is open to all, or to any key.
+    /// The route is open to everybody or to every key.
     Anything,
-    /// By the policy in the path.
+    /// The path names the policy.
     Path,
-    /// By `policy=` in the query, which must be there.
+    /// The query must name the policy with `policy=`.
     Query,
-    /// By what is found there, or shown.
+    /// The resource that is found or shown belongs to a policy.
     Found,
-    /// It is for keys that are not confined.
+    /// The route refuses confined keys.
     Nothing,
 }
 
@@ -37,7 +37,7 @@ const CLAIMERS: &[&str] = &["claim", "admin"];
 const AUDITORS: &[&str] = &["audit", "admin"];
 const ADMINS: &[&str] = &["admin"];
 
-/// Every route: a new one fails the tests until it stands here.
+/// Every route. The tests fail until a new route is in this table.
 #[rustfmt::skip]
 const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/docs", EVERYBODY, Reach::Anything),
@@ -120,11 +120,11 @@ fn every_route_has_its_rights_and_tells_them() {
         assert_eq!(told, expected.as_deref(), "{name} {path}");
     }
     let routes: BTreeSet<_> = RIGHTS.iter().map(|(name, path, ..)| (name, path)).collect();
-    assert_eq!(routes.len(), RIGHTS.len(), "a route twice");
+    assert_eq!(routes.len(), RIGHTS.len(), "a route is in the table twice");
 }
 
-/// Neither body nor query of these requests can be read: 401 and 403 come before that, and
-/// nothing is changed.
+/// The body and the query of these requests cannot be read. 401 and 403 come before these faults,
+/// and nothing changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_route_takes_its_roles_and_no_others() {
     let app = App::on(Stack::Sqlite).await;
@@ -293,7 +293,7 @@ async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
     assert_eq!(held["state"], "held");
 }
 
-/// What is written in a path in another way is no other policy.
+/// Another spelling of a policy's path gives no access to another policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_means_the_same_to_the_check_and_to_the_handler() {
     let app = App::on(Stack::Sqlite).await;
@@ -313,7 +313,7 @@ async fn a_path_means_the_same_to_the_check_and_to_the_handler() {
     }
 }
 
-/// Keys in other places than the header are none.
+/// Only the `Authorization` header with `Bearer` carries a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_taken_from_its_header_alone() {
     let app = App::on(Stack::Sqlite).await;

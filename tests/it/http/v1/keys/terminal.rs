@@ -1,10 +1,10 @@
-//! What the log shows of keys.
+//! Keys and the log.
 
 use crate::support::app::{Ground, KEY, Stack, client, eventually};
 use crate::support::command_line::command_with;
 use crate::support::process::Process;
 
-/// As a supervisor sees it: the most talkative log, and no secret in it, right or wrong.
+/// The log at its most detailed level shows no secret, whether the secret is right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_logged() {
     let ground = Ground::new(Stack::Sqlite);
@@ -19,7 +19,7 @@ async fn no_secret_is_logged() {
         )],
         log,
     );
-    let process = process.expect("it starts");
+    let process = process.expect("the process starts");
     let create = "key create shop --role audit --json";
     let made = command_with(&process.url, KEY, create).await.json(0);
     let text = |name: &str| made[name].as_str().expect("a text").to_owned();

@@ -1,4 +1,4 @@
-//! Wrong keys, and how they are slowed down.
+//! Wrong keys: an address that sends many wrong keys is slowed down.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ async fn send(client: &Client, app: &App, secret: &str) -> Answer {
     Answer::of(client.get(url).bearer_auth(secret)).await
 }
 
-/// The measure of wrong keys.
+/// The metric that counts wrong keys.
 async fn counted(app: &App) -> u64 {
     let text = app.get("/metrics").await.text;
     let line = text
@@ -48,7 +48,7 @@ async fn a_secret_that_is_nearly_right_is_wrong() {
         assert!(!answer.text.contains(secret.as_str()), "{answer:?}");
     }
     assert_eq!(counted(&app).await, wrong.len() as u64);
-    // Whoever brings no key brings no wrong one.
+    // A request without a key is not a request with a wrong key.
     for scheme in ["", "Bearer", "Bearer ", "Basic eA=="] {
         let request = client.get(format!("{}/v1/policies", app.url));
         let answer = Answer::of(request.header("Authorization", scheme)).await;
@@ -58,8 +58,8 @@ async fn a_secret_that_is_nearly_right_is_wrong() {
     assert_eq!(status_of(&app, &secret).await, 200);
 }
 
-/// So many answers wait that others are refused at once. Who has a valid key, at the same
-/// address too, notices nothing.
+/// So many answers wait that further wrong keys are refused at once. A valid key is not slowed
+/// down, also from the same address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_keys_again_and_again_are_slowed_down() {
     let app = App::on(Stack::Sqlite).await;
@@ -67,7 +67,7 @@ async fn wrong_keys_again_and_again_are_slowed_down() {
     for _ in 0..10 {
         problem(&send(&client, &app, "wrong").await, 401, "unauthorized");
     }
-    eventually("some wrong key was refused", || async {
+    eventually("a wrong key is refused", || async {
         let mut crowd = JoinSet::new();
         for _ in 0..90 {
             let request = client.get(format!("{}/v1/policies", app.url));
@@ -89,12 +89,12 @@ async fn wrong_keys_again_and_again_are_slowed_down() {
         !refused.is_empty()
     })
     .await;
-    // Another address is another matter.
+    // Another address is not slowed down.
     let refused = send(&client_from([2, 3]), &app, "wrong").await;
     problem(&refused, 401, "unauthorized");
 }
 
-/// A client that goes away while its answer waits leaves its place to others.
+/// A client that disconnects while its answer waits frees its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn places_of_those_who_left_are_free_again() {
     let app = App::on(Stack::Sqlite).await;

@@ -1,4 +1,4 @@
-//! What a policy's limits may be, and what each wrong one is told.
+//! The limits that a policy can have, and the answer to each wrong limit.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn limits_come_back_as_they_were_put(stack: Stack) {
     );
     let found = app.get("/v1/policies/benefit").await;
     assert_eq!(found.is(200)["limits"], told);
-    // What comes back can be put: nothing changes.
+    // Limits that were read can be put again. Nothing changes.
     let again = json!({ "time_zone": "UTC", "limits": told, "reason": "the same" });
     assert_eq!(app.put_policy("benefit", again).await.is(200)["version"], 1);
 }
@@ -189,7 +189,7 @@ async fn an_override_changes_the_max_alone(stack: Stack) {
     let told = app.put_override(super::SUBJECT, limits).await;
     let expected = json!([{ "max": 7, "per": "24h" }, { "max": 0, "per": "1s" }]);
     assert_eq!(told.is(201)["limits"], expected);
-    // The rate blocks.
+    // The rate has a max of 0, so the claim is denied.
     assert_eq!(super::claim(&app, 1).await.status, 429);
     let limits = json!({ "limits": [{ "max": 101, "per": "24h" }, { "max": 1, "per": "1h" }], "reason": "a test" });
     let parts = invalid_parts(&app.put_override(super::SUBJECT, limits).await);

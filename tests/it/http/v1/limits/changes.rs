@@ -1,4 +1,4 @@
-//! Limits that change in mid-window, and what the ledger's check says of every kind.
+//! Limits that change in the middle of a window. The ledger's check and backtests know every kind.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ on_every_way!(
     a_backtest_knows_every_kind,
 );
 
-/// Six units at once, of every kind.
+/// Limits of every kind. Each limit allows six units at once.
 fn kinds() -> [Value; 7] {
     [
         json!({ "max": 6, "per": "day" }),
@@ -31,7 +31,7 @@ async fn a_change_between_kinds_hands_nothing_out_twice(stack: Stack) {
     let morning = "2026-11-21T00:00:00Z".parse().expect("an instant");
     for (index, one) in kinds().iter().enumerate() {
         for other in &kinds()[index + 1..] {
-            // Another subject each time: all begin anew.
+            // Each pair of limits has its own subject, so each pair begins at zero.
             let subject = format!("{} then {}", one["per"], other["per"]);
             let granted = async |most: u64| {
                 let mut granted = 0;

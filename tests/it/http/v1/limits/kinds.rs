@@ -1,4 +1,4 @@
-//! What each kind of limit grants, and what its answers tell.
+//! The claims that each kind of limit grants, and the members of the answers.
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -27,7 +27,8 @@ fn has_fields(answer: &Answer, policy: &str, limit: &str) {
     assert_eq!(answer.header("ratelimit"), Some(limit));
 }
 
-/// 100 at the end of a minute, and 100 at the beginning of the next.
+/// Claims 100 units at the end of a minute and 100 units at the beginning of the next minute.
+/// Returns the number of grants.
 async fn burst_at_a_boundary(stack: Stack, limit: Value) -> u64 {
     let (app, clock) = App::with_clock(stack).await;
     put(&app, json!([limit])).await;
@@ -93,7 +94,7 @@ async fn a_step_rounds_up(stack: Stack) {
     let limit = json!({ "max": 500, "per": "24h", "kind": "sliding", "step": "1h" });
     put(&app, json!([limit])).await;
     let told = claim(&app, 500).await.is(201);
-    // Taken at 3:04, as if at 4:00.
+    // The units were taken at 03:04 and count from 04:00 on.
     assert_eq!(told["limits"][0]["more_at"], "2026-11-22T04:00:00Z");
     clock.set("2026-11-22T03:59:59.999999Z".parse().expect("an instant"));
     assert_eq!(claim(&app, 1).await.status, 429);
@@ -116,7 +117,7 @@ async fn a_window_opens_with_the_first_claim(stack: Stack) {
         first["limits"][0]["resets_at"],
         "2026-11-21T03:05:05.678901Z"
     );
-    // Later claims do not move it.
+    // Later claims do not move the window.
     clock.advance(TimeDelta::seconds(59));
     let last = claim(&app, 1).await;
     assert_eq!(last.is(201)["limits"][0]["window_start"], opened);
@@ -124,7 +125,7 @@ async fn a_window_opens_with_the_first_claim(stack: Stack) {
     assert_eq!(claim(&app, 1).await.header("retry-after"), Some("1"));
     clock.advance(TimeDelta::seconds(1));
     assert_eq!(usage(&app).await["used"], 0);
-    // A denied claim opens nothing.
+    // A denied claim opens no window.
     problem(&claim(&app, 3).await, 422, "invalid");
     clock.advance(MINUTE);
     assert_eq!(granted_at_once(&app).await, 2);
@@ -186,7 +187,8 @@ async fn what_a_reversal_gives_back(stack: Stack) {
             [3, 1],
         ),
         (json!({ "max": 9, "per": "ever" }), [3, 1]),
-        // Each unit returns after 20/3 s: in 15 s two have, and the third is given back.
+        // A unit returns every 20/3 s. After 15 s two units have returned, and the reversal gives
+        // the third unit back.
         (json!({ "max": 9, "per": "60s", "kind": "rate" }), [1, 0]),
     ] {
         let (app, clock) = App::with_clock(stack).await;
@@ -213,7 +215,8 @@ async fn a_hold_of_a_rate_lapses(stack: Stack) {
     claim(&app, 2).await.is(201);
     assert_eq!(claim(&app, 1).await.status, 429);
     clock.advance(TimeDelta::seconds(61));
-    // Nothing of the five returned yet; the three that lapsed did.
+    // None of the five units has returned with time. The three units of the lapsed hold have
+    // returned.
     assert_eq!(usage(&app).await["used"], 2);
     assert_eq!(granted_at_once(&app).await, 3);
 }
@@ -234,7 +237,7 @@ async fn the_readmes_one_time_passwords(stack: Stack) {
         assert_eq!(denied.json()["violated-policies"], lacking);
         clock.advance(MINUTE);
     }
-    // Room comes back a day after the first one.
+    // There is room again a day after the first claim.
     let denied = claim(&app, 1).await;
     assert_eq!(denied.header("retry-after"), Some("86100"));
     clock.advance(TimeDelta::seconds(86_100));

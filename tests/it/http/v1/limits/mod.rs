@@ -23,7 +23,7 @@ async fn claim(app: &App, units: u64) -> Answer {
     app.claim_body(body, None).await
 }
 
-/// Claims one unit after the other until one is denied, and tells how many were granted.
+/// Claims single units until a claim is denied. Returns the number of grants.
 async fn granted_at_once(app: &App) -> u64 {
     for granted in 0..1000 {
         match claim(app, 1).await.status.as_u16() {
@@ -32,7 +32,7 @@ async fn granted_at_once(app: &App) -> u64 {
             other => panic!("{other}"),
         }
     }
-    panic!("a thousand were granted")
+    panic!("a thousand claims were granted")
 }
 
 async fn usage(app: &App) -> Value {

@@ -15,7 +15,7 @@ fn rule(max: u64) -> Value {
     json!({ "time_zone": "GMT+8", "limits": [{ "max": max, "per": "day" }], "reason": "a test" })
 }
 
-/// As a list of versions has it.
+/// The policy as a list of versions shows it.
 fn listed(mut policy: Value) -> Value {
     let members = policy.as_object_mut().expect("an object");
     members.remove("in_force_version").expect("a version");
@@ -56,12 +56,12 @@ async fn a_policy_lives(stack: Stack) {
     has_version(&read, 200, 1);
     assert_eq!(read.json(), created.json());
 
-    // The same again is no change, and needs no reason.
+    // The same policy again is no change and needs no reason.
     clock.advance(chrono::TimeDelta::hours(1));
     let again = app.put_policy("benefit", put.clone()).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, created.json()));
 
-    // A change needs one, and makes a version.
+    // A change needs a reason and makes a version.
     let mut changed = put;
     changed["limits"][0]["max"] = json!(4);
     let answer = app.put_policy("benefit", changed.clone()).await;
@@ -75,7 +75,7 @@ async fn a_policy_lives(stack: Stack) {
     assert_eq!(replaced["changed_at"], "2026-11-21T04:04:05.678901Z");
     assert_eq!(app.get(POLICY).await.json(), replaced);
 
-    // To archive needs a reason too.
+    // To archive a policy also needs a reason.
     let answer = app.ask("DELETE /v1/policies/benefit", Value::Null).await;
     assert_eq!(invalid_places(&answer), ["reason"]);
     let archived = archive(&app).await.json();
@@ -95,7 +95,7 @@ async fn a_policy_lives(stack: Stack) {
     problem(&twice.await, 404, "unknown-policy");
     assert_eq!(app.get("/v1/policies").await.json()["items"], json!([]));
 
-    // Its history stays.
+    // The policy's versions remain.
     let versions = app.get("/v1/policies/benefit/versions").await.json();
     assert_eq!(versions["next_cursor"], Value::Null);
     assert_eq!(
@@ -103,7 +103,7 @@ async fn a_policy_lives(stack: Stack) {
         json!([listed(archived), listed(replaced), listed(created.json())])
     );
 
-    // A put revives it, as a new version and without a reason.
+    // A put revives the policy with a new version and needs no reason.
     let mut fresh = rule(3);
     fresh["reason"] = Value::Null;
     let revived = app.put_policy("benefit", fresh).await;
@@ -165,7 +165,7 @@ async fn a_dry_run_changes_nothing(stack: Stack) {
     assert_eq!([&told["version"], &told["limits"][0]["max"]], [2, 5]);
     assert_eq!(app.ask(&line, rule(3)).await.at("/version"), 1);
     assert_eq!(rehearse(5, "\"2\"").await.status, 412);
-    // Not at the claims either.
+    // Claims also see no change.
     let claim = json!({ "subject": "member-42", "units": 4 });
     assert_eq!(app.claim_body(claim, None).await.status, 422);
     for wrong in ["dry_run=1", "dry_run=false", "dry_run=", "dry=true"] {

@@ -1,5 +1,5 @@
-//! Rules and overrides that a newer perdiem wrote, or whose zone this machine lacks: they stop their
-//! policy at this instance, and no other one.
+//! A policy or an override that a newer perdiem wrote, or a policy whose zone this machine lacks.
+//! This instance stops the claims of this policy only.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ on_every_store!(
     an_override_that_cannot_be_read_stops_its_policy_alone,
 );
 
-/// What a newer perdiem, or one with newer zones, might write in the place of a part of a rule.
+/// Parts of a stored policy, and the text that a newer perdiem or newer zones could have there.
 const NEWER: [(&str, &str); 4] = [
     (r#""per":"day""#, r#""per":"24h","kind":"leaky""#),
     (r#""per":"day""#, r#""per":"day","carry_over":1"#),
@@ -30,7 +30,8 @@ async fn as_next(direct: &mut Direct, add: &str) {
     }
 }
 
-/// Adds the next version of a policy as another instance does, with a part of its rule replaced.
+/// Adds the next version of a policy as another instance does. One part of the stored policy is
+/// replaced.
 async fn write_version(direct: &mut Direct, policy: &str, (part, other): (&str, &str)) {
     let add = format!(
         "INSERT INTO policy_versions (policy, version, revision, rule, archived, effective_at,
@@ -55,7 +56,7 @@ fn stopped(answer: &Answer, what: &str) {
     assert!(answer.header("retry-after").is_some());
 }
 
-/// Claims, and how many policies the metrics tell of.
+/// Checks that the policy's claims are refused, and that the metrics count one unreadable policy.
 async fn is_stopped(app: &App, what: &str) {
     eventually("the policy is stopped", || async {
         app.claim("b", None).await.status == 503
@@ -107,11 +108,11 @@ async fn a_rule_that_cannot_be_read_stops_its_policy_alone(stack: Stack) {
         is_stopped(&app, "version").await;
         stopped(&app.reverse(&grant, "a test").await, "version");
         stopped(&app.get("/v1/policies/benefit").await, "version");
-        // A restart does not stop the others either.
+        // A restart also stops this policy only.
         let again = App::start(&ground).await;
         is_stopped(&again, "version").await;
         drop(again);
-        // A version that can be read goes on.
+        // The claims continue with a version that can be read.
         write_version(&mut direct, "benefit", (newer.1, newer.0)).await;
         eventually("claims are decided again", || async {
             app.claim("a", Some("a key")).await.status == 200

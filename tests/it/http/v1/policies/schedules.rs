@@ -1,4 +1,4 @@
-//! `effective`: changes that wait for the policy's next local day.
+//! `effective`: changes that begin with the policy's next local day.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::app::{Answer, App, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 
 const POLICY: &str = "/v1/policies/benefit";
-/// Where the day of [`NOON`] ends in GMT+8.
+/// The end of the day of [`NOON`] in GMT+8.
 const MIDNIGHT: &str = "2026-11-21T16:00:00Z";
 
 fn body(max: u64, changes: Value) -> Value {
@@ -47,10 +47,10 @@ async fn a_scheduled_version_is_shown(stack: Stack) {
     let read = app.get(POLICY).await;
     has_version(&read, 200, 2);
     assert_eq!(read.json(), second);
-    // The same again is no change.
+    // The same policy again is no change.
     let again = app.put_policy("benefit", next_window(5)).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, second));
-    // Edits are checked against the newest version, in force or not.
+    // `If-Match` is compared with the newest version, whether or not the version is in force.
     let put_if = async |etag: &str, body: Value| {
         app.ask_with(("If-Match", etag), "PUT /v1/policies/benefit", body)
             .await
@@ -73,7 +73,7 @@ async fn a_scheduled_version_is_shown(stack: Stack) {
     assert_eq!(app.get(POLICY).await.at("/in_force_version"), 1);
     clock.set(instant(MIDNIGHT));
     assert_eq!(app.get(POLICY).await.at("/in_force_version"), 3);
-    // It is in force: the same at once is no change either.
+    // The version is in force: the same policy without `effective` is also no change.
     let same = app.put_policy("benefit", body(6, json!({}))).await;
     has_version(&same, 200, 3);
 }
@@ -101,19 +101,19 @@ async fn changes_that_never_come_are_refused(stack: Stack) {
 
     let until = |instant: &str| json!({ "active_until": instant, "effective": "next_window" });
     app.put_policy("benefit", body(3, json!({}))).await.is(201);
-    // The new rule ends before it begins, or just then.
+    // The new version would end before it begins, or at that instant.
     for end in ["2026-11-21T12:00:00Z", MIDNIGHT] {
         let answer = app.put_policy("benefit", body(5, until(end))).await;
         refused(&answer, &[MIDNIGHT, end]);
     }
     let felt = body(5, until("2026-11-21T16:00:00.000001Z"));
     assert_eq!(app.put_policy("benefit", felt).await.status, 200);
-    // The rule in force ends before.
+    // The version in force ends before the next day.
     let ends = body(5, json!({ "active_until": "2026-11-21T12:00:00Z" }));
     assert_eq!(app.put_policy("benefit", ends).await.status, 200);
     let answer = app.put_policy("benefit", next_window(6)).await;
     refused(&answer, &[MIDNIGHT, "2026-11-21T12:00:00Z"]);
-    // 412 and the missing reason are told first.
+    // 412 and a missing reason come first.
     let stale = ("If-Match", "\"9\"");
     let answer = app
         .ask_with(stale, "PUT /v1/policies/benefit", next_window(6))
@@ -133,7 +133,6 @@ async fn changes_that_never_come_are_refused(stack: Stack) {
     assert_eq!(versions.len(), 4);
 }
 
-/// The windows are those of the version in force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_are_those_of_the_version_in_force() {
     let (app, clock) = App::with_clock(Stack::Sqlite).await;

@@ -1,4 +1,4 @@
-//! Denials in the figures, the first ones of a subject, and bad input.
+//! Denied claims in the figures, the first denials of a subject, and wrong input.
 
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
@@ -58,7 +58,7 @@ async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
     clock.advance(TimeDelta::days(1));
     app.claim("a", None).await;
     app.claim("a", None).await;
-    // What was not written yet is written when the instance ends.
+    // The instance writes the remaining counts when it ends.
     drop(app);
     let app = App::start_with(&ground, |options| {
         options.clock = Clock::Manual(clock.clone())
@@ -66,12 +66,12 @@ async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
     .await;
     assert_eq!(denied(&app).await, [6, 1]);
     app.claim("a", None).await;
-    eventually("another run is counted", || async {
+    eventually("the denial after the restart is counted", || async {
         denied(&app).await == [6, 2]
     })
     .await;
     assert_eq!(all_items(&app, &format!("{path}?limit=1")).await.len(), 2);
-    // After 30 days they are forgotten.
+    // The first denials are deleted after 30 days.
     clock.advance(TimeDelta::days(31));
     eventually("the first denials are forgotten", || async {
         items(&app.get(path).await).is_empty()
@@ -119,7 +119,7 @@ async fn bad_input_is_told_with_its_place() {
         assert_eq!(answer.status, 422, "{answer:?}");
         assert_eq!(invalid_places(&answer), places, "{query}");
     }
-    // Archived policies have statistics too.
+    // An archived policy has statistics, an unknown policy has none.
     let unknown = app.get("/v1/stats?policy=none").await.is(404);
     assert_eq!(unknown["detail"], "there is no policy none: check the name");
     assert_eq!(

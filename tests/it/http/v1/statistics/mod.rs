@@ -1,4 +1,4 @@
-//! `/v1/stats`, and first denials.
+//! `/v1/stats`, and the first denials of a day.
 
 mod denials;
 
@@ -23,7 +23,7 @@ on_every_store!(
     what_failed_is_made_good,
 );
 
-/// The figures of the entries that are made otherwise.
+/// The figures that can be computed from the entries.
 const SUMS: [&str; 11] = [
     "grants",
     "units",
@@ -40,7 +40,7 @@ const SUMS: [&str; 11] = [
 
 type Sums = BTreeMap<(String, String), [i64; SUMS.len()]>;
 
-/// What a script of an auditor makes of the entries, by policy and day.
+/// The figures that an auditor's script computes from the entries, by policy and day.
 fn sums(entries: &[Value]) -> Sums {
     let mut sums = Sums::new();
     let (mut claimed, mut at_limit) = (BTreeSet::new(), BTreeSet::new());
@@ -77,12 +77,12 @@ fn sums(entries: &[Value]) -> Sums {
             _ => {}
         }
     }
-    // A confirmation alone makes no row.
+    // A day that has only a confirmation has no row.
     sums.retain(|_, sums| sums.iter().any(|sum| *sum != 0));
     sums
 }
 
-/// The same sums of days that the service tells.
+/// The same figures as the service shows them.
 fn told(days: &[Value]) -> Sums {
     let days = days.iter().map(|day| {
         let text = |name: &str| day[name].as_str().expect("a text").to_owned();
@@ -93,7 +93,7 @@ fn told(days: &[Value]) -> Sums {
     days.collect()
 }
 
-/// Waits until the figures of all entries are made, and compares them with a script's.
+/// Waits until the figures cover all entries, and compares the figures with the script's.
 pub async fn are_sums_of_the_entries(app: &App) -> Vec<Value> {
     let as_of = async |path: &str| {
         let list = app.get(path).await;
@@ -118,9 +118,9 @@ async fn all_have_positions(app: &App, entries: usize) {
     .await;
 }
 
-/// Claims on each of some days, corrects, and compares: across a day of 23 hours, one of 25, a change
-/// of the zone, an override, a reversal on the next day, and an adjustment. Then the figures are made
-/// again.
+/// Claims on several days, then corrects and compares. The days include a day of 23 hours, a day of
+/// 25 hours, a change of the zone, an override, a reversal on the next day and an adjustment. At
+/// the end the figures are computed again from the start.
 async fn figures_are_sums_of_the_entries(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant("2027-03-13T17:00:00Z"));
@@ -137,7 +137,7 @@ async fn figures_are_sums_of_the_entries(stack: Stack) {
         let answer = app.claim(subject, None).await;
         denied.set(denied.get() + u64::from(answer.status == 429));
     };
-    // The clocks go forward on 14 March, and back on 7 November 2027.
+    // The clocks go forward on 14 March 2027, and back on 7 November 2027.
     for day in [
         "2027-03-13",
         "2027-03-14",
@@ -154,7 +154,7 @@ async fn figures_are_sums_of_the_entries(stack: Stack) {
         }
         app.claim_under("sms", json!({ "subject": "a" }), None)
             .await;
-        // An hour and a half before local midnight, then just behind it.
+        // One and a half hours before local midnight, then just after midnight.
         let midnight = match day {
             "2027-03-13" | "2027-11-07" | "2027-11-08" => "05:00:00Z",
             _ => "04:00:00Z",
@@ -254,7 +254,7 @@ async fn corrections_are_told_by_the_day_recorded(stack: Stack) {
     assert!(figures("&from=2026-11-22").await.is_empty());
 }
 
-/// The figures of others go on.
+/// The figures of other policies continue.
 async fn a_sum_that_is_too_high_stays_at_the_highest(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;
@@ -282,7 +282,8 @@ async fn a_sum_that_is_too_high_stays_at_the_highest(stack: Stack) {
     .await;
 }
 
-/// An act tells a day's figures once the day and an hour are over, and again an hour after a correction.
+/// An act has the figures of a day one hour after the day's end, and again one hour after a
+/// correction.
 async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(1, "Asia/Shanghai").await;
@@ -305,7 +306,7 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
             .any(|day| day["denied_claims"] == denied);
         figures && list.json()["as_of"] == as_of
     };
-    // The day ends at 16:00 UTC. A day that ended earlier is told first.
+    // The day ends at 16:00 UTC. The record has a day that ended earlier first.
     let earlier = json!({ "units": 1, "at": "2026-11-10T00:00:00Z", "reason": "a test" });
     app.adjust("c", earlier, None).await;
     all_have_positions(&app, 3).await;
@@ -317,7 +318,7 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
         "2026-11-10T16:00:00Z",
         json!({ "adjustments": 1, "adjusted_up_units": 1 }),
     );
-    eventually("the earlier day is told", || async {
+    eventually("the record has the earlier day", || async {
         days().await == [of_10th.clone()]
     })
     .await;
@@ -326,7 +327,7 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
         "grants": 2, "units": 2, "subjects": 2, "subjects_at_limit": 2, "denied_claims": 1,
     });
     let mut of_21st = told("2026-11-21", "2026-11-21T16:00:00Z", figures);
-    eventually("the day is told", || async {
+    eventually("the record has the day", || async {
         days().await == [of_21st.clone(), of_10th.clone()]
     })
     .await;
@@ -338,7 +339,7 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
     let first = of_21st.clone();
     of_21st["figures"]["adjustments"] = json!(1);
     of_21st["figures"]["adjusted_up_units"] = json!(5);
-    eventually("the day is told again", || async {
+    eventually("the record has the day again", || async {
         days().await == [of_21st.clone(), first.clone(), of_10th.clone()]
     })
     .await;
@@ -346,7 +347,7 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
     assert!(unasked.iter().all(|change| change["kind"] == "policy"));
 }
 
-/// How far the figures may be behind the record, in seconds.
+/// The lag of the figures behind the record, in seconds.
 async fn figures_lag(app: &App) -> f64 {
     let metrics = app.get("/metrics").await;
     let mut lines = metrics.text.lines();
@@ -354,8 +355,8 @@ async fn figures_lag(app: &App) -> f64 {
     lag.expect("the metric").parse().expect("a number")
 }
 
-/// The figures cannot be written for a while: nothing of the steps that failed is counted, neither in
-/// the table nor in what the follower remembers of subjects, and the lag grows meanwhile.
+/// The figures cannot be written for a while. A failed step counts nothing, neither in the table
+/// nor in the subjects that the follower remembers. Meanwhile the lag grows.
 async fn what_failed_is_made_good(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
