@@ -187,6 +187,18 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     assert_eq!(report["alarm_count"], 0, "{report}");
     is_sealed(&archivist).await;
     verified(&archivist.ground, None).await.expect("valid");
+    // A new limit that needs the dropped entries decides only accounts that lost none.
+    let ever = json!({
+        "time_zone": "Asia/Shanghai",
+        "limits": [{ "max": 100, "per": "ever" }],
+        "reason": "once only",
+    });
+    app.put_policy("benefit", ever).await.is(200);
+    is_archived(app.claim("member-1", None).await).await;
+    let atomic =
+        json!({ "atomic": true, "claims": [{ "policy": "benefit", "subject": "member-1" }] });
+    is_archived(app.ask("POST /v1/claims", atomic).await).await;
+    app.claim("member-9", None).await.is(201);
     // The act of the cut is among the changes.
     let changes = items(&app.get("/v1/changes?kind=cut").await);
     let [cut] = &changes[..] else {
