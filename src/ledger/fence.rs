@@ -6,7 +6,6 @@
 //! checks the fence in the same transaction.
 //!
 //! Invariant: a burst is committed only on a ledger that has every line that its drafts follow.
-//! checks it in the same transaction.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,5 @@
 //! The writing half of the claims' way. SQLite has one writer: what a write transaction reads
 //! cannot change before its commit.
-//! transaction holds until the commit.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
