@@ -233,7 +233,7 @@ async fn claim_together(
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
     let members = engine.claim_together(caller, valid, is_doomed).await;
-    let mut members = members.map_err(ApiError::Undecided)?.into_iter();
+    let mut members = members.map_err(ApiError::from)?.into_iter();
     // 3. Answer in the order of the request. The engine's answers are those of the valid claims;
     // `None` means that another claim stood in the way.
     let mut told = Vec::with_capacity(checked.len());
