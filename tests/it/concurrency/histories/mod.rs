@@ -355,7 +355,11 @@ async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
         })?;
     }
     // 3. Compare everything that is stored.
-    play.end().await
+    let ended = play.end().await;
+    ended.map_err(|error| {
+        let course = play.course.join("\n");
+        TestCaseError::fail(format!("at the end: {error}\n{course}"))
+    })
 }
 
 /// Plays new histories, or the one of `PERDIEM_HISTORY`, which has commas between its numbers.

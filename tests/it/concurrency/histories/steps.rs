@@ -146,7 +146,9 @@ impl RuleChoice {
     pub fn draw(dice: &mut Dice) -> Self {
         Self {
             zone: dice.below(ZONES.len()),
-            limits: dice.below(12),
+            // The first limits are drawn twice as often. No two numbers mean the same rule: the model
+            // compares choices.
+            limits: dice.below(12).saturating_sub(1),
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
             is_paused: dice.percent(20),
@@ -173,20 +175,20 @@ impl RuleChoice {
             ..of_kind(max, per, "rate")
         };
         match self.limits {
-            0 | 1 => vec![limit(max, "day")],
-            2 => vec![limit(max, "day"), limit(2 * max, "week")],
-            3 => vec![
+            0 => vec![limit(max, "day")],
+            1 => vec![limit(max, "day"), limit(2 * max, "week")],
+            2 => vec![
                 limit(max, "hour"),
                 limit(2 * max, "day"),
                 limit(20, "month"),
             ],
-            4 => vec![limit(2 * max, "week"), limit(max, "minute")],
-            5 => vec![limit(20 + 2 * max, "ever"), limit(max, "day")],
-            6 => vec![of_kind(max, "10s", "from_first_claim")],
-            7 => vec![of_kind(max, "10s", "sliding"), limit(2 * max, "day")],
-            8 => vec![stepped(2 * max, "1h", "10m")],
-            9 => vec![of_kind(max, "10s", "rate")],
-            10 => vec![bursting(max, "1h", 2 * max)],
+            3 => vec![limit(2 * max, "week"), limit(max, "minute")],
+            4 => vec![limit(20 + 2 * max, "ever"), limit(max, "day")],
+            5 => vec![of_kind(max, "10s", "from_first_claim")],
+            6 => vec![of_kind(max, "10s", "sliding"), limit(2 * max, "day")],
+            7 => vec![stepped(2 * max, "1h", "10m")],
+            8 => vec![of_kind(max, "10s", "rate")],
+            9 => vec![bursting(max, "1h", 2 * max)],
             _ => vec![
                 bursting(max, "10s", 3),
                 of_kind(max, "1h", "sliding"),
