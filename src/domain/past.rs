@@ -1,8 +1,6 @@
 //! The part of the past that the last line of an account does not have, and the total that a limit
 //! starts with.
 
-use std::collections::{HashMap, HashSet};
-use std::slice;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -10,7 +8,6 @@ use chrono::{DateTime, Utc};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::EntryId;
-use super::limit::shape::LimitKind;
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
 
@@ -234,43 +231,21 @@ fn return_units(
         return Ok(());
     }
     // 2. Otherwise the limit changed: it is computed from the entries that still count.
-    if last.at <= total.forgets_at(at) {
+    let since = total.forgets_at(at);
+    if last.at <= since {
         return Ok(());
     }
-    // 3. The earlier state of a bucket is not known. The bucket is taken as empty, one refill time
-    //    before the last line: so the instants in answers stay true until the next line.
-    let since = match total.kind() {
-        LimitKind::Rate => total.forgets_at(last.at),
-        LimitKind::Calendar | LimitKind::FromFirstClaim | LimitKind::Sliding => {
-            total.forgets_at(at)
-        }
-    };
     let movements = past.tail(since).ok_or_else(|| WantedPast {
         since: Some(since),
         ..WantedPast::default()
     })?;
     if let LimitState::Rate(bucket) = &mut total.state {
+        // The earlier state of the bucket is not known: the bucket is taken as empty.
         bucket.at = since.timestamp_micros();
         bucket.owed = bucket.parts(bucket.burst);
     }
-    // 4. The entries follow in their order. An entry that gives a grant's units back needs the total
-    //    after that grant.
-    let movements: Vec<&Movement> = movements
-        .filter(|movement| movement.counted_at() > since)
-        .collect();
-    let of_grants = movements.iter().filter_map(|movement| movement.kind.of());
-    let named: HashSet<EntryId> = of_grants.collect();
-    let mut after_grants: HashMap<EntryId, Total> = HashMap::new();
-    for movement in movements {
-        let grant = movement.kind.of().and_then(|of| after_grants.get(&of));
-        movement.apply(total, grant.map_or(&[], slice::from_ref));
-        if named.contains(&movement.id) {
-            after_grants.insert(movement.id, total.clone());
-        }
-    }
-    // 5. A new bucket is empty at worst, also if more than its burst was used under other limits.
-    if let LimitState::Rate(bucket) = &mut total.state {
-        bucket.owed = bucket.owed.min(bucket.parts(bucket.burst));
+    for movement in movements.filter(|movement| movement.counted_at() > since) {
+        movement.apply(total, &[]);
     }
     total.age(at);
     Ok(())

@@ -140,8 +140,8 @@ fn totals(history: &History, policy: &Policy, at: DateTime<Utc>) -> Vec<Total> {
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 /// Whether it is known when units return. If other limits decided the last line, some limits are
-/// computed from the past until the next line has them: a window from the first claim, and a log
-/// with units that were taken off by hand.
+/// computed from the past until the next line has them: a window from the first claim, a bucket,
+/// and a log with units that were taken off by hand.
 fn is_foretold(history: &History, total: &Total) -> bool {
     let kept = |line: &Line| {
         line.totals
@@ -150,9 +150,9 @@ fn is_foretold(history: &History, total: &Total) -> bool {
     };
     let is_off = |entry: &Entry| entry.kind == EntryKind::Adjustment(Direction::Down);
     let is_recomputed = match total.kind() {
-        LimitKind::FromFirstClaim => true,
+        LimitKind::FromFirstClaim | LimitKind::Rate => true,
         LimitKind::Sliding => history.entries.iter().any(is_off),
-        LimitKind::Calendar | LimitKind::Rate => false,
+        LimitKind::Calendar => false,
     };
     !is_recomputed || history.last().is_none_or(kept)
 }

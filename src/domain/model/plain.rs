@@ -206,11 +206,7 @@ impl Book {
         let full = i128::from(burst_of(&first)) * parts;
         let back = back_in_micro(first.max);
         let refill = i64::try_from((full + back - 1) / back).unwrap();
-        // The bucket is taken as empty one refill time before the line that does not have the limit.
-        let since = match kept_from.checked_sub(1) {
-            Some(before) => self.event(before).at - refill,
-            None => self.begins_at(kept_from, at, refill),
-        };
+        let since = self.begins_at(kept_from, at, refill);
         let mut bucket = PlainBucket {
             parts,
             owed: full,
@@ -221,13 +217,8 @@ impl Book {
         };
         // Under another max, all units return by that max from the line before on.
         let (mut clock, mut max) = (since, first.max);
-        let mut is_begun = false;
         for event in self.counting(kept_from, since) {
             let is_kept = event.place >= kept_from;
-            if is_kept && !is_begun {
-                bucket.begin(full);
-                is_begun = true;
-            }
             if is_kept && self.told(event.place, limit).max != max {
                 max = self.told(event.place, limit).max;
                 bucket.returns.clear();
@@ -235,10 +226,7 @@ impl Book {
             }
             bucket.pass(max, event.at - clock);
             clock = event.at;
-            bucket.meet(&event, max);
-        }
-        if !is_begun {
-            bucket.begin(full);
+            bucket.meet(&event, max, is_kept);
         }
         bucket.pass(limit.max, at - clock);
         bucket
@@ -311,20 +299,6 @@ impl Book {
 }
 
 impl PlainBucket {
-    /// The first line with the limit follows. The bucket lacks no more than it can hold. The oldest
-    /// parts of the queue go first.
-    fn begin(&mut self, full: i128) {
-        self.owed = self.owed.min(full);
-        self.returns.clear();
-        let mut over = self.queued() - self.owed;
-        for (_, parts) in &mut self.queue {
-            let off = over.clamp(0, *parts);
-            *parts -= off;
-            over -= off;
-        }
-        self.queue.retain(|(_, parts)| *parts > 0);
-    }
-
     fn pass(&mut self, max: u64, micros: i64) {
         let mut back = back_in_micro(max) * i128::from(micros.max(0));
         self.owed = (self.owed - back).max(0);
@@ -338,7 +312,7 @@ impl PlainBucket {
         self.queue.retain(|(_, parts)| *parts > 0);
     }
 
-    fn meet(&mut self, event: &Event, max: u64) {
+    fn meet(&mut self, event: &Event, max: u64, is_known: bool) {
         let cost = i128::from(event.units) * self.parts;
         let late = back_in_micro(max) * i128::from((event.at - event.counted_at).max(0));
         let not_refilled = (cost - late).max(0);
@@ -350,8 +324,10 @@ impl PlainBucket {
                     false => cost,
                 };
                 self.queue.push((Some(event.place), queued));
-                let returns = self.owed + self.given_back + self.returned;
-                self.returns.insert(event.place, returns);
+                if is_known {
+                    let returns = self.owed + self.given_back + self.returned;
+                    self.returns.insert(event.place, returns);
+                }
             }
             Effect::GiveBack(of) => {
                 let returns = self.returns.get(&of);

@@ -30,15 +30,10 @@ impl PlainAccount {
         };
         let (parts_of_unit, speed) = (i128::from(first.per), speed_of(first.max));
         // The bucket's earlier state is unknown. The model assumes that it was empty one refill
-        // time before the last line without the limit.
+        // time ago.
         let empty = i128::from(burst) * parts_of_unit;
         let back = (empty + speed - 1) / speed;
-        let back = i64::try_from(back).expect("a time");
-        let before_place = place.checked_sub(1).map(|before| self.entries[before].at);
-        let after = match before_place {
-            Some(at) => at - back,
-            None => self.begins_after(place, at, back),
-        };
+        let after = self.begins_after(place, at, i64::try_from(back).expect("a time"));
         let mut refill = Refill {
             max: first.max,
             parts_of_unit,
@@ -48,25 +43,14 @@ impl PlainAccount {
             returns: BTreeMap::new(),
         };
         let mut before = after;
-        // When the limit's first line is decided: that of the place, or the next one.
-        let begins_at = self.entries.get(place).map_or(at, |entry| entry.at);
-        let is_full = before_place.is_some_and(|at| at <= begins_at - back);
-        let mut is_begun = false;
         // 2. Go through the entries: change the speed where a line has another `max`, and then fill
         //    or empty the bucket.
         for (own, entry) in self.counting(place, after) {
-            if own >= place && !is_begun {
-                refill.begin(before, empty, is_full);
-                is_begun = true;
-            }
             if let Some(told) = self.told(own, limit).filter(|_| own >= place) {
                 refill.go_on(told.max, before, own);
             }
-            refill.meet(own, entry);
+            refill.meet(own, entry, own >= place);
             before = entry.at;
-        }
-        if !is_begun {
-            refill.begin(before, empty, is_full);
         }
         // 3. Change to the present `max`, and compute what the bucket lacks now.
         refill.go_on(limit.max, before, self.entries.len());
@@ -108,18 +92,7 @@ impl Refill {
         self.returns.clear();
     }
 
-    /// The first line with the limit follows. The bucket lacks no more than it can hold. A full bucket
-    /// forgets what was given back.
-    fn begin(&mut self, after: i64, empty: i128, is_full: bool) {
-        let owed = self.owed(after).min(empty);
-        self.full_at = self.on_scale(after) + owed;
-        self.returns.clear();
-        if is_full {
-            self.given_back = 0;
-        }
-    }
-
-    fn meet(&mut self, place: usize, entry: &PlainEntry) {
+    fn meet(&mut self, place: usize, entry: &PlainEntry, is_kept: bool) {
         let (now, counted) = (self.on_scale(entry.at), self.on_scale(entry.counted_at));
         let cost = i128::from(entry.units) * self.parts_of_unit;
         let outstanding = match entry.effect {
@@ -129,7 +102,9 @@ impl Refill {
                     true => self.full_at + cost,
                     false => now.max(counted + cost),
                 };
-                self.returns.insert(place, self.full_at + self.given_back);
+                if is_kept {
+                    self.returns.insert(place, self.full_at + self.given_back);
+                }
                 return;
             }
             Effect::GiveBack(grant) => match self.returns.get(&grant) {

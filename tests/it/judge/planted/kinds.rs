@@ -321,12 +321,10 @@ planted! {
             => { only NotTheSum { sum: 3, .. } }
         |history, stores| to_sliding(history, stores, 60, units(&[60]))
             => { NotTheSum { sum: 4, .. }, Over { .. } }
-        // A rate begins with a bucket that was empty one refill time before the last line.
+        // A rate begins with a bucket that was empty one refill time ago.
         |history, stores| to_rate(history, stores, 34, 10_000_000) => { nothing }
-        |history, stores| to_rate(history, stores, 13, 30_000_000) => { nothing }
-        |history, stores| to_rate(history, stores, 13, 40_000_000) => { NotTheSum { sum: 3, .. } }
-        |history, stores| to_rate(history, stores, 12, 31_000_000) => { only Over { .. } }
-        |history, stores| to_rate(history, stores, 12, 10_000_000)
+        |history, stores| to_rate(history, stores, 14, 40_000_000) => { only Over { .. } }
+        |history, stores| to_rate(history, stores, 14, 10_000_000)
             => { NotTheSum { sum: 4, .. }, Over { .. } }
     }
 }
