@@ -1,0 +1,101 @@
+"""What the checks share that start programs: a perdiem of its own, its end, and its day.
+
+A check reports what it finds as a `Trouble`. A program that a check starts leads its own process
+group, so that its end is also the end of its children.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+BUILD_DEADLINE_SECONDS = 3600
+START_DEADLINE_SECONDS = 60
+END_DEADLINE_SECONDS = 30
+# The day of the documents' policies ends at midnight in GMT+8, which is 16:00 UTC. A run that
+# begins less than this before it waits until it is over.
+DAY_SECONDS = 24 * 60 * 60
+DAY_ENDS_AT_SECONDS = 16 * 60 * 60
+NEAR_MIDNIGHT_SECONDS = 120
+
+
+class Trouble(Exception):
+    """A failure, in words."""
+
+
+def end_with_this_script():
+    """SIGTERM ends this script, and then also the programs that it started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def end(process):
+    """Ends a process and its children. Returns its exit code."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, kind)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_DEADLINE_SECONDS)
+    return process.returncode
+
+
+def settings(**more):
+    """The environment without the settings of perdiem, and with more variables."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PERDIEM_", "DATABASE_URL", "REDIS_"))
+    }
+    return kept | more
+
+
+def build():
+    """Builds the program that the tests use. Returns its path."""
+    command = ["cargo", "build", "--locked", "--features", "faults", "--bin", "perdiem"]
+    # The build shows its progress.
+    if subprocess.run(command, cwd=ROOT, timeout=BUILD_DEADLINE_SECONDS).returncode != 0:
+        raise Trouble("perdiem does not compile")
+    return TARGET / "debug" / "perdiem"
+
+
+@contextlib.contextmanager
+def server(perdiem, folder, name):
+    """Runs a perdiem on SQLite, on a free port. Yields its URL and an admin's key."""
+    key = secrets.token_hex(24)
+    database, log = folder / f"{name}.db", folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [perdiem, "serve", "--bind", "127.0.0.1:0"],
+            env=settings(PERDIEM_ADMIN_KEY=key, DATABASE_URL=f"sqlite:{database}"),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_DEADLINE_SECONDS
+        while not (found := re.search(r"listens on (http://\S+)", log.read_text())):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Trouble(f"perdiem did not start:\n{log.read_text()}")
+            time.sleep(0.05)
+        yield found[1], key
+        if process.poll() is not None:
+            raise Trouble(f"perdiem ended by itself:\n{log.read_text()}")
+    finally:
+        end(process)
+    if " panicked at " in log.read_text():
+        raise Trouble(f"perdiem panicked:\n{log.read_text()}")
+
+
+def stay_clear_of_midnight():
+    """Waits if the day of the documents' policies is about to end."""
+    left = (DAY_ENDS_AT_SECONDS - time.time()) % DAY_SECONDS
+    if left < NEAR_MIDNIGHT_SECONDS:
+        print(f"midnight in GMT+8 is near: waiting for {left:.0f} s", flush=True)
+        time.sleep(left + 1)
