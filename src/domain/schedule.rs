@@ -205,13 +205,10 @@ impl Versions {
     /// whose last line was decided under version `since`, the result is not older than `since`, if
     /// such a version is known.
     pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&StoredVersion> {
-        let versions = self.in_order.iter();
-        let has_effect = versions
-            .clone()
-            .rposition(|version| time_of(version).has_effect(at));
-        let least = versions
-            .clone()
-            .position(|version| time_of(version).version >= since);
+        let mut versions = self.in_order.iter();
+        let has_effect = versions.rposition(|version| time_of(version).has_effect(at));
+        let mut versions = self.in_order.iter();
+        let least = versions.position(|version| time_of(version).version >= since);
         self.in_order.get(has_effect.max(least)?)
     }
 
