@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use perdiem::domain::limit::shape::LIMITS_MOST;
 use serde_json::Value;
 
 use crate::support::operations::{OPEN, Operation, operations, specification};
@@ -259,4 +260,19 @@ fn every_schema_agrees_with_itself() {
         examples += 1;
     }
     assert!(examples > 20, "{examples}");
+}
+
+/// The attributes of a schema take no constant, so the number of limits is written there again.
+#[test]
+fn the_number_of_limits_is_the_one_that_is_checked() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    let bodies = found.iter().filter(|(place, _)| {
+        place.starts_with("/components/schemas/") && place.ends_with("Body/properties/limits")
+    });
+    let bounds: Vec<_> = bodies
+        .filter_map(|(_, limits)| limits.get("maxItems"))
+        .collect();
+    assert_eq!(bounds, [LIMITS_MOST, LIMITS_MOST]);
 }
