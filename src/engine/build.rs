@@ -178,6 +178,7 @@ impl WorkerParts<'_> {
         let follower = LedgerFollower {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
             progress: progress.clone(),
         };
         background.push(keep_running(move || follower.clone().run()));
@@ -227,6 +228,7 @@ impl WorkerParts<'_> {
         let closer = DayCloser {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
         };
         background.push(keep_running(move || closer.clone().run()));
         let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
@@ -260,6 +262,7 @@ impl WorkerParts<'_> {
             ledger: self.ledger.clone(),
             counters: self.counters.cloned(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
             policies: self.policies.clone(),
             margin: self.clocks_differ + self.claim_time,
         });
