@@ -1,12 +1,20 @@
 //! The one source of time.
+//!
+//! Time comes from the machine's clock since its start, which nobody sets, and an offset. So a step
+//! of the wall clock changes no instant. The wall clock is read when a clock starts, and to warn of
+//! a step.
+
+mod followed;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use arc_swap::ArcSwap;
 use chrono::{DateTime, TimeDelta, Utc};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::domain::identity::to_micros;
+
+pub use followed::FollowedClock;
 
 /// A source of time, cut to microseconds, so that every store returns what it got. A clone is
 /// cheap.
@@ -21,211 +29,205 @@ pub enum Clock {
 }
 
 impl Clock {
+    /// A clock that starts now, at the instant of the wall clock.
     pub fn system() -> Self {
-        Self::System(SystemClock)
+        Self::System(SystemClock::start())
     }
 
     pub fn now(&self) -> DateTime<Utc> {
+        at_micros(self.micros())
+    }
+
+    /// The present instant, in microseconds since 1970.
+    fn micros(&self) -> i64 {
         match self {
-            Self::System(clock) => clock.now(),
-            Self::Manual(clock) => clock.now(),
-            Self::Followed(clock) => clock.now(),
+            Self::System(clock) => clock.micros(),
+            Self::Manual(clock) => clock.micros(),
+            Self::Followed(clock) => clock.micros(),
+        }
+    }
+
+    /// How far the wall clock is ahead of this clock; negative if it is behind.
+    pub fn wall_ahead(&self) -> TimeDelta {
+        match self {
+            Self::System(clock) => clock.wall_ahead(),
+            Self::Manual(clock) => clock.wall_ahead(),
+            Self::Followed(clock) => clock.wall_ahead(),
         }
     }
 }
 
+/// The machine's wall clock. People and NTP set it, so it can step. It decides nothing.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "read at the start, and for warnings"
+)]
+pub fn wall_clock() -> DateTime<Utc> {
+    to_micros(Utc::now())
+}
+
+/// A clock that goes on while the machine sleeps, where the system has one that also cannot be set.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd"))]
+const SINCE_BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
+const SINCE_BOOT: ClockId = ClockId::Monotonic;
+
+/// The time since the start of the machine, in microseconds.
+#[expect(clippy::disallowed_methods, reason = "the one source of time")]
+fn since_boot_micros() -> i64 {
+    let time = clock_gettime(SINCE_BOOT);
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}
+
+/// The time since the start of the machine, with an offset that was measured once against the wall
+/// clock. Invariant: it never steps and never runs backwards.
 #[derive(Debug, Clone, Copy)]
-pub struct SystemClock;
+pub struct SystemClock {
+    offset_micros: i64,
+}
 
 impl SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one source of time")]
-    pub fn now(self) -> DateTime<Utc> {
-        to_micros(Utc::now())
+    pub fn start() -> Self {
+        Self {
+            offset_micros: wall_offset(),
+        }
     }
+
+    fn micros(self) -> i64 {
+        since_boot_micros() + self.offset_micros
+    }
+
+    fn wall_ahead(self) -> TimeDelta {
+        TimeDelta::microseconds(wall_offset() - self.offset_micros)
+    }
+}
+
+/// How far the wall clock is ahead of the time since the start of the machine, in microseconds.
+fn wall_offset() -> i64 {
+    offset_between(since_boot_micros, || wall_clock().timestamp_micros())
+}
+
+/// Two clocks that are read within this time are read together, in microseconds.
+const TOGETHER: i64 = 1000;
+/// How often two clocks are read before the closest readings are used.
+const READINGS_MOST: u32 = 10;
+
+/// How far `theirs` is ahead of `own`. The process can be paused between two readings, so `own` is
+/// read on both sides of `theirs`, again if these readings are far apart.
+fn offset_between(own: impl Fn() -> i64, theirs: impl Fn() -> i64) -> i64 {
+    let read = || {
+        let before = own();
+        let told = theirs();
+        let apart = own() - before;
+        (apart, told - before - apart / 2)
+    };
+    let mut closest = read();
+    for _ in 1..READINGS_MOST {
+        if closest.0 <= TOGETHER {
+            break;
+        }
+        closest = closest.min(read());
+    }
+    closest.1
+}
+
+fn at_micros(micros: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::UNIX_EPOCH)
 }
 
 /// A clock that is set by hand, to try out midnight. Clones share it.
 #[derive(Debug, Clone)]
-pub struct ManualClock(Arc<AtomicI64>);
+pub struct ManualClock(Arc<Hands>);
+
+#[derive(Debug)]
+struct Hands {
+    micros: AtomicI64,
+    /// How far the wall clock of this machine is ahead, in microseconds.
+    wall_ahead: AtomicI64,
+}
 
 impl ManualClock {
     pub fn at(now: DateTime<Utc>) -> Self {
-        Self(Arc::new(AtomicI64::new(now.timestamp_micros())))
+        Self(Arc::new(Hands {
+            micros: AtomicI64::new(now.timestamp_micros()),
+            wall_ahead: AtomicI64::new(0),
+        }))
     }
 
     pub fn now(&self) -> DateTime<Utc> {
-        let micros = self.0.load(Ordering::SeqCst);
-        DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::UNIX_EPOCH)
+        at_micros(self.micros())
     }
 
-    /// Sets the clock to any instant, including an earlier one.
+    fn micros(&self) -> i64 {
+        self.0.micros.load(Ordering::SeqCst)
+    }
+
+    /// Sets the clock to any instant, including an earlier one. The wall clock moves with it.
     pub fn set(&self, now: DateTime<Utc>) {
-        self.0.store(now.timestamp_micros(), Ordering::SeqCst);
+        self.0
+            .micros
+            .store(now.timestamp_micros(), Ordering::SeqCst);
     }
 
     pub fn advance(&self, by: TimeDelta) {
         let micros = by.num_microseconds().unwrap_or(0);
-        self.0.fetch_add(micros, Ordering::SeqCst);
-    }
-}
-
-/// A correction changes by at most one part in this many of the time that passes.
-const SLEW: i64 = 10;
-
-/// A clock that follows the clock of the ledger: its own time and a correction. Clones share both.
-///
-/// Invariant: after the start the correction changes by at most a tenth of the time that passes. So
-/// the time never jumps, and it runs backwards only if the own clock does.
-#[derive(Debug, Clone)]
-pub struct FollowedClock {
-    own: Arc<Clock>,
-    correction: Arc<ArcSwap<Slewing>>,
-}
-
-/// A correction that moves from one number of microseconds to another.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Slewing {
-    from: i64,
-    /// The instant of the own clock at which the move started, in microseconds since 1970.
-    since: i64,
-    to: i64,
-}
-
-impl Slewing {
-    /// The correction at an instant of the own clock.
-    fn at(self, own: i64) -> i64 {
-        let most = own.saturating_sub(self.since).max(0) / SLEW;
-        self.from + (self.to - self.from).clamp(-most, most)
+        self.0.micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// Moves to the nearest correction within bounds. A correction within the bounds stays: a
-    /// measurement that took long has wide bounds, and changes nothing.
-    fn towards(self, least: i64, most: i64, own: i64) -> Self {
-        Self {
-            from: self.at(own),
-            since: own,
-            to: self.to.max(least).min(most),
-        }
-    }
-}
-
-impl FollowedClock {
-    pub fn new(own: Clock) -> Self {
-        Self {
-            own: Arc::new(own),
-            correction: Arc::default(),
-        }
+    /// Steps the wall clock alone, as NTP does.
+    pub fn step_wall(&self, by: TimeDelta) {
+        let micros = by.num_microseconds().unwrap_or(0);
+        self.0.wall_ahead.fetch_add(micros, Ordering::SeqCst);
     }
 
-    pub fn now(&self) -> DateTime<Utc> {
-        let own = self.own.now();
-        let correction = self.correction.load().at(own.timestamp_micros());
-        own + TimeDelta::microseconds(correction)
-    }
-
-    pub fn own(&self) -> DateTime<Utc> {
-        self.own.now()
-    }
-
-    /// Follows the clock of the ledger. That clock said `theirs` while the own clock went from
-    /// `asked_at` to `told_at`. After the move the two clocks differ by at most this time.
-    /// `at_once` skips the slow move: nothing was decided yet.
-    pub fn follow(
-        &self,
-        theirs: DateTime<Utc>,
-        asked_at: DateTime<Utc>,
-        told_at: DateTime<Utc>,
-        at_once: bool,
-    ) {
-        let between = |own: DateTime<Utc>| (theirs - own).num_microseconds();
-        let (Some(least), Some(most)) = (between(told_at), between(asked_at)) else {
-            return;
-        };
-        let own = told_at.timestamp_micros();
-        let before = **self.correction.load();
-        let mut correction = before.towards(least, most.max(least), own);
-        if at_once {
-            correction.from = correction.to;
-        }
-        // A move in progress is not changed: each new step would be rounded.
-        if correction.to != before.to || at_once {
-            self.correction.store(Arc::new(correction));
-        }
+    fn wall_ahead(&self) -> TimeDelta {
+        TimeDelta::microseconds(self.0.wall_ahead.load(Ordering::SeqCst))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::cell::Cell;
 
     use super::*;
 
-    fn instant(micros: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp_micros(micros).unwrap()
-    }
-
-    fn micros(clock: &FollowedClock) -> i64 {
-        clock.now().timestamp_micros()
+    /// The clocks of a machine: the second reading of `own` can come late.
+    #[test]
+    fn clocks_that_are_read_apart_are_read_again() {
+        let (now, pauses) = (Cell::new(0), Cell::new(0));
+        let own = || {
+            let pause = if pauses.replace(pauses.get() + 1) == 1 {
+                2_000_000
+            } else {
+                10
+            };
+            now.set(now.get() + pause);
+            now.get()
+        };
+        assert_eq!(offset_between(own, || now.get() + 7_000_000), 6_999_995);
     }
 
     #[test]
-    fn the_first_measurement_counts_at_once() {
-        let own = ManualClock::at(instant(1_000_000));
-        let clock = FollowedClock::new(Clock::Manual(own.clone()));
-        clock.follow(instant(4_000_000), clock.own(), clock.own(), true);
-        assert_eq!(micros(&clock), 4_000_000);
-        // Later moves take ten times as long as the offset.
-        clock.follow(instant(3_000_000), clock.own(), clock.own(), false);
-        assert_eq!(micros(&clock), 4_000_000);
-        own.advance(TimeDelta::seconds(5));
-        assert_eq!(micros(&clock), 8_500_000);
-        own.advance(TimeDelta::seconds(5));
-        assert_eq!(micros(&clock), 13_000_000);
-        own.advance(TimeDelta::seconds(5));
-        assert_eq!(micros(&clock), 18_000_000);
+    fn clocks_that_are_never_read_together_are_read_as_close_as_possible() {
+        let (now, pause) = (Cell::new(0), Cell::new(40_000));
+        let own = || {
+            pause.set(pause.get() - 1000);
+            now.set(now.get() + pause.get());
+            now.get()
+        };
+        let offset = offset_between(own, || now.get() + 7_000_000);
+        assert!((6_980_000..7_000_000).contains(&offset), "{offset}");
     }
 
     #[test]
-    fn a_measurement_that_took_long_changes_nothing() {
-        let own = ManualClock::at(instant(10_000_000));
-        let clock = FollowedClock::new(Clock::Manual(own.clone()));
-        clock.follow(instant(9_000_000), instant(8_000_000), clock.own(), true);
-        assert_eq!(micros(&clock), 10_000_000);
-        clock.follow(instant(7_000_000), instant(8_000_000), clock.own(), true);
-        assert_eq!(micros(&clock), 9_000_000);
-    }
-
-    proptest! {
-        /// For any measurements in any number.
-        #[test]
-        fn the_time_goes_on_and_comes_near_the_ledgers(
-            ahead in -9_000_000i64..9_000_000,
-            steps in prop::collection::vec((0i64..3_000_000, 0i64..40_000), 1..60),
-        ) {
-            let own = ManualClock::at(instant(1_000_000_000));
-            let clock = FollowedClock::new(Clock::Manual(own.clone()));
-            let theirs = |own: DateTime<Utc>| own - TimeDelta::microseconds(ahead);
-            let mut before = micros(&clock);
-            let (mut passed, mut slowest) = (0, 0);
-            for (wait, call) in steps {
-                let asked_at = clock.own();
-                own.advance(TimeDelta::microseconds(call));
-                let told_at = clock.own();
-                // The clock of the ledger said this in the middle of the call.
-                let told = theirs(asked_at) + TimeDelta::microseconds(call / 2);
-                clock.follow(told, asked_at, told_at, false);
-                own.advance(TimeDelta::microseconds(wait));
-                let (now, by) = (micros(&clock), wait + call);
-                prop_assert!(now >= before + by - by.div_euclid(SLEW) - 2, "{now} {before} {by}");
-                prop_assert!(now <= before + by + by.div_euclid(SLEW) + 2, "{now} {before} {by}");
-                before = now;
-                passed += wait;
-                slowest = slowest.max(call);
-            }
-            if passed > (ahead.abs() + slowest) * SLEW {
-                let off = (micros(&clock) - theirs(clock.own()).timestamp_micros()).abs();
-                prop_assert!(off <= slowest, "{off} {slowest}");
-            }
-        }
+    fn the_machines_clock_starts_at_the_wall_clock_and_goes_on() {
+        let clock = Clock::system();
+        let (first, wall) = (clock.now(), wall_clock());
+        assert!(
+            (first - wall).abs() < TimeDelta::seconds(1),
+            "{first} {wall}"
+        );
+        assert!(clock.wall_ahead().abs() < TimeDelta::seconds(1));
+        assert!(clock.now() >= first);
     }
 }

@@ -8,8 +8,7 @@ use clap::Args;
 use tokio::signal::ctrl_c;
 
 use super::client::TryAgain;
-use super::offline::{PositionBar, open, read_key, tell_of_no_key};
-use crate::clock::Clock;
+use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
 use crate::engine::{
@@ -63,7 +62,7 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     };
     let ledger = open(&args.database).await?;
     let bar = PositionBar::new()?;
-    let now = Clock::system().now();
+    let now = present(&ledger).await?;
     let tell = |done, of| bar.tell(done, of);
     let work = async {
         match args.drop {

@@ -6,13 +6,14 @@ use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use chrono::{DateTime, TimeDelta, Utc};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
-use crate::ledger::{Ledger, LedgerOptions};
+use crate::ledger::{ClockReading, Ledger, LedgerOptions};
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
@@ -61,6 +62,24 @@ pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
         query_timeout: QUERY_TIME,
     };
     Ok(Ledger::open_existing(&options, Clock::system().now()).await?)
+}
+
+/// How far the clock of this machine may be off the ledger's, as by the default of
+/// PERDIEM_CLOCK_TOLERANCE_SECONDS.
+const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
+
+/// The present instant, for what a command adds to the record. The machine's clock must agree with
+/// the ledger's.
+pub async fn present(ledger: &Ledger) -> anyhow::Result<DateTime<Utc>> {
+    let now = Clock::system().now();
+    let ClockReading { offset, .. } = ledger.read_clock(now).await?;
+    ensure!(
+        offset.abs() <= CLOCK_TOLERANCE,
+        "this machine's clock is off the ledger's clock by {} s: correct it (NTP), and run the \
+         command again",
+        offset.num_seconds()
+    );
+    Ok(now)
 }
 
 /// A public key from the command line, or from the file that it names.

@@ -16,8 +16,7 @@ use super::ServerArgs;
 use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
 use super::export_check::{Witnesses, verify_export};
-use super::offline::{PositionBar, open, read_key, tell_of_no_key};
-use crate::clock::Clock;
+use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
 use crate::config::{DatabaseArgs, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
@@ -138,7 +137,7 @@ async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
         "the reason is empty: write it after --reason"
     );
     let ledger = open(&args.database).await?;
-    let now = Clock::system().now();
+    let now = present(&ledger).await?;
     let restarted = restart_seals(&ledger, &args.seal_key_file, &args.reason, now).await;
     ledger.close().await;
     let Some(origin) = restarted? else {

@@ -29,7 +29,7 @@ use super::{BuildError, Engine, EngineOptions};
 use crate::clock::{Clock, FollowedClock};
 use crate::counter::Counters;
 use crate::domain::zones;
-use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST};
+use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST, TimeBounds};
 use crate::running::RunningTime;
 
 /// The number of claims' transactions at once. SQLite has one writer, so one there.
@@ -51,9 +51,9 @@ impl Engine {
         // Reading the zones takes some time; do it before the first request.
         let zone_rules = zones::rules().to_string();
         tracing::debug!(zone_rules, "the rules of time zones were read");
-        let (ledger, counters) = open_stores(&options).await?;
         let own_clock = FollowedClock::new(options.clock.clone());
         let clock = Clock::Followed(own_clock.clone());
+        let (ledger, counters) = open_stores(&options, &clock).await?;
         let admin_key = options.admin_key.as_deref().map(AdminKey::new);
         let access = Access::open(&ledger, admin_key.transpose()?).await;
         let access = access.map_err(BuildError::Read)?;
@@ -128,7 +128,10 @@ impl Engine {
 }
 
 /// Opens the ledger, and the counters if there is a Redis.
-async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters>), BuildError> {
+async fn open_stores(
+    options: &EngineOptions,
+    clock: &Clock,
+) -> Result<(Ledger, Option<Counters>), BuildError> {
     let ledger_options = LedgerOptions {
         url: options.database_url.clone(),
         claim_timeout: options.claim_deadline * 3 / 4,
@@ -137,6 +140,15 @@ async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters
         query_timeout: options.answer_time * 3 / 4,
     };
     let ledger = Ledger::open(&ledger_options, options.clock.now()).await?;
+    let ledger = match options.clock_tolerance {
+        None => ledger,
+        Some(tolerance) => ledger.within(TimeBounds {
+            tolerance,
+            // A decision waits less than this for its statement.
+            delay: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
+            clock: clock.clone(),
+        }),
+    };
     let counters = match &options.redis_url {
         Some(url) => {
             let (access, id) = (&options.redis_access, ledger.identity().id);
@@ -166,6 +178,7 @@ impl WorkerParts<'_> {
         let follower = LedgerFollower {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
             progress: progress.clone(),
         };
         background.push(keep_running(move || follower.clone().run()));
@@ -215,6 +228,7 @@ impl WorkerParts<'_> {
         let closer = DayCloser {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
         };
         background.push(keep_running(move || closer.clone().run()));
         let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
@@ -248,6 +262,7 @@ impl WorkerParts<'_> {
             ledger: self.ledger.clone(),
             counters: self.counters.cloned(),
             clock: self.clock.clone(),
+            watch: self.watch.clone(),
             policies: self.policies.clone(),
             margin: self.clocks_differ + self.claim_time,
         });

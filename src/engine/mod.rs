@@ -246,6 +246,12 @@ impl Engine {
         self.counters.is_some()
     }
 
+    /// Whether the clock of this instance is off by more than the tolerance: then it decides and
+    /// changes nothing.
+    pub fn clock_is_off(&self) -> bool {
+        self.watch.clock_is_off()
+    }
+
     /// The present instant.
     pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
         self.clock.now()

@@ -6,6 +6,7 @@ use sqlx::error::{BoxDynError, DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+use super::fence::Untimely;
 use crate::domain::limit::text::TotalsError;
 use crate::domain::schedule::UnreadableTerms;
 
@@ -22,6 +23,9 @@ pub enum LedgerError {
     /// The store refused the data. Nothing was written.
     #[error("the ledger refused the data")]
     Refused(#[source] BoxDynError),
+    /// The instant of an entry is too far from the clock of the store. Nothing was written.
+    #[error("the instant of an entry is too far from the ledger's clock")]
+    Untimely(Untimely),
     /// A stored row that no perdiem wrote in this form.
     #[error("the ledger has a row that cannot be read: {0}")]
     Corrupt(String),

@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::domain::identity::AccountId;
 
@@ -57,12 +57,24 @@ impl Fence {
 }
 
 /// The result of an append.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Appended {
     /// The accounts whose entries are committed.
     pub accounts: HashSet<AccountId>,
     /// The result of the burst; `None` if there was no burst.
     pub burst: Option<Burst>,
+    /// The accounts whose entries were refused because of their instants.
+    pub untimely: Vec<(AccountId, Untimely)>,
+}
+
+/// Why the instants of a draft were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Untimely {
+    /// The clock that decided the draft is off the clock of the store by this time: positive if it
+    /// is ahead.
+    Clock(TimeDelta),
+    /// The last line of the account is at this instant, in the future. No line can be earlier.
+    LastLine(DateTime<Utc>),
 }
 
 /// The result of a burst.
@@ -76,4 +88,6 @@ pub enum Burst {
     Conflict,
     /// Nothing was written: the server does not show the fence. Forget every known last line.
     Behind,
+    /// Nothing was written: an instant is too far from the clock of the store, which shows this.
+    Untimely(DateTime<Utc>),
 }

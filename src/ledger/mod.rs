@@ -21,6 +21,7 @@ mod schema;
 mod service_role;
 mod sqlite;
 mod tables;
+mod time_bounds;
 mod values;
 
 use std::borrow::Borrow;
@@ -28,14 +29,14 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::domain::identity::{AccountId, Identity};
 
 pub use access::Snapshot;
 pub use error::{LedgerError, OpenError};
-pub use fence::{Appended, Burst, Fence, LedgerPlace};
+pub use fence::{Appended, Burst, Fence, LedgerPlace, Untimely};
 pub use look::{Draft, LedgerView, Look};
 pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
 pub use tables::acts::{Act, ActKind};
@@ -45,6 +46,7 @@ pub use tables::cuts::{Cut, CutText, Dropped};
 pub use tables::erasures::NewErasure;
 pub use tables::grants::{GrantFilter, GrantScope, ProvisionalScope};
 pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
+pub use tables::instances::ClockReading;
 pub use tables::keys::{KeyVersion, SecretHash};
 pub use tables::past::check_window;
 pub use tables::policies::{PolicyTerms, Standing};
@@ -52,6 +54,7 @@ pub use tables::record::Horizon;
 pub use tables::seals::{Seal, SealOrigin};
 pub use tables::statistics::{EarlierEntry, FigureFilter, PolicyDay};
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
+pub use time_bounds::TimeBounds;
 
 use file::LedgerFile;
 
@@ -163,6 +166,16 @@ impl Ledger {
         }
     }
 
+    /// The same ledger, which refuses entries whose instants are outside of the bounds.
+    pub fn within(mut self, bounds: TimeBounds) -> Self {
+        store!(&mut self, store => store.bounds = Some(bounds));
+        self
+    }
+
+    fn bounds(&self) -> Option<&TimeBounds> {
+        store!(self, store => store.bounds.as_ref())
+    }
+
     pub fn identity(&self) -> &Identity {
         store!(self, store => store.identity())
     }
@@ -186,7 +199,7 @@ impl Ledger {
     /// Appends drafts in a burst if there is a fence. Without a fence, and after a conflict, it
     /// appends them as [`Ledger::append`] does. If the ledger does not show the fence, nothing is
     /// appended. If a draft takes its account to be new and the account exists, the draft is left
-    /// out.
+    /// out. A draft whose instants are too far from the clock of the store is left out too.
     ///
     /// Invariant: the line before each draft is known to be committed, because this process
     /// appended it or read it from the ledger, and the fence is not older than that line.
@@ -198,20 +211,24 @@ impl Ledger {
         drafts: &[impl Borrow<Draft>],
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
+        let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        let mut untimely = Vec::new();
         // 1. Without a fence only the guarded append is safe.
         let Some(fence) = fence else {
             return Ok(Appended {
-                accounts: self.append(drafts).await?,
+                accounts: self.append_timely(drafts, &mut untimely).await?,
                 burst: None,
+                untimely,
             });
         };
-        let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
-        // 2. Send the burst. Leave out drafts of accounts that exist already, and send the rest
-        //    again.
+        // 2. Send the burst. Leave out drafts of accounts that exist already, and drafts that are
+        //    refused for their instants, and send the rest again.
         let burst = loop {
             match self.burst(&drafts, fence).await? {
                 Burst::Exist(existing) if existing.len() < drafts.len() => {
                     drafts.retain(|draft| !existing.contains(&draft.account));
+                }
+                Burst::Untimely(theirs) if self.leaves_some(&mut drafts, theirs, &mut untimely) => {
                 }
                 ended => break ended,
             }
@@ -219,8 +236,8 @@ impl Ledger {
         // 3. After a conflict the guarded append finds the accounts that fit.
         let accounts = match burst {
             Burst::Committed(_) => drafts.iter().map(|draft| draft.account).collect(),
-            Burst::Exist(_) => HashSet::new(),
-            Burst::Conflict => self.append(&drafts).await?,
+            Burst::Exist(_) | Burst::Untimely(_) => HashSet::new(),
+            Burst::Conflict => self.append_timely(drafts, &mut untimely).await?,
             // The drafts were decided by lines and policies of a server that is gone. The guarded
             // append would notice other lines, but not that a version of the policy is gone.
             Burst::Behind => HashSet::new(),
@@ -228,7 +245,52 @@ impl Ledger {
         Ok(Appended {
             accounts,
             burst: Some(burst),
+            untimely,
         })
+    }
+
+    /// Appends drafts as [`Ledger::append`] does, without those whose instants are refused.
+    async fn append_timely(
+        &self,
+        mut drafts: Vec<&Draft>,
+        untimely: &mut Vec<(AccountId, Untimely)>,
+    ) -> Result<HashSet<AccountId>, LedgerError> {
+        loop {
+            match store!(self, store => store.append(&drafts).await)? {
+                Ok(accounts) => return Ok(accounts),
+                Err(theirs) if self.leaves_some(&mut drafts, theirs, untimely) => {}
+                Err(_) => return Ok(HashSet::new()),
+            }
+        }
+    }
+
+    /// Moves the drafts that the store refuses when its clock shows `theirs` to `untimely`. Returns
+    /// whether some were moved and some are left.
+    fn leaves_some(
+        &self,
+        drafts: &mut Vec<&Draft>,
+        theirs: DateTime<Utc>,
+        untimely: &mut Vec<(AccountId, Untimely)>,
+    ) -> bool {
+        let before = drafts.len();
+        drafts.retain(|draft| {
+            let why = self.bounds().and_then(|it| it.untimely(draft, theirs));
+            untimely.extend(why.map(|why| (draft.account, why)));
+            why.is_none()
+        });
+        drafts.len() < before && !drafts.is_empty()
+    }
+
+    /// The error of drafts that the store refused together when its clock showed `theirs`.
+    fn refused_instant(&self, drafts: &[impl Borrow<Draft>], theirs: DateTime<Utc>) -> LedgerError {
+        let bounds = self.bounds();
+        let why = |draft: &Draft| bounds.and_then(|it| it.untimely(draft, theirs));
+        let mut drafts = drafts.iter().map(Borrow::borrow);
+        LedgerError::Untimely(
+            drafts
+                .find_map(why)
+                .unwrap_or(Untimely::Clock(TimeDelta::zero())),
+        )
     }
 
     /// Appends drafts in one transaction, all or none. [`Ledger::append_in_burst`] says what must
@@ -250,14 +312,15 @@ impl Ledger {
     /// taken.
     ///
     /// # Errors
-    /// On [`LedgerError::Conflict`] and [`LedgerError::Refused`] nothing was written. On
-    /// [`LedgerError::Unavailable`] the transaction may or may not be committed: look for the
+    /// On [`LedgerError::Conflict`], [`LedgerError::Refused`] and [`LedgerError::Untimely`] nothing
+    /// was written. On [`LedgerError::Unavailable`] the transaction may or may not be committed: look for the
     /// entries' ids, or append the same drafts again.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
     ) -> Result<HashSet<AccountId>, LedgerError> {
-        store!(self, store => store.append(drafts).await)
+        let appended = store!(self, store => store.append(drafts).await)?;
+        appended.map_err(|theirs| self.refused_instant(drafts, theirs))
     }
 
     /// Appends drafts in one transaction, all or none. Returns false if nothing was appended,
@@ -266,7 +329,8 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::append`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        store!(self, store => store.append_all(drafts).await)
+        let appended = store!(self, store => store.append_all(drafts).await)?;
+        appended.map_err(|theirs| self.refused_instant(drafts, theirs))
     }
 
     /// Waits for a turn at accounts that several instances want at once.

@@ -12,6 +12,7 @@
 
 mod archive;
 mod cli;
+mod clocks;
 mod concurrency;
 mod counter;
 mod counting;

@@ -45,25 +45,26 @@ impl Lanes {
                 Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                 }
-                result => ended.push(EndedTransaction {
+                Ok(appended) => ended.extend(ended_apart(groups, appended)),
+                Err(error) => ended.push(EndedTransaction {
                     groups,
-                    result: result.map_err(Arc::new),
+                    result: Err(Arc::new(error)),
                 }),
             }
         }
         ended
     }
 
-    /// Returns the accounts whose drafts are committed.
+    /// Returns which drafts are committed, and which were refused for their instants.
     async fn append_drafts(
         &self,
         groups: &[Group],
         fence: Option<&Fence>,
-    ) -> Result<HashSet<AccountId>, LedgerError> {
+    ) -> Result<Appended, LedgerError> {
         // 1. A batch without drafts needs no transaction.
         let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
         if drafts.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Appended::default());
         }
         reach("append.decided");
         // 2. The ledger commits the drafts. The fence proves that the ledger has not gone back in
@@ -73,10 +74,14 @@ impl Lanes {
         let appending = pin!(self.ledger.append_in_burst(&drafts, fence));
         let appended = self.metrics.timed(Stage::Append, entries, appending).await;
         self.watch.note_write(&appended);
-        let Appended { accounts, burst } = appended?;
+        let mut appended = appended?;
         reach("append.committed");
+        for (_, why) in &appended.untimely {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(*why);
+        }
         // 3. The burst tells whether the ledger is still the one that this instance knows.
-        match burst {
+        match appended.burst {
             Some(Burst::Behind) => {
                 tracing::warn!(
                     "the ledger was restored or replaced, or its server was started again"
@@ -84,14 +89,14 @@ impl Lanes {
                 self.metrics.burst_fell_back();
             }
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),
-            Some(Burst::Committed(_) | Burst::Exist(_)) | None => {}
+            Some(Burst::Committed(_) | Burst::Exist(_) | Burst::Untimely(_)) | None => {}
         }
         // 4. The memory learns how the burst ended.
-        let is_behind = lost_known_line(groups, &accounts);
-        burst
-            .into_iter()
-            .for_each(|burst| memory.burst_ended(burst, is_behind, Instant::now()));
-        Ok(accounts)
+        let is_behind = lost_known_line(groups, &appended.accounts);
+        if let Some(burst) = appended.burst.take() {
+            memory.burst_ended(burst, is_behind, Instant::now());
+        }
+        Ok(appended)
     }
 
     /// Tells the groups what their transactions did. Returns the groups, and the error of a
@@ -115,4 +120,32 @@ impl Lanes {
         }
         (all, failure)
     }
+}
+
+/// The groups of a transaction. Groups whose drafts were refused for their instants end apart from
+/// the others.
+fn ended_apart(groups: Vec<Group>, appended: Appended) -> impl Iterator<Item = EndedTransaction> {
+    let Appended {
+        accounts, untimely, ..
+    } = appended;
+    let why = |group: &Group| {
+        let mut untimely = untimely.iter();
+        untimely.find_map(|(account, why)| (*account == group.account).then_some(*why))
+    };
+    let mut taken = Vec::with_capacity(groups.len());
+    let mut refused = Vec::new();
+    for group in groups {
+        match why(&group) {
+            None => taken.push(group),
+            Some(why) => refused.push(EndedTransaction {
+                groups: vec![group],
+                result: Err(Arc::new(LedgerError::Untimely(why))),
+            }),
+        }
+    }
+    let taken = EndedTransaction {
+        groups: taken,
+        result: Ok(accounts),
+    };
+    std::iter::once(taken).chain(refused)
 }

@@ -148,6 +148,11 @@ impl Batch {
                 Ok(Attempt::Unsure) => return Err(Undecided::Sent),
                 Ok(Attempt::Lost) | Err(LedgerError::Conflict) => self.losses += 1,
                 Ok(Attempt::Waits) | Err(LedgerError::Unavailable(_)) => sleep(PAUSE).await,
+                Err(LedgerError::Untimely(why)) => {
+                    self.engine.metrics.untimely();
+                    self.engine.watch.clocks.note_untimely(why);
+                    return Err(why.into());
+                }
                 Err(error) => return Err(Undecided::Ledger(Arc::new(error))),
             }
         }

@@ -31,6 +31,8 @@ pub struct Group {
     pub losses: u32,
     /// The largest number of claims that are decided together.
     pub together_most: usize,
+    /// Whether the ledger refused the instant of the last draft.
+    pub was_untimely: bool,
 }
 
 /// The outcome of a group's claims, valid once the draft is committed.
@@ -93,6 +95,7 @@ impl Group {
             must_look: false,
             losses: 0,
             together_most: usize::MAX,
+            was_untimely: false,
         }
     }
 

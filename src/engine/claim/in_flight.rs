@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use foldhash::HashSet;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
 use crate::engine::Failure;
 use crate::engine::instance::Place;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, Untimely};
 
 /// The outcome of a claim or correction.
 #[derive(Debug, Clone)]
@@ -58,6 +59,13 @@ pub enum Undecided {
     /// The clock of this instance differs too much from the clock of the ledger.
     #[error("the clock of this instance is off by more than the tolerance")]
     Clock,
+    /// The last entry of the subject is in the future.
+    #[error(
+        "the last entry of this subject is at {}, in the future, and no entry can be earlier: \
+         nothing is decided for this subject before then",
+        .0.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+    )]
+    Ahead(DateTime<Utc>),
     /// This instance stops.
     #[error("the instance is stopping")]
     Ending,
@@ -85,6 +93,15 @@ impl From<Failure> for Undecided {
             Failure::Silent => Self::Silent,
             Failure::MayWait | Failure::Unseen => Self::Unseen,
             Failure::Interrupted => Self::Ending,
+        }
+    }
+}
+
+impl From<Untimely> for Undecided {
+    fn from(why: Untimely) -> Self {
+        match why {
+            Untimely::Clock(_) => Self::Clock,
+            Untimely::LastLine(at) => Self::Ahead(at),
         }
     }
 }
@@ -248,7 +265,7 @@ pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
         Err(ClaimFailure::Undecided(undecided)) => match undecided {
             Undecided::Deadline => "deadline",
             Undecided::Overloaded => "overloaded",
-            Undecided::Clock => "clock",
+            Undecided::Clock | Undecided::Ahead(_) => "clock",
             Undecided::Ending => "ending",
             Undecided::Unseen => "unseen",
             Undecided::Sent => "sent",

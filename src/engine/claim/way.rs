@@ -31,7 +31,7 @@ use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
 use crate::domain::refusal::Refusal;
 use crate::engine::instance::{Epoch, Recalled, is_fresh};
-use crate::ledger::{LedgerError, LedgerView};
+use crate::ledger::{LedgerError, LedgerView, Untimely};
 
 /// A counter may deny claims for this long after the ledger confirmed the counter.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -236,6 +236,10 @@ pub fn appended(
                     group.send_unknown();
                     continue;
                 }
+                LedgerError::Untimely(why) => {
+                    group.refuse_instant(why, steps);
+                    continue;
+                }
                 LedgerError::Refused(_)
                 | LedgerError::Corrupt(_)
                 | LedgerError::Unreadable(_)
@@ -396,6 +400,7 @@ impl Group {
         };
         // 1. Does the account need a counter?
         self.losses = 0;
+        self.was_untimely = false;
         let counts = present.terms.may_be_counted(plan.policy);
         let own_need = plan.counter_need();
         let recalled = present.memory.recall(self.account, None, present.at);
@@ -476,6 +481,23 @@ impl Group {
             steps.claims.push((claim, Step::End(Err(undecided))));
             self.together_most = usize::MAX;
         }
+    }
+
+    /// Takes a refusal of the ledger: an instant of the draft is too far from its clock. The process
+    /// may have been paused after the decision, so the claims are decided again, once. After that the
+    /// clock is off, and the claims are answered. No instant helps an account whose last line is in
+    /// the future. The same draft is not sent again: it would be refused again.
+    pub fn refuse_instant(&mut self, why: Untimely, steps: &mut Steps) {
+        let is_again = std::mem::replace(&mut self.was_untimely, true);
+        self.dissolve();
+        self.must_look = true;
+        if !is_again && matches!(why, Untimely::Clock(_)) {
+            return;
+        }
+        self.was_untimely = false;
+        let claims = self.claims.drain(..);
+        let end = |claim| (claim, Step::End(Err(why.into())));
+        steps.claims.extend(claims.map(end));
     }
 
     /// Gives the claims of the group to Redis, if Redis is to decide all of them.

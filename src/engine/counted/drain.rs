@@ -334,7 +334,13 @@ impl Drainer {
         let appending = pin!(self.ledger.append_in_burst(drafts, fence));
         let appended = self.metrics.timed(Stage::Record, entries, appending).await;
         self.watch.note_write(&appended);
-        Ok(appended?.accounts)
+        let appended = appended?;
+        // Such grants wait in their queues.
+        for (_, why) in &appended.untimely {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(*why);
+        }
+        Ok(appended.accounts)
     }
 
     /// Decides the entries of the queued grants of one account. Reads more if the rule asks for it.

@@ -10,7 +10,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::{Counters, Reading};
 use crate::domain::erasure::{ErasingAccount, ErasureStep};
-use crate::engine::instance::Policies;
+use crate::engine::instance::{Policies, Watch};
 use crate::engine::reconcile::{Ended, Pace, heal_counters};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -25,6 +25,8 @@ pub struct Eraser {
     pub ledger: Ledger,
     pub counters: Option<Counters>,
     pub clock: Clock,
+    /// Whether the clock is right: a wrong one would take windows to be over.
+    pub watch: Arc<Watch>,
     pub policies: Arc<Policies>,
     /// How much clocks may differ, plus the longest time of a claim. An account counts this long
     /// after the end of its windows.
@@ -37,6 +39,9 @@ impl Eraser {
         let mut is_failing = false;
         loop {
             sleep(EVERY).await;
+            if self.watch.clock_is_off() {
+                continue;
+            }
             let done = self.do_due().await;
             if let Err(error) = &done
                 && !is_failing

@@ -10,6 +10,7 @@ use chrono::TimeDelta;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use uuid::Uuid;
 
+use super::clocks::{ClockFindings, ClockTrouble};
 use super::metrics::Metrics;
 use super::policies::Policies;
 use super::terms::FRESH;
@@ -50,13 +51,9 @@ pub enum Trouble {
          the other instances"
     )]
     Unreadable(String),
-    /// The clock is off: no claim is decided.
-    #[error(
-        "this machine's clock is off the ledger's clock by {} s, more than the tolerance: correct the \
-         clock (NTP), or change PERDIEM_CLOCK_TOLERANCE_SECONDS; no claim is decided until then",
-        .0.num_seconds()
-    )]
-    Clock(TimeDelta),
+    /// Nothing is decided, or only the wall clock is off.
+    #[error(transparent)]
+    Clock(ClockTrouble),
     /// Redis does not answer. The ledger decides all claims: slower, equally exact.
     #[error("Redis is unavailable: the ledger decides all claims, slower but equally exact")]
     Counters,
@@ -116,8 +113,7 @@ pub struct Watch {
     silent_at: Mutex<Option<Instant>>,
     /// Whether the disk of the ledger was full at the last write.
     disk_is_full: AtomicBool,
-    /// How far the clock is off, if this is more than the tolerance.
-    clock_off: ArcSwap<Option<TimeDelta>>,
+    pub clocks: ClockFindings,
     /// The rules of time zones of other instances.
     others_rules: ArcSwap<Vec<String>>,
     /// The newest reconciliation, and its number of alarms.
@@ -130,7 +126,7 @@ impl Watch {
             ledger_trouble: ArcSwap::default(),
             silent_at: Mutex::default(),
             disk_is_full: AtomicBool::default(),
-            clock_off: ArcSwap::default(),
+            clocks: ClockFindings::default(),
             others_rules: ArcSwap::default(),
             alarms: ArcSwap::default(),
         })
@@ -178,7 +174,7 @@ impl Watch {
 
     /// Whether the clock is off by more than the tolerance.
     pub fn clock_is_off(&self) -> bool {
-        self.clock_off.load().is_some()
+        self.clocks.is_off()
     }
 }
 
@@ -237,6 +233,7 @@ impl Watcher {
             LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
             LedgerError::Conflict
             | LedgerError::Unavailable(_)
+            | LedgerError::Untimely(_)
             | LedgerError::Refused(_)
             | LedgerError::Unreadable(_)
             | LedgerError::Archived(_) => Trouble::Ledger,
@@ -277,11 +274,9 @@ impl Watcher {
         self.policies.refresh(&self.ledger).await?;
         // 2. The clock is compared with the clock of the ledger.
         if let Some(tolerance) = self.tolerance {
-            let offset = self.compare_clocks(tolerance, tick == 0).await?;
-            let seconds = offset.as_seconds_f64();
-            self.metrics.clock_offset(seconds);
-            let off = Some(offset).filter(|offset| offset.abs() > tolerance);
-            self.watch.clock_off.store(Arc::new(off));
+            let (clocks, metrics) = (&self.watch.clocks, &self.metrics);
+            let checking = clocks.check(&self.clock, &self.ledger, tolerance, metrics);
+            checking.await?;
         }
         // 3. Now and then this instance reports itself, and reads the reports of the others.
         if tick.is_multiple_of(REPORT_EVERY) {
@@ -304,27 +299,6 @@ impl Watcher {
         }
         Ok(())
     }
-
-    /// The smallest offset of the machine's clock from the ledger's clock that explains the times
-    /// of this call. Within the tolerance the clock of the instance follows the ledger.
-    async fn compare_clocks(
-        &self,
-        tolerance: TimeDelta,
-        is_first: bool,
-    ) -> Result<TimeDelta, LedgerError> {
-        let asked_at = self.clock.own();
-        let offset = self.ledger.clock_offset(asked_at).await?;
-        let told_at = self.clock.own();
-        let offset_least = match offset < TimeDelta::zero() {
-            true => (offset + (told_at - asked_at)).min(TimeDelta::zero()),
-            false => offset,
-        };
-        if self.ledger.has_clock() && offset_least.abs() <= tolerance {
-            self.clock
-                .follow(asked_at - offset, asked_at, told_at, is_first);
-        }
-        Ok(offset_least)
-    }
 }
 
 impl Engine {
@@ -345,13 +319,14 @@ impl Engine {
         if self.watch.disk_is_full.load(Ordering::Relaxed) {
             troubles.push(Trouble::Disk);
         }
-        if let Some(offset) = **self.watch.clock_off.load() {
-            troubles.push(Trouble::Clock(offset));
-        }
+        troubles.extend(self.watch.clocks.off().map(Trouble::Clock));
         let lacks_ledger = |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Disk);
         let may_count = troubles.iter().all(lacks_ledger);
         let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
-        // 2. Other problems are reported, but the instance stays ready. Redis may be unavailable.
+        // 2. Other problems are reported, but the instance stays ready. The wall clock decides
+        //    nothing, and Redis may be unavailable.
+        let warnings = self.watch.clocks.warnings(self.clock.now());
+        troubles.extend(warnings.map(Trouble::Clock));
         if self
             .counters
             .as_ref()

@@ -202,7 +202,7 @@ impl Memory {
             }
             Burst::Conflict if is_behind => self.lock().rests_until = Some(now + REST),
             Burst::Behind => self.lock().forget(),
-            Burst::Conflict | Burst::Exist(_) => {}
+            Burst::Conflict | Burst::Exist(_) | Burst::Untimely(_) => {}
         }
     }
 

@@ -81,6 +81,8 @@ pub struct Metrics {
     counters_available: Gauge,
     ledger_answers: Gauge,
     clock_offset: Gauge<f64, AtomicU64>,
+    wall_clock_offset: Gauge<f64, AtomicU64>,
+    untimely: Counter,
     zone_rules_age: Gauge,
     provisional_queue: Gauge,
     reconciliations: Counter,
@@ -114,6 +116,8 @@ impl Default for Metrics {
             counters_available: Gauge::default(),
             ledger_answers: Gauge::default(),
             clock_offset: Gauge::default(),
+            wall_clock_offset: Gauge::default(),
+            untimely: Counter::default(),
             zone_rules_age: Gauge::default(),
             provisional_queue: Gauge::default(),
             reconciliations: Counter::default(),
@@ -220,6 +224,17 @@ impl Metrics {
             "How far the clock is ahead of the ledger's clock, at the last look",
             Unit::Seconds,
             self.clock_offset.clone(),
+        );
+        registry.register_with_unit(
+            "wall_clock_offset",
+            "How far the machine's wall clock is ahead of the clock of this instance, at the last look",
+            Unit::Seconds,
+            self.wall_clock_offset.clone(),
+        );
+        registry.register(
+            "untimely_drafts",
+            "Drafts that the ledger refused because their instants were too far from its clock",
+            self.untimely.clone(),
         );
         registry.register_with_unit(
             "zone_rules_age",
@@ -380,6 +395,15 @@ impl Metrics {
     }
 
     /// Notes how far the clock is ahead of the ledger's clock.
+    /// The ledger refused the instants of a draft.
+    pub fn untimely(&self) {
+        self.untimely.inc();
+    }
+
+    pub fn wall_clock_offset(&self, seconds: f64) {
+        self.wall_clock_offset.set(seconds);
+    }
+
     pub fn clock_offset(&self, seconds: f64) {
         self.clock_offset.set(seconds);
     }

@@ -4,6 +4,7 @@
 //! parts of the engine read it here; this part imports nothing from them.
 
 mod access;
+mod clocks;
 mod denials;
 mod drain_signal;
 mod health;
@@ -19,6 +20,7 @@ pub use access::{
     Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, Principal, first_version, generate_secret,
     hash, new_id,
 };
+pub use clocks::ClockTrouble;
 pub use denials::{Denials, SecondOfDenials};
 pub use drain_signal::DrainSignal;
 pub use health::{Health, Trouble, Watch, Watcher};

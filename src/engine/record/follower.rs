@@ -9,6 +9,7 @@ use super::progress::RecordProgress;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::record::Mark;
+use crate::engine::instance::Watch;
 use crate::ledger::{Horizon, Ledger, LedgerError};
 
 /// The pause between two looks at the ledger.
@@ -25,6 +26,8 @@ const STEP: u32 = 4096;
 pub struct LedgerFollower {
     pub ledger: Ledger,
     pub clock: Clock,
+    /// Whether the clock is right: it stamps the positions.
+    pub watch: Arc<Watch>,
     pub progress: Arc<RecordProgress>,
 }
 
@@ -34,6 +37,10 @@ impl LedgerFollower {
         let mut last = None;
         let mut is_failing = false;
         loop {
+            if self.watch.clock_is_off() {
+                sleep(EVERY).await;
+                continue;
+            }
             let stepped = self.step(&mut last).await;
             if let Err(error) = &stepped
                 && !is_failing

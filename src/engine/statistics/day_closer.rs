@@ -1,5 +1,6 @@
 //! Records the figures of days as acts. An act has a position, and seals cover it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -11,6 +12,7 @@ use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::policy::PolicyName;
 use crate::domain::statistics::OpenDay;
+use crate::engine::instance::Watch;
 use crate::ledger::{Act, ActKind, Ledger, LedgerError, PolicyDay};
 
 /// The pause between two looks for days that can be closed.
@@ -26,6 +28,8 @@ const DAYS_MOST: u32 = 100;
 pub struct DayCloser {
     pub ledger: Ledger,
     pub clock: Clock,
+    /// Whether the clock is right: a wrong one would close days that go on.
+    pub watch: Arc<Watch>,
 }
 
 impl DayCloser {
@@ -34,6 +38,9 @@ impl DayCloser {
         let mut is_failing = false;
         loop {
             sleep(EVERY).await;
+            if self.watch.clock_is_off() {
+                continue;
+            }
             let closed = self.close().await;
             if let Err(error) = &closed
                 && !is_failing

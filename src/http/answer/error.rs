@@ -108,6 +108,11 @@ pub enum ApiError {
     MayWait,
     #[error("{0}")]
     UnreadableTerms(Arc<UnreadableTerms>),
+    #[error(
+        "the clock of this instance is off by more than the tolerance: nothing is changed; ask \
+         another instance, or do what /readyz says"
+    )]
+    ClockOff,
     #[error("too many exports and backtests are in progress: try again")]
     Overloaded,
     #[error("too many requests with this key are in progress: try again")]
@@ -180,14 +185,15 @@ impl ApiError {
         }
     }
 
-    /// Whether the cause is already known from metrics or the log: the service has too much work,
-    /// or a rule cannot be read.
+    /// Whether the cause is already known from metrics or the log: the service has too much work, a
+    /// clock is off, or a rule cannot be read.
     pub fn is_told_elsewhere(&self) -> bool {
         matches!(
             self,
             Self::Overloaded
                 | Self::TooManyAtOnce
-                | Self::Undecided(Undecided::Overloaded)
+                | Self::ClockOff
+                | Self::Undecided(Undecided::Overloaded | Undecided::Clock | Undecided::Ahead(_))
                 | Self::UnreadableTerms(_)
         )
     }
@@ -233,6 +239,7 @@ impl ApiError {
             Self::Undecided(_) => problem::UNDECIDED,
             Self::Unavailable(_)
             | Self::UnreadableTerms(_)
+            | Self::ClockOff
             | Self::MayWait
             | Self::Overloaded
             | Self::TooManyAtOnce

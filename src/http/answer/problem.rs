@@ -225,12 +225,13 @@ UNDECIDED = SERVICE_UNAVAILABLE "undecided" "Undecided" SOON,
            grant.";
 UNAVAILABLE = SERVICE_UNAVAILABLE "unavailable" "Unavailable" SOON,
     "the ledger does not answer; the ledger may not have recorded a grant with this id yet; the \
-     answer took too long; too many requests with this API key are in progress; or a newer version \
-     of perdiem wrote the policy"
+     answer took too long; too many requests with this API key are in progress; a newer version \
+     of perdiem wrote the policy; or this instance's clock is off, and the request would change \
+     something"
     means "The ledger does not answer, or the answer took too long. Or too many requests with this \
            API key are in progress. Or the ledger has not recorded a grant with this id yet. Or a \
-           newer version of perdiem wrote the policy, and this instance cannot read the policy. \
-           While the ledger does not answer, an unknown API key also gets this answer."
+           newer version of perdiem wrote the policy, and this instance cannot read the policy. Or \
+           the clock of this instance is off, so it changes nothing. While the ledger does not answer, an unknown API key also gets this answer."
     do "Send the request again, with fewer requests at the same time. Or ask for less: one policy, \
         fewer days. After a change, first read if the change was made. If the problem continues, \
         look at `/readyz`."

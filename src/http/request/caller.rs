@@ -7,13 +7,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
+use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use super::route::segment;
 use super::{extractors, query};
 use crate::domain::key::{KeyNumber, Role};
 use crate::domain::policy::PolicyName;
-use crate::engine::{Failure, Principal};
+use crate::engine::{Engine, Failure, Principal};
 use crate::http::answer::{ApiError, Forbidden};
 
 extractors!(MetricsReader, Public);
@@ -172,6 +173,13 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
     P::check(&principal, request)?;
     // 4. The query has only parameters that the request takes: otherwise 400.
     query::check(request)?;
+    // 5. A change by an admin is stamped by the clock of the instance. While the clock is off, it is
+    //    refused with 503, as claims are.
+    let is_change = W::ROLES == Admin::ROLES && !request.method().is_safe();
+    let engine = request.app_data::<Data<Engine>>();
+    if is_change && engine.is_some_and(|engine| engine.clock_is_off()) {
+        return Err(ApiError::ClockOff);
+    }
     Ok(principal)
 }
 

@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use crate::clock::SystemClock;
+use crate::clock::wall_clock;
 use crate::http::answer::ApiError;
 use crate::running::{Alarm, RunningTime};
 
@@ -242,7 +242,7 @@ fn unexplained(bytes: &[u8]) -> Option<ApiError> {
 /// An answer that comes from no handler. The connection ends after it.
 fn own_answer(error: &ApiError) -> Bytes {
     let problem = serde_json::to_string(&error.problem()).expect("texts are JSON");
-    let date = SystemClock.now().format("%a, %d %b %Y %H:%M:%S GMT");
+    let date = wall_clock().format("%a, %d %b %Y %H:%M:%S GMT");
     let answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n\
          content-length: {length}\r\nx-request-id: {id}\r\ncache-control: no-store\r\n\

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::HashSet;
 
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::QueryAs;
 use sqlx::{Connection, FromRow, PgConnection, Postgres};
@@ -15,6 +16,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::limit::text::encode_totals;
 use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
 use crate::ledger::fence::{Burst, Fence};
+use crate::ledger::time_bounds::TimeSpan;
 use crate::ledger::{Draft, LedgerError, new_blinds};
 
 impl Store {
@@ -25,13 +27,15 @@ impl Store {
         fence: &Fence,
     ) -> Result<Burst, LedgerError> {
         let rows = Row::all(drafts);
+        let span = self.span(drafts);
         self.claims
             .run(async |connection| {
-                match burst(&rows, fence, connection)
+                match burst(&rows, fence, span, connection)
                     .await
                     .map_err(LedgerError::from)
                 {
-                    Ok(Some((horizon, existing))) => Ok(match existing.is_empty() {
+                    Ok(Some((_, _, Some(refused_at)))) => Ok(Burst::Untimely(refused_at)),
+                    Ok(Some((horizon, existing, None))) => Ok(match existing.is_empty() {
                         true => Burst::Committed(Fence { horizon, ..*fence }),
                         false => Burst::Exist(existing.into_iter().map(AccountId).collect()),
                     }),
@@ -44,29 +48,40 @@ impl Store {
             .await
     }
 
-    /// One statement, so one transaction.
+    /// One statement, so one transaction. The inner error is the time of the server, if it refuses
+    /// an instant; then nothing was written.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
-    ) -> Result<HashSet<AccountId>, LedgerError> {
-        let rows = Row::all(drafts);
-        self.in_time(async |connection| append(&rows, connection).await)
+    ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
+        let (rows, span) = (Row::all(drafts), self.span(drafts));
+        self.in_time(async |connection| append(&rows, span, connection).await)
             .await
     }
 
-    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let rows = Row::all(drafts);
+    /// The inner error is that of [`Store::append`].
+    pub async fn append_all(
+        &self,
+        drafts: &[Draft],
+    ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
+        let (rows, span) = (Row::all(drafts), self.span(drafts));
         self.in_time(async |connection| {
             let mut transaction = connection.begin().await?;
-            let appended = append(&rows, &mut transaction).await?;
-            let all = appended.len() == drafts.len();
+            let appended = append(&rows, span, &mut transaction).await?;
+            let all = appended.map(|appended| appended.len() == drafts.len());
             match all {
-                true => transaction.commit().await?,
-                false => transaction.rollback().await?,
+                Ok(true) => transaction.commit().await?,
+                Ok(false) | Err(_) => transaction.rollback().await?,
             }
             Ok(all)
         })
         .await
+    }
+
+    fn span(&self, drafts: &[impl Borrow<Draft>]) -> TimeSpan {
+        let bounds = self.bounds.as_ref();
+        let span = bounds.map(|bounds| bounds.span(drafts.iter().map(Borrow::borrow)));
+        span.unwrap_or_default()
     }
 }
 
@@ -134,20 +149,35 @@ macro_rules! insert_details {
     };
 }
 
+/// The time of the server, if it is outside of a span. The statement has begun then, so that a wait
+/// for a lock does not count. A missing end of the span refuses nothing.
+macro_rules! refused_at {
+    ($from:literal, $until:literal) => {
+        concat!(
+            "CASE WHEN statement_timestamp() < ",
+            $from,
+            "::timestamptz OR statement_timestamp() > ",
+            $until,
+            "::timestamptz THEN statement_timestamp() END AS refused_at"
+        )
+    };
+}
+
 /// The statement of a burst:
 /// 1. `fence`: one row if the server shows the fence. The row has the accounts to open that exist
-///    already.
-/// 2. `opened`: opens the new accounts, if none of them exists.
+///    already, and the time of the server if that is outside of the span.
+/// 2. `opened`: opens the new accounts, if none of them exists and the time is in the span.
 /// 3. The details and the entries are inserted under the same condition.
-/// 4. The result: the horizon of a server that has the entries, and the accounts that exist. No row
-///    means that the server does not show the fence.
+/// 4. The result: the horizon of a server that has the entries, the accounts that exist, and the
+///    refused time. No row means that the server does not show the fence.
 ///
 /// Invariant: the unique index on account and number makes a fork impossible. A gap is impossible
 /// because the line before each account's first entry is known to be committed.
 macro_rules! burst_statement {
     (
         $columns:expr, $values:expr, $details:expr,
-        $start:literal, $file:literal, $horizon:literal, $erasures:literal
+        $start:literal, $file:literal, $horizon:literal, $erasures:literal,
+        $from:literal, $until:literal
     ) => {
         concat!(
             "
@@ -156,7 +186,9 @@ macro_rules! burst_statement {
             SELECT opened.id FROM unnest($11::uuid[]) AS opened (id) CROSS JOIN LATERAL (
                 SELECT FROM accounts WHERE accounts.id = opened.id LIMIT 1
             ) AS found
-        ) AS existing
+        ) AS existing, ",
+            refused_at!($from, $until),
+            "
         WHERE pg_postmaster_start_time() = ",
             $start,
             " AND hashtextextended(pg_relation_filepath('entries'), 0) = ",
@@ -168,7 +200,9 @@ macro_rules! burst_statement {
             "
     ), opened AS (
         ",
-            open_accounts!("EXISTS (SELECT FROM fence WHERE existing = '{}')"),
+            open_accounts!(
+                "EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)"
+            ),
             "
     ), ",
             $details,
@@ -182,9 +216,9 @@ macro_rules! burst_statement {
             common!(),
             ", ",
             $values,
-            " FROM fence WHERE existing = '{}'
+            " FROM fence WHERE existing = '{}' AND refused_at IS NULL
     )
-    SELECT pg_current_xact_id()::text::bigint + 1, existing FROM fence"
+    SELECT pg_current_xact_id()::text::bigint + 1, existing, refused_at FROM fence"
         )
     };
 }
@@ -197,7 +231,9 @@ const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
     "$15",
     "$16",
     "$17",
-    "$18"
+    "$18",
+    "$19",
+    "$20"
 );
 const BURST: &str = burst_statement!(
     further_columns!(),
@@ -205,14 +241,16 @@ const BURST: &str = burst_statement!(
     concat!(
         "detailed AS (
         ",
-        insert_details!("EXISTS (SELECT FROM fence WHERE existing = '{}')"),
+        insert_details!("EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)"),
         "
     ), "
     ),
     "$27",
     "$28",
     "$29",
-    "$30"
+    "$30",
+    "$31",
+    "$32"
 );
 
 /// An `INSERT` of entries.
@@ -235,7 +273,8 @@ macro_rules! insert_entries {
 }
 
 /// The guarded append. It takes an account's entries only if the account's last entry is the
-/// assumed one, in everything that a decision reads of it.
+/// assumed one, in everything that a decision reads of it. If the time of the server is outside of
+/// the span, it takes nothing, and returns that time.
 /// 1. `guarded`: the first entry of each account whose last entry is the assumed one. A first entry
 ///    that confirms or ends a grant is left out if the grant is confirmed or ended already.
 /// 2. `firsts`: inserts these entries. The unique index makes two writers of the same number wait
@@ -250,7 +289,11 @@ macro_rules! insert_entries {
 /// statement's snapshot, and none does until the commit.
 const GUARDED: &str = concat!(
     "
-    WITH input AS (
+    WITH clock AS MATERIALIZED (
+        SELECT ",
+    refused_at!("$33", "$34"),
+    "
+    ), input AS (
         SELECT ",
     common!(),
     ", ",
@@ -265,7 +308,8 @@ const GUARDED: &str = concat!(
             WHERE entries.account = input.account AND input.number > 1
             ORDER BY number DESC LIMIT 1
         ) AS last ON true
-        WHERE is_first AND (SELECT erasure_epoch()) = (SELECT erasures FROM ledger)
+        WHERE is_first AND (SELECT refused_at FROM clock) IS NULL
+            AND (SELECT erasure_epoch()) = (SELECT erasures FROM ledger)
             AND COALESCE(last.number, 0) = input.number - 1
             AND last.totals IS NOT DISTINCT FROM input.assumed
             AND last.at IS NOT DISTINCT FROM input.assumed_at
@@ -300,7 +344,8 @@ const GUARDED: &str = concat!(
     open_accounts!("account IN (SELECT account FROM firsts)"),
     "
     )
-    SELECT account FROM firsts"
+    SELECT account, NULL::timestamptz FROM firsts
+    UNION ALL SELECT NULL, refused_at FROM clock WHERE refused_at IS NOT NULL"
 );
 
 /// An entry of a draft, as a row to insert.
@@ -402,13 +447,17 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
         }))
 }
 
-/// Runs a burst. Returns the new horizon, and the accounts to open that exist already. Returns
-/// `None` if the server does not show the fence.
+/// What a burst returns: the new horizon, the accounts to open that exist already, and the time of
+/// the server if it refuses an instant.
+type BurstRow = (i64, Vec<Uuid>, Option<DateTime<Utc>>);
+
+/// Runs a burst. Returns `None` if the server does not show the fence.
 async fn burst(
     rows: &[Row<'_>],
     fence: &Fence,
+    span: TimeSpan,
     connection: &mut PgConnection,
-) -> Result<Option<(i64, Vec<Uuid>)>, sqlx::Error> {
+) -> Result<Option<BurstRow>, sqlx::Error> {
     let statement = match rows.iter().all(Row::is_plain_grant) {
         true => with_common(BURST_OF_PLAIN_GRANTS, rows),
         false => with_further(with_common(BURST, rows), rows),
@@ -418,29 +467,40 @@ async fn burst(
         .bind(fence.place.file)
         .bind(fence.horizon)
         .bind(fence.place.erasures)
+        .bind(span.from)
+        .bind(span.until)
         .fetch_optional(connection)
         .await
 }
 
-/// Runs [`GUARDED`]. Returns the accounts whose entries were inserted.
+/// Runs [`GUARDED`]. Returns the accounts whose entries were inserted, or the time of the server if
+/// it refuses an instant.
 async fn append(
     rows: &[Row<'_>],
+    span: TimeSpan,
     connection: &mut PgConnection,
-) -> Result<HashSet<AccountId>, sqlx::Error> {
-    let appended: Vec<(Uuid,)> = with_further(with_common(GUARDED, rows), rows)
-        .bind(column(rows, |row| row.is_first))
-        .bind(column(rows, |row| {
-            row.assumed().map(|line| encode_totals(&line.totals))
-        }))
-        .bind(column(rows, |row| row.assumed().map(|line| line.at)))
-        .bind(column(rows, |row| row.assumed().map(version)))
-        .bind(column(rows, |row| {
-            row.assumed().and_then(|line| line.lapses_at)
-        }))
-        .bind(column(rows, |row| row.entry.kind.of().map(|of| of.0)))
-        .fetch_all(connection)
-        .await?;
-    Ok(appended.into_iter().map(|(id,)| AccountId(id)).collect())
+) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, sqlx::Error> {
+    let appended: Vec<(Option<Uuid>, Option<DateTime<Utc>>)> =
+        with_further(with_common(GUARDED, rows), rows)
+            .bind(column(rows, |row| row.is_first))
+            .bind(column(rows, |row| {
+                row.assumed().map(|line| encode_totals(&line.totals))
+            }))
+            .bind(column(rows, |row| row.assumed().map(|line| line.at)))
+            .bind(column(rows, |row| row.assumed().map(version)))
+            .bind(column(rows, |row| {
+                row.assumed().and_then(|line| line.lapses_at)
+            }))
+            .bind(column(rows, |row| row.entry.kind.of().map(|of| of.0)))
+            .bind(span.from)
+            .bind(span.until)
+            .fetch_all(connection)
+            .await?;
+    if let Some(refused_at) = appended.iter().find_map(|(_, refused_at)| *refused_at) {
+        return Ok(Err(refused_at));
+    }
+    let accounts = appended.into_iter().filter_map(|(account, _)| account);
+    Ok(Ok(accounts.map(AccountId).collect()))
 }
 
 /// The version of the policy that decided a line, as a column stores it.

@@ -18,7 +18,9 @@ use super::connections::{Connections, LIFETIME};
 use super::query::Session;
 use super::schema::{self, Applied};
 use super::service_role::{Ownership, lacks_right};
-use super::{LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST};
+use super::{
+    LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
+};
 use crate::domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
@@ -55,6 +57,7 @@ pub struct Store {
     pub(super) own: PgPool,
     /// Whether the server shows the parts of a fence. Some managed servers do not.
     shows_fence: bool,
+    pub(in crate::ledger) bounds: Option<TimeBounds>,
     identity: Identity,
 }
 
@@ -158,6 +161,7 @@ impl Store {
             edits: answers(EDIT_CONNECTIONS),
             own,
             shows_fence,
+            bounds: None,
             identity,
         })
     }

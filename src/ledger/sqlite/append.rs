@@ -4,6 +4,7 @@
 use std::borrow::Borrow;
 use std::collections::HashSet;
 
+use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Row as _, Sqlite, SqliteConnection};
 use uuid::Uuid;
@@ -33,6 +34,9 @@ impl Store {
         }
         let rows = rows(drafts.iter().map(Borrow::borrow));
         let burst = async |connection: &mut SqliteConnection| {
+            if let Some(refused_at) = self.refused_at(drafts) {
+                return Ok(Burst::Untimely(refused_at));
+            }
             // 2. Every account to open must be new.
             let existing = existing(connection, &rows).await?;
             if !existing.is_empty() {
@@ -62,31 +66,56 @@ impl Store {
         self.writer.run(burst).await
     }
 
+    /// The inner error is the time of this process, if an instant is too far from it; then nothing
+    /// was written.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
-    ) -> Result<HashSet<AccountId>, LedgerError> {
+    ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
         let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
         self.write(async |mut transaction| {
+            if let Some(refused_at) = self.refused_at(&drafts) {
+                transaction.rollback().await?;
+                return Ok(Err(refused_at));
+            }
             let standing = append(&mut transaction, &drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
-            Ok(standing)
+            Ok(Ok(standing))
         })
         .await
     }
 
-    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+    /// The inner error is that of [`Store::append`].
+    pub async fn append_all(
+        &self,
+        drafts: &[Draft],
+    ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
         let drafts: Vec<&Draft> = drafts.iter().collect();
         self.write(async |mut transaction| {
+            if let Some(refused_at) = self.refused_at(&drafts) {
+                transaction.rollback().await?;
+                return Ok(Err(refused_at));
+            }
             let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
             match all {
                 true => transaction.commit().await?,
                 false => transaction.rollback().await?,
             }
-            Ok(all)
+            Ok(Ok(all))
         })
         .await
+    }
+
+    /// The time of this process, if an instant of the drafts is too far from it. SQLite has no clock
+    /// of its own.
+    fn refused_at(&self, drafts: &[impl Borrow<Draft>]) -> Option<DateTime<Utc>> {
+        let bounds = self.bounds.as_ref()?;
+        let now = bounds.clock.now();
+        let span = bounds.span(drafts.iter().map(Borrow::borrow));
+        let is_refused =
+            span.from.is_some_and(|from| now < from) || span.until.is_some_and(|until| now > until);
+        is_refused.then_some(now)
     }
 }
 

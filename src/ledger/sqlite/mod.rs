@@ -19,7 +19,9 @@ use super::fence::{Fence, LedgerPlace};
 use super::file::LedgerFile;
 use super::query::Session;
 use super::schema::{self, Applied};
-use super::{LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST};
+use super::{
+    LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
+};
 use crate::domain::identity::Identity;
 
 pub use entries::last_lines;
@@ -51,6 +53,7 @@ pub struct Store {
     pub(super) reads: SqlitePool,
     pub(super) snapshots: SqlitePool,
     pub(super) own: SqlitePool,
+    pub(in crate::ledger) bounds: Option<TimeBounds>,
     identity: Identity,
     place: LedgerPlace,
     /// For the connection that empties the log.
@@ -144,6 +147,7 @@ impl Store {
             reads: reads.connect_lazy_with(reading.clone()),
             snapshots: snapshots.connect_lazy_with(reading.clone()),
             own: own.connect_lazy_with(reading),
+            bounds: None,
             place: LedgerPlace {
                 started_at: now,
                 file: identity.id.as_u64_pair().0.cast_signed(),

@@ -3,15 +3,57 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use crate::ledger::query::{Texts, query};
+use crate::ledger::encoding::{flag, kind};
+use crate::ledger::query::query;
 use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
 
-/// SQLite has no clock of its own. The instant of its newest entry is the nearest thing to one.
-const CLOCK: Texts = Texts {
-    postgres: "SELECT clock_timestamp()",
-    sqlite: "SELECT at FROM entries ORDER BY id DESC LIMIT 1",
-};
+/// What the ledger says about the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// How far the clock is ahead of the ledger's clock; negative if it is behind. On SQLite at most
+    /// zero: how far it is behind the newest entries.
+    pub offset: TimeDelta,
+    /// On SQLite: an instant that only one of the things appended last has reached.
+    pub outlier: Option<DateTime<Utc>>,
+}
+
+const CLOCK: &str = "SELECT clock_timestamp()";
+
+/// SQLite has no clock. The witnesses of its time are the three things that were appended last:
+/// newest entries of accounts, and changes by people. An account counts once, so that one wrong
+/// instant is one witness, and it takes two to show a wrong clock. Lapses, and grants that Redis
+/// decided, are rightly old, so they are no witnesses. A change has the `xact` of the entry before
+/// it.
+macro_rules! newest_changes {
+    ($table:literal) => {
+        concat!(
+            "SELECT * FROM (SELECT changed_at, xact, revision FROM ",
+            $table,
+            " ORDER BY xact DESC, revision DESC LIMIT 3)"
+        )
+    };
+}
+const WITNESSES: &str = concat!(
+    "WITH newest AS (
+         SELECT at, MAX(xact) AS xact, 0 AS revision FROM (
+             SELECT account, at, xact, kind, flags FROM entries ORDER BY xact DESC LIMIT 64
+         ) WHERE kind <> ",
+    kind!(LAPSE),
+    " AND (flags & ",
+    flag!(PROVISIONAL),
+    ") = 0 GROUP BY account
+     ), witnesses AS (
+         SELECT at, xact, revision FROM newest UNION ALL ",
+    newest_changes!("policy_versions"),
+    " UNION ALL ",
+    newest_changes!("override_versions"),
+    " UNION ALL ",
+    newest_changes!("key_versions"),
+    " ORDER BY 2 DESC, 3 DESC LIMIT 3
+     )
+     SELECT at FROM witnesses ORDER BY at DESC LIMIT 2"
+);
 
 impl Ledger {
     /// Whether the store has a clock that instances can compare theirs with.
@@ -19,17 +61,31 @@ impl Ledger {
         matches!(self, Self::Postgres(_))
     }
 
-    /// How far this machine's clock is off the ledger's clock: positive if it is ahead. On SQLite:
-    /// how far `now` is behind the newest entry.
-    pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
-        let clock = query(CLOCK);
-        let clock: Option<DateTime<Utc>> = self
-            .polled(async |mut session| session.first(clock, only).await)
+    /// Compares a clock that shows `now` with the ledger's.
+    pub async fn read_clock(&self, now: DateTime<Utc>) -> Result<ClockReading, LedgerError> {
+        let clock = match self.has_clock() {
+            true => query(CLOCK),
+            false => query(WITNESSES),
+        };
+        let told: Vec<DateTime<Utc>> = self
+            .polled(async |mut session| session.all(clock, only).await)
             .await?;
-        let offset = clock.map_or(TimeDelta::zero(), |theirs| now - theirs);
-        Ok(match self {
-            Self::Postgres(_) => offset,
-            Self::Sqlite(_) => offset.min(TimeDelta::zero()),
+        Ok(match (self, &told[..]) {
+            (Self::Postgres(_), told) => ClockReading {
+                offset: told
+                    .first()
+                    .map_or(TimeDelta::zero(), |theirs| now - *theirs),
+                outlier: None,
+            },
+            (Self::Sqlite(_), [latest, second, ..]) => ClockReading {
+                offset: (now - *second).min(TimeDelta::zero()),
+                outlier: Some(*latest),
+            },
+            // Less than two witnesses show nothing.
+            (Self::Sqlite(_), told) => ClockReading {
+                offset: TimeDelta::zero(),
+                outlier: told.first().copied(),
+            },
         })
     }
 

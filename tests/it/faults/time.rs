@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::clock::{Clock, ManualClock, SystemClock};
+use perdiem::clock::{Clock, ManualClock};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
@@ -117,14 +117,17 @@ async fn midnight_under_load_on_clocks_that_differ() {
     trial.end().await;
 }
 
+/// The time of this machine.
+fn real_time() -> impl Fn() -> DateTime<Utc> + Send + 'static {
+    let clock = Clock::system();
+    move || clock.now()
+}
+
 /// One clock jumps forward by an hour, and back. Its instance decides nothing during that time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_jumps_an_hour() {
     let place = Place::new();
-    let watches = [
-        Watch::start(|| SystemClock.now()),
-        Watch::start(|| SystemClock.now()),
-    ];
+    let watches = [Watch::start(real_time()), Watch::start(real_time())];
     let tolerance = Some(TimeDelta::seconds(10));
     let mut trial = place
         .begin("a_clock_jumps_an_hour", &watches, tolerance)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::engine::claim::way::Lane;
 
@@ -20,6 +21,12 @@ const SPANS: [Duration; 3] = [
     Duration::from_millis(700),
     Duration::from_millis(1200),
     Duration::from_secs(5),
+];
+
+const STEPS: [TimeDelta; 3] = [
+    TimeDelta::seconds(90),
+    TimeDelta::hours(1),
+    TimeDelta::days(40),
 ];
 
 /// A kind of event. A history can leave out most kinds. Histories with few kinds of events reach
@@ -40,6 +47,7 @@ enum Kind {
     Span,
     Change,
     BadData,
+    /// The ledger is taken as silent; without counted claims, a clock steps.
     Silence,
 }
 
@@ -114,8 +122,9 @@ impl World {
                 true => vec![Event::Change],
                 false => Vec::new(),
             },
+            // Nothing but the ledger refuses an instant. Where Redis decides alone, no clock steps.
             Kind::Silence => match self.scene.counting {
-                Counting::Never => Vec::new(),
+                Counting::Never => self.steps(),
                 _ => (0..self.instances.len()).map(Event::Silence).collect(),
             },
             Kind::BadData => {
@@ -253,6 +262,15 @@ impl World {
             ],
             None => vec![Event::CopyLedger],
         }
+    }
+
+    /// Clocks that step, and then are right again.
+    fn steps(&self) -> Vec<Event> {
+        let steps = |index: usize| match self.instances[index].is_off() {
+            true => vec![Event::Step(index, TimeDelta::zero())],
+            false => STEPS.map(|by| Event::Step(index, by)).into(),
+        };
+        (0..self.instances.len()).flat_map(steps).collect()
     }
 
     fn spans(&self) -> Vec<Event> {

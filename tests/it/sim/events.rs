@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use perdiem::engine::claim::way::Lane;
 
 use super::clients::Wish;
@@ -43,4 +44,6 @@ pub enum Event {
     Pass(Duration, Option<usize>),
     /// A new version of the policy is made.
     Change,
+    /// The clock of an instance steps forward by this time, or is right again.
+    Step(usize, TimeDelta),
 }

@@ -13,12 +13,15 @@ use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::past::{Movement, Past, WantedPast};
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
-use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look};
+use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look, Untimely};
 
 use super::Planted;
+use super::time::Time;
 
 /// The number of open holds that are read after those that have lapsed.
 const HOLDS_AHEAD: usize = 64;
+/// How far an instant may be ahead of the time of the ledger.
+pub const TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 /// Metadata that the ledger refuses.
 pub const REFUSED_METADATA: &str = "refused";
 
@@ -190,12 +193,18 @@ impl Ledger {
 
     /// Appends every entry or none. Refuses the burst when the fence differs, or when an account
     /// that the burst opens exists.
-    pub fn burst(&mut self, drafts: &[Draft], fence: &Fence) -> Result<Burst, LedgerError> {
+    pub fn burst(
+        &mut self,
+        drafts: &[Draft],
+        fence: &Fence,
+        time: Time,
+    ) -> Result<Burst, LedgerError> {
         let shown = self.fence();
         let is_shown = shown.place == fence.place && shown.horizon >= fence.horizon;
         if !is_shown && self.planted != Planted::NoFence {
             return Ok(Burst::Behind);
         }
+        self.check_time(drafts, time)?;
         self.next_transaction += 1;
         let exists = |draft: &&Draft| draft.after.is_none() && self.last(draft.account).is_some();
         let existing: Vec<_> = drafts.iter().filter(exists).map(|it| it.account).collect();
@@ -219,7 +228,12 @@ impl Ledger {
     /// Appends each draft whose assumed last line is the account's last line. A draft whose first
     /// key is taken is left out. When a later key of a draft is taken, the whole statement is
     /// undone.
-    pub fn append(&mut self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+    pub fn append(
+        &mut self,
+        drafts: &[Draft],
+        time: Time,
+    ) -> Result<HashSet<AccountId>, LedgerError> {
+        self.check_time(drafts, time)?;
         self.next_transaction += 1;
         check_data(drafts)?;
         let (mut entries, mut accounts) = (self.entries.clone(), HashSet::new());
@@ -245,6 +259,19 @@ impl Ledger {
         }
         self.entries = entries;
         Ok(accounts)
+    }
+
+    /// Refuses an instant that is too far ahead of the time of the ledger.
+    fn check_time(&self, drafts: &[Draft], time: Time) -> Result<(), LedgerError> {
+        let entries = drafts.iter().flat_map(|draft| &draft.entries);
+        let latest = entries.map(|entry| entry.line.at).max();
+        let now = time.by_clock(TimeDelta::zero());
+        match latest.map(|at| at - now).filter(|off| *off > TOLERANCE) {
+            Some(off) if self.planted != Planted::NoTimeBounds => {
+                Err(LedgerError::Untimely(Untimely::Clock(off)))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn fence(&self) -> Fence {

@@ -87,6 +87,8 @@ pub enum Planted {
     ForgetsTail,
     /// The ledger does not return the line of a grant that is reversed.
     ForgetsGrant,
+    /// The ledger accepts any instant.
+    NoTimeBounds,
 }
 
 /// When Redis decides claims alone.
@@ -269,6 +271,8 @@ finds! {
         SCENE, NoFence, "numbers without gaps or forks";
     a_redis_that_keeps_an_older_line_is_found:
         SCENE, OlderLineWins, "counters follow the ledger";
+    a_ledger_without_time_bounds_is_found:
+        SCENE, NoTimeBounds, "no entry is in the future";
     a_past_without_entries_is_found:
         SCENE, ForgetsTail, "totals are sums";
     a_past_without_the_grants_line_is_found:

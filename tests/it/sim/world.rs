@@ -128,6 +128,9 @@ impl World {
         if self.mixes(event) {
             self.promises.counts.mix();
         }
+        if self.instances.iter().any(Instance::is_off) {
+            self.promises.clock_is_off(self.time);
+        }
         // 2. Change the instances, the stores or the time.
         match event {
             Event::Send(instance, wish) => self.send(*instance, wish),
@@ -177,6 +180,7 @@ impl World {
             Event::CopyLedger => self.ledger_copy = Some(self.ledger.clone()),
             Event::RestoreLedger(is_another_server) => self.restore(*is_another_server),
             Event::Pass(by, paused) => self.pass(*by, *paused),
+            Event::Step(instance, to) => self.instances[*instance].step(*to),
             Event::Change => {
                 let version = u32::try_from(self.ledger.policies.len() + 1).expect("few");
                 let next = policy(self.course, version, self.scene.counting);
@@ -267,11 +271,11 @@ impl World {
             }
             Request::Pause => Response::Settled,
             Request::Burst(drafts, fence) => {
-                let ended = self.ledger.burst(drafts, fence);
+                let ended = self.ledger.burst(drafts, fence, self.time);
                 ended.map_or_else(Response::Failed, Response::Burst)
             }
             Request::Append(drafts) => {
-                let ended = self.ledger.append(drafts);
+                let ended = self.ledger.append(drafts, self.time);
                 ended.map_or_else(Response::Failed, Response::Appended)
             }
         };
@@ -423,7 +427,11 @@ impl World {
     /// one more claim at each instance for each account. Each of these claims must be decided
     /// exactly.
     pub fn come_to_rest(&mut self) -> Result<(), Broken> {
-        // 1. End all open calls, and check the promises of a world at rest.
+        // 1. Every clock is right again. End all open calls, and check the promises of a world at
+        //    rest.
+        for instance in 0..self.instances.len() {
+            self.happen(&Event::Step(instance, TimeDelta::zero()))?;
+        }
         self.settle_down()?;
         self.promises
             .check_rest(&self.ledger, &self.redis, &self.sent, self.time)?;

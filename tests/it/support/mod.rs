@@ -18,3 +18,4 @@ pub mod redis_groups;
 pub mod servers;
 pub mod terminal;
 pub mod waiting;
+pub mod wall_clock;

@@ -32,7 +32,7 @@ use perdiem::engine::{Outcome, Undecided};
 use super::clients::{CLAIM_TIME, Sent};
 use super::courses::Course;
 use super::instance::LAPSE_NONCES;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, TOLERANCE};
 use super::redis::{Redis, StoredCounter};
 use super::time::Time;
 use super::{Counting, SKEWS};
@@ -54,6 +54,8 @@ pub struct Promises {
     course: Course,
     /// When each version of the policy was made.
     made_at: Vec<Time>,
+    /// When the clock of some instance was last off.
+    off_at: Option<Time>,
     /// When each account last had no room for one unit.
     full_at: BTreeMap<AccountId, Time>,
     /// The time and the number of entries, waiting grants and versions at the last note of rooms.
@@ -90,6 +92,11 @@ impl Promises {
         self.made_at.push(time);
     }
 
+    /// The clock of some instance is off.
+    pub fn clock_is_off(&mut self, time: Time) {
+        self.off_at = Some(time);
+    }
+
     /// How many transactions have written.
     pub fn transactions(&self) -> usize {
         self.transactions
@@ -121,6 +128,10 @@ impl Promises {
             self.committed.insert(entry.id, self.transactions);
             let so_far = &ledger.entries[..=index];
             entries::check(self.course, entry, so_far)?;
+            let latest = time.by_clock(TOLERANCE);
+            promise(entry.line.at <= latest, || {
+                format!("no entry is in the future: {}", entry.line.at)
+            })?;
             self.counts.check_appended(entry)?;
             let line = &entry.line;
             let version = line.policy_version;
@@ -190,6 +201,14 @@ impl Promises {
             Err(Undecided::Lost) => promise(!self.lost.is_empty(), || {
                 "a grant is lost only with the ledger".to_owned()
             }),
+            Err(Undecided::Clock) => {
+                // The claim may have joined others that were decided while the clock was off.
+                let since = claim.sent_at.before(CLAIM_TIME);
+                let was_off = self.off_at.is_some_and(|off_at| off_at >= since);
+                promise(was_off, || {
+                    "a clock is told as off only if one was".to_owned()
+                })
+            }
             Err(Undecided::Ledger(_) | Undecided::Sent) => Ok(()),
             Err(Undecided::Unseen) if self.counts.is_possible() => Ok(()),
             Err(other) => Err(format!("it decides, or it says that it can't: {other}")),
