@@ -38,6 +38,8 @@ pub enum ApiError {
     Malformed(String),
     #[error("the body is larger than {0} bytes: send less")]
     TooLarge(usize),
+    #[error("the body has a Content-Encoding: send the plain JSON, without this field")]
+    EncodedBody,
     #[error("the request did not arrive in time: send all of it at once")]
     SlowRequest,
     #[error("the request cannot be read: send valid HTTP/1.1")]
@@ -208,6 +210,7 @@ impl ApiError {
             Self::Forbidden(_) => problem::FORBIDDEN,
             Self::Malformed(_) | Self::UnreadableHead => problem::MALFORMED,
             Self::TooLarge(_) => problem::TOO_LARGE,
+            Self::EncodedBody => problem::ENCODED_BODY,
             Self::HeadTooLarge => problem::HEAD_TOO_LARGE,
             Self::SlowRequest => problem::SLOW_REQUEST,
             Self::Invalid(_) => problem::INVALID,
@@ -273,6 +276,11 @@ impl ResponseError for ApiError {
         match self {
             Self::Unauthorized | Self::WrongKey => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // RFC 9110, section 15.5.16.
+            Self::EncodedBody => {
+                let identity = HeaderValue::from_static("identity");
+                headers.insert(header::ACCEPT_ENCODING, identity);
             }
             Self::MethodNotAllowed(allowed) => {
                 if let Ok(allowed) = HeaderValue::from_str(allowed) {

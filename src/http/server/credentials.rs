@@ -10,6 +10,8 @@ use crate::engine::{Engine, WrongKeyAnswer};
 use crate::http::answer::ApiError;
 use crate::http::request::Authenticated;
 
+const TWO_KEYS: &str = "the request has several Authorization fields: send one";
+
 /// Checks the key of a request once, and slows down anyone who repeats wrong keys.
 ///
 /// Invariant: every request with a key passes here, before its handler and after it. So no handler
@@ -22,7 +24,11 @@ pub async fn oversee(
     let Some(engine) = request.app_data::<Data<Engine>>() else {
         return answer.await;
     };
-    // 1. Check the key, and store the result for the extractors. A request without a key stores
+    // 1. Refuse two keys: a proxy before this instance may have read the other one.
+    if request.headers().get_all(AUTHORIZATION).nth(1).is_some() {
+        return ApiError::Malformed(TWO_KEYS.to_owned()).error_response();
+    }
+    // 2. Check the key, and store the result for the extractors. A request without a key stores
     // nothing.
     if let Some(secret) = bearer_secret(request.headers()) {
         let authenticated = Authenticated(engine.authenticate(secret).await);
@@ -32,7 +38,7 @@ pub async fn oversee(
     let answer = answer.await;
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
-    // 3. Count the wrong key for the client's address. The count says whether the answer leaves now
+    // 4. Count the wrong key for the client's address. The count says whether the answer leaves now
     // or after a wait, or is replaced by 429.
     if let Some(ApiError::WrongKey) = error {
         let address = request.peer_addr();

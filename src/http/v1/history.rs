@@ -166,7 +166,7 @@ impl HistoryFilterQuery {
         let (span, by) = span.check(faults);
         HistoryQuery {
             policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
-            subject: faults.parameter("subject", self.subject.as_ref(), Subject::new),
+            subject: faults.parameter("subject", self.subject.as_ref(), Subject::existing),
             kind: faults.parameter("kind", self.kind.as_ref(), parse_kind),
             by,
             span,

@@ -16,6 +16,7 @@ mod refusals;
 mod request_id;
 mod routes;
 mod shares;
+mod subjects;
 pub mod v1;
 
 use reqwest::Method;
