@@ -53,8 +53,8 @@ pub use cursor::InvalidCursor;
 pub use erasure::SubjectErasure;
 pub use exported::{ExportPiece, ExportPieces};
 pub use instance::{
-    AdminKeyError, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
-    generate_secret,
+    AdminKeyError, Authority, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
+    generate_secret, network_of,
 };
 pub use listed::{MadeBy, Misfit};
 pub use reconcile::ReconcileFailure;

@@ -30,6 +30,11 @@ pub enum ApiError {
     Unauthorized,
     #[error("this key is not valid: it is mistyped, unknown, revoked or ended; send a valid key")]
     WrongKey,
+    #[error(
+        "this key was revoked, has ended or was changed while the request was in progress: send a \
+         valid key"
+    )]
+    KeyLost,
     #[error("too many wrong keys were sent: send a valid key, or try again later")]
     TooManyWrongKeys(Duration),
     #[error(transparent)]
@@ -205,7 +210,7 @@ impl ApiError {
 
     fn kind(&self) -> ProblemKind {
         match self {
-            Self::Unauthorized | Self::WrongKey => problem::UNAUTHORIZED,
+            Self::Unauthorized | Self::WrongKey | Self::KeyLost => problem::UNAUTHORIZED,
             Self::TooManyWrongKeys(_) => problem::TOO_MANY_WRONG_KEYS,
             Self::Forbidden(_) => problem::FORBIDDEN,
             Self::Malformed(_) | Self::UnreadableHead => problem::MALFORMED,
@@ -274,7 +279,7 @@ impl ResponseError for ApiError {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         match self {
-            Self::Unauthorized | Self::WrongKey => {
+            Self::Unauthorized | Self::WrongKey | Self::KeyLost => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             // RFC 9110, section 15.5.16.
