@@ -411,6 +411,7 @@ impl From<ListFailure> for ApiError {
             ListFailure::Cursor(error) => error.into(),
             ListFailure::Misfit(parameter, misfit) => Self::invalid(parameter, misfit),
             ListFailure::Overloaded => Self::Overloaded,
+            ListFailure::NoPlace => Self::TooManyAtOnce,
             ListFailure::Failure(failure) => failure.into(),
         }
     }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use perdiem::http::ServeOptions;
@@ -172,6 +172,26 @@ async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
         ask("/v1/grants?limit=1").await.status == 200
     })
     .await;
+}
+
+/// An export waits for a place, as other reads do. An export that gets none says so in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_waits_for_its_place() {
+    let app = with_much_to_read(Stack::Postgres, |_| {}).await;
+    for path in ["/v1/grants/export", "/v1/entries/export"] {
+        let path = format!("{path}?format=ndjson");
+        let stalled = [(); 2].map(|()| unread(&app, KEY, &path));
+        let began = Instant::now();
+        let refused = app.get(&path).await;
+        problem(&refused, 503, "unavailable");
+        assert!(began.elapsed() > Duration::from_secs(2), "{path}");
+        let free = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            drop(stalled);
+        };
+        let (answer, ()) = tokio::join!(app.get(&path), free);
+        assert_eq!(answer.status, 200, "{path}");
+    }
 }
 
 /// The server closes the connections of readers that stop. These readers see no end of the export,
