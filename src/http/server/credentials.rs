@@ -1,12 +1,15 @@
 //! The check of a request's key, and slow answers to wrong keys.
 
+use std::rc::Rc;
+
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::web::Data;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::sleep;
 
+use super::exchange::Exchange;
 use super::request_id::RequestId;
-use crate::engine::{Engine, WrongKeyAnswer};
+use crate::engine::{Authority, Engine, WrongKeyAnswer};
 use crate::http::answer::ApiError;
 use crate::http::request::Authenticated;
 
@@ -30,11 +33,20 @@ pub async fn oversee(
     }
     // 2. Check the key, and store the result for the extractors. A request without a key stores
     // nothing.
+    let mut authority = None;
     if let Some(secret) = bearer_secret(request.headers()) {
-        let authenticated = Authenticated(engine.authenticate(secret).await);
-        request.extensions_mut().insert(authenticated);
+        let authenticated = engine.authenticate(secret).await;
+        if let Ok(Some(principal)) = &authenticated {
+            authority = Some(Authority::new(engine, principal.clone()));
+        }
+        request
+            .extensions_mut()
+            .insert(Authenticated(authenticated));
     }
-    // 2. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
+    if let Some(exchange) = request.conn_data::<Rc<Exchange>>() {
+        exchange.note_key(authority);
+    }
+    // 3. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
     let answer = answer.await;
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());

@@ -5,6 +5,7 @@ mod bounds;
 mod connections;
 mod docs;
 mod errors;
+mod floods;
 mod health;
 mod metadata;
 mod metrics;
