@@ -300,6 +300,15 @@ impl Metrics {
         self.claim_seconds.observe(came.elapsed().as_secs_f64());
     }
 
+    /// How many claims ended undecided, because the ledger did not answer them in time or at all.
+    pub fn undecided_claims(&self) -> u64 {
+        let count = |outcome| {
+            let counter = self.claims.get(&ByOutcome { outcome });
+            counter.map_or(0, |counter| counter.get())
+        };
+        count("deadline") + count("failed")
+    }
+
     /// Runs a stage for a batch and notes its time.
     pub async fn timed<T, E>(
         &self,

@@ -14,6 +14,7 @@ mod places;
 mod policies;
 mod terms;
 mod unknown;
+mod writes;
 mod wrong_keys;
 
 pub use access::{

@@ -70,11 +70,11 @@ async fn no_request_waits_for_a_lock_for_long() {
         let edit = app.put_policy("other", rule).await;
         let made = make_role(&app, "claim", None).await;
         let changes = app.get("/v1/changes").await;
-        let ready = app.get("/readyz").await;
+        let live = app.get("/livez").await;
         let revoked = revoke(&app, KEY, &made.id).await;
         let refused = with(&app, &made.secret, Method::GET, "/metrics");
         assert_eq!(answer(refused).await.status, 401);
-        [of_keys, edit, changes, ready, revoked]
+        [of_keys, edit, changes, live, revoked]
     };
     let (reversed, others) = tokio::join!(waiting, others);
     for other in others {
