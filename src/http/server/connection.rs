@@ -44,6 +44,10 @@ const SEND_BUFFER_WITH_KEY: usize = 1024 * 1024;
 /// The pause between two checks of the key of an answer that its client does not take.
 const KEY_EVERY: Duration = Duration::from_millis(250);
 
+const MADE_ROOM: &str = "a connection without a key made room for another one";
+const LOST_ITS_KEY: &str = "the key of an answer was revoked, has ended or was changed";
+const DOES_NOT_READ: &str = "a client does not read its answer: the connection is closed";
+
 /// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -150,21 +154,23 @@ impl Connection {
         }
         self.writing.set_if_clear(self.bounds.stall_time);
         if self.poll_lost_key(context).is_ready() {
-            return self.cut("the key of an answer was revoked, has ended or was changed");
+            return Poll::Ready(Err(self.cut(LOST_ITS_KEY)));
         }
         if self.exchange.must_leave(context) {
-            return self.cut("a connection without a key made room for another one");
+            return Poll::Ready(Err(self.cut(MADE_ROOM)));
         }
         ready!(self.writing.poll_over(context));
-        self.cut("a client does not read its answer: the connection is closed")
+        Poll::Ready(Err(self.cut(DOES_NOT_READ)))
     }
 
-    /// Ends the connection in the middle of an answer. The bytes that the system buffers for the
-    /// client are dropped too.
-    fn cut(&self, why: &'static str) -> Poll<io::Result<usize>> {
+    /// The error that ends the connection at once, whatever is not written yet. The bytes that the
+    /// system buffers for the client are dropped too.
+    fn cut(&self, why: &'static str) -> io::Error {
         tracing::debug!("{why}");
-        self.io.set_zero_linger()?;
-        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+        match self.io.set_zero_linger() {
+            Ok(()) => ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        }
     }
 
     /// Ready when the answer that the client does not take is for a key that has lost its rights.
@@ -278,11 +284,8 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         // 1. Make room for another connection.
         if self.exchange.must_leave(context) {
-            tracing::debug!("a connection without a key made room for another one");
-            return match self.exchange.at_work.get() {
-                0 => Poll::Ready(Ok(())),
-                _ => Poll::Ready(Err(ErrorKind::ConnectionAborted.into())),
-            };
+            let cut = self.cut(MADE_ROOM);
+            return Poll::Ready(Err(cut));
         }
         // 2. Let actix take a portion before it gets the next one.
         let portion = self.portion();

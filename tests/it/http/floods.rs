@@ -144,7 +144,9 @@ async fn a_reset_ends_a_request_that_waits() {
     let reset = socket2::SockRef::from(&stream);
     reset.set_linger(Some(Duration::ZERO)).expect("a reset");
     drop(stream);
+    let reset_at = Instant::now();
     eventually("nobody waits", || waits("perdiem_requests_waiting 0\n")).await;
+    assert!(reset_at.elapsed() < Duration::from_secs(10));
 }
 
 fn is_closed(stream: &TcpStream) -> bool {
