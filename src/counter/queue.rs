@@ -468,7 +468,7 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
             policy: PolicyId(record.policy),
             policy_version: record.policy_version,
             subject: match record.subject {
-                Some(subject) => Some(Subject::new(&subject).ok()?),
+                Some(subject) => Some(Subject::existing(&subject).ok()?),
                 None => None,
             },
             units: Units::new(text("units")?.parse().ok()?).ok()?,

@@ -5,6 +5,8 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
+use super::legible::{self, Illegible};
+
 /// The largest number of units, and the largest `max`: 2^53 − 1. Every JSON implementation keeps
 /// integers up to this exactly (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -35,6 +37,8 @@ pub enum ClaimError {
     SubjectLength(usize),
     #[error("the subject has the control character U+{:04X}; remove it", *.0 as u32)]
     SubjectControl(char),
+    #[error(transparent)]
+    SubjectLook(#[from] Illegible),
     #[error("the Idempotency-Key has {0} characters; write 1 to {KEY_MAX_CHARACTERS}")]
     KeyLength(usize),
     /// A key that is neither plain visible ASCII nor a quoted string.
@@ -49,6 +53,9 @@ pub enum ClaimError {
     /// Metadata with the character U+0000. PostgreSQL refuses it in JSON.
     #[error("the metadata has U+0000 in a name or a string; remove it")]
     MetadataNul,
+    /// Which of the two members counts would depend on the reader.
+    #[error("the metadata has the name {0:?} twice in one object; send each name once")]
+    MetadataRepeated(String),
 }
 
 /// The small number of a key. Entries store it, to tell which key claimed.
@@ -107,13 +114,32 @@ impl HoldTime {
 pub struct Subject(Box<str>);
 
 impl Subject {
+    /// A subject that a request may write.
+    ///
+    /// # Errors
+    /// The `Subject…` variants of [`ClaimError`].
+    pub fn new(text: &str) -> Result<Self, ClaimError> {
+        let subject = Self::existing(text)?;
+        legible::check(text)?;
+        Ok(subject)
+    }
+
+    /// A subject that a ledger can have. Older versions of perdiem took subjects that
+    /// [`Subject::new`] refuses. Everybody can still read, correct and erase them.
+    ///
     /// # Errors
     /// [`ClaimError::SubjectLength`] or [`ClaimError::SubjectControl`].
-    pub fn new(text: &str) -> Result<Self, ClaimError> {
+    pub fn existing(text: &str) -> Result<Self, ClaimError> {
         if !(1..=SUBJECT_MAX_BYTES).contains(&text.len()) {
             return Err(ClaimError::SubjectLength(text.len()));
         }
-        match text.chars().find(|character| character.is_control()) {
+        // Of ASCII each byte is a character: nothing is decoded.
+        let is_plain = text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control());
+        let control = match is_plain {
+            true => None,
+            false => text.chars().find(|character| character.is_control()),
+        };
+        match control {
             Some(control) => Err(ClaimError::SubjectControl(control)),
             None => Ok(Self(text.into())),
         }
@@ -322,6 +348,9 @@ mod tests {
             format!("{:?}", Subject::new("member-42").unwrap()),
             "Subject(…)"
         );
+        let look = ClaimError::SubjectLook(Illegible::Hidden('\u{202e}'));
+        assert_eq!(Subject::new("ann\u{202e}"), Err(look));
+        assert!(Subject::existing("ann\u{202e}").is_ok());
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod grant;
 pub mod histories;
 pub mod identity;
 pub mod key;
+mod legible;
 pub mod limit;
 pub mod local_days;
 #[cfg(test)]

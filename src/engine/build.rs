@@ -22,7 +22,7 @@ use super::instance::{
     WrongKeys,
 };
 use super::reconcile::Reconciler;
-use super::record::{LedgerFollower, RecordProgress};
+use super::record::{LedgerFollower, RecordProgress, SharedReads};
 use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
@@ -37,8 +37,9 @@ const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
 /// The number of edits at once.
 const EDITS_MOST: usize = 8;
-/// The number of requests that wait for entries at once.
-const WAITS_MOST: usize = 512;
+/// The number of requests that wait for entries at once. One caller alone gets half of them. A wait
+/// costs a connection, and no read.
+const WAITS_MOST: usize = 16_384;
 /// The assumed error of clocks, if clocks are not checked.
 const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
@@ -109,6 +110,7 @@ impl Engine {
             reconciler,
             eraser,
             record,
+            history_reads: SharedReads::default(),
             seals,
             seal_key: options.seal_key,
             denials,

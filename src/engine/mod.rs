@@ -53,15 +53,15 @@ pub use cursor::InvalidCursor;
 pub use erasure::SubjectErasure;
 pub use exported::{ExportPiece, ExportPieces};
 pub use instance::{
-    AdminKeyError, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
-    generate_secret,
+    AdminKeyError, Authority, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
+    generate_secret, network_of,
 };
 pub use listed::{MadeBy, Misfit};
 pub use reconcile::ReconcileFailure;
 pub use record::{
     AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
     HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
-    RecordedEntry, WindowQuery,
+    RecordedEntry, SharedPage, WindowQuery,
 };
 pub use seal::{
     ConsistencyProof, DroppedLeaves, GivenSeal, SealFailure, SealPage, SealTarget, Verified,
@@ -79,7 +79,7 @@ use counted::Counting;
 use erasure::Eraser;
 use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
-use record::RecordProgress;
+use record::{HistoryQuestion, RecordProgress, SharedReads};
 use seal::SealStatus;
 use statistics::DenialWriter;
 
@@ -172,6 +172,9 @@ pub enum ListFailure {
     /// Too many exports and backtests run.
     #[error("too many exports and backtests are under way")]
     Overloaded,
+    /// The caller has too many reads in progress.
+    #[error("too many reads of this caller are under way")]
+    NoPlace,
     #[error(transparent)]
     Failure(#[from] Failure),
 }
@@ -211,6 +214,7 @@ pub struct Engine {
     reconciler: Arc<Reconciler>,
     eraser: Arc<Eraser>,
     record: Arc<RecordProgress>,
+    history_reads: SharedReads<HistoryQuestion, SharedPage>,
     seals: Arc<SealStatus>,
     seal_key: Option<Arc<SealKey>>,
     denials: Arc<Denials>,
@@ -265,6 +269,13 @@ impl Engine {
             Share::Waits => &self.waits,
         };
         places.take(caller, deadline).await
+    }
+
+    /// Waits for a place for an export or a backtest, as long as other reads wait for theirs.
+    async fn long_place(&self, caller: &Arc<str>) -> Result<Place, ListFailure> {
+        let deadline = Instant::now() + self.answer_time;
+        let place = self.snapshots.take(caller, deadline).await;
+        place.ok_or(ListFailure::Overloaded)
     }
 
     /// The longest time of any answer that is not a claim's.

@@ -45,11 +45,30 @@ const POSTGRES_ENDED: &str = "57014";
 const SQLITE_DISK: [i32; 2] = [10, 13];
 /// PostgreSQL's code for a full disk: disk_full.
 const POSTGRES_DISK: &str = "53100";
+/// SQLite's code for a file that cannot be written: SQLITE_READONLY.
+const SQLITE_READ_ONLY: i32 = 8;
+/// PostgreSQL's code for a write on a standby, or on a database that was made read-only:
+/// read_only_sql_transaction.
+const POSTGRES_READ_ONLY: &str = "25006";
+/// SQLite's codes for a lock of another process: SQLITE_BUSY and SQLITE_LOCKED.
+const SQLITE_LOCKED: [i32; 2] = [5, 6];
+/// PostgreSQL's code for a lock that did not come in time: lock_not_available.
+const POSTGRES_LOCKED: &str = "55P03";
 
 impl LedgerError {
     /// Whether the store's disk did not take the write.
     pub fn is_disk_full(&self) -> bool {
         self.has_code(POSTGRES_DISK, &SQLITE_DISK)
+    }
+
+    /// Whether the store takes no writes at all: it is a standby, or was made read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.has_code(POSTGRES_READ_ONLY, &[SQLITE_READ_ONLY])
+    }
+
+    /// Whether another session has held a lock for too long.
+    pub fn is_locked(&self) -> bool {
+        self.has_code(POSTGRES_LOCKED, &SQLITE_LOCKED)
     }
 
     /// Whether a time limit ended the statement, or ran out before the statement began.

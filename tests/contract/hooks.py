@@ -34,6 +34,8 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/reason|reason", "^the reason is empty; say why$"),
     # Bytes instead of characters; depth.
     ("#/subject|subject", "write 1 to 256 bytes of UTF-8"),
+    # Properties of characters, and normalization.
+    ("#/subject|subject", "with a blank|looks like another|nobody can see|normalization form"),
     ("#/metadata", r"at most \d+ bytes|has U\+0000|nests too deep"),
     ("#(/policy)?/(description|reason)|reason", r"the text has U\+0000"),
     # A number with a hole in its range.

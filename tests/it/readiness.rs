@@ -15,6 +15,7 @@ use reqwest::StatusCode;
 use tempfile::TempDir;
 
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::direct::Direct;
 use crate::support::disk::Disk;
 use crate::support::servers::{Postgres, Redis};
 
@@ -309,6 +310,98 @@ async fn a_full_disk_under_postgres_shows() {
     let mut ground = Ground::new(Stack::Postgres);
     ground.database_url = postgres.create_database_in(disk.folder());
     a_full_disk_shows(&ground, &disk).await;
+}
+
+/// Claims get 503. Waits until `/readyz` says so too, with some words, and then heals the ledger.
+async fn shows_until_healed(app: &App, words: &str, heal: impl AsyncFnOnce()) {
+    eventually("claims end undecided, and /readyz shows it", || async {
+        let (claim, answer) = tokio::join!(app.claim("member-42", None), app.get("/readyz"));
+        assert_eq!(claim.status, StatusCode::SERVICE_UNAVAILABLE, "{claim:?}");
+        let shows = troubles(&answer).iter().any(|told| told.contains(words));
+        assert!(!shows || answer.status == StatusCode::SERVICE_UNAVAILABLE);
+        shows
+    })
+    .await;
+    // It does not come and go: every look says the same while claims are refused.
+    for _ in 0..3 {
+        let claim = app.claim("member-42", None).await;
+        assert_eq!(claim.status, StatusCode::SERVICE_UNAVAILABLE, "{claim:?}");
+        let answer = app.get("/readyz").await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    }
+    heal().await;
+    // No claim comes now. The instance finds out by itself.
+    is_ready(app).await;
+    app.claim("member-43", None).await.is(201);
+    assert!(troubles(&app.get("/readyz").await).is_empty());
+}
+
+async fn on_postgres(postgres: &Postgres) -> (App, String) {
+    let mut ground = Ground::new(Stack::Postgres);
+    ground.database_url = postgres.create_database();
+    let name = ground.database_url.rsplit('/').next().expect("a name");
+    let name = name.split('?').next().expect("a name").to_owned();
+    let app = App::start_with(&ground, |options| {
+        options.claim_deadline = Duration::from_millis(600);
+    })
+    .await;
+    app.benefit(1_000_000, "GMT+8").await;
+    app.claim("member-42", None).await.is(201);
+    (app, name)
+}
+
+/// A managed database whose storage is full, or a primary that was demoted, can be read and not
+/// written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_became_read_only_shows() {
+    let postgres = Postgres::start();
+    let (app, name) = on_postgres(&postgres).await;
+    let connect_again = |setting: &str| {
+        postgres.execute("postgres", &format!("ALTER DATABASE {name} {setting}"));
+        let end = format!(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'"
+        );
+        postgres.execute("postgres", &end);
+    };
+    connect_again("SET default_transaction_read_only = on");
+    shows_until_healed(&app, "the ledger is read-only", async || {
+        connect_again("RESET default_transaction_read_only");
+    })
+    .await;
+}
+
+/// Someone holds a lock, with which entries can be read and not appended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_on_the_entries_shows() {
+    let postgres = Postgres::start();
+    let (app, name) = on_postgres(&postgres).await;
+    for mode in ["SHARE", "ACCESS EXCLUSIVE"] {
+        let ground = Ground::of_database(postgres.url(&name));
+        let mut locker = Direct::to(&ground).await;
+        locker.execute("BEGIN", "").await;
+        let lock = format!("LOCK TABLE entries IN {mode} MODE");
+        locker.execute(&lock, "").await;
+        shows_until_healed(&app, "holds a lock on the tables of entries", async || {
+            locker.execute("ROLLBACK", "").await;
+        })
+        .await;
+    }
+}
+
+/// A commit waits for a standby that does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_does_not_end_shows() {
+    let postgres = Postgres::start();
+    let (app, _) = on_postgres(&postgres).await;
+    let set = |setting: &str| {
+        postgres.execute("postgres", &format!("ALTER SYSTEM {setting}"));
+        postgres.execute("postgres", "SELECT pg_reload_conf()");
+    };
+    set("SET synchronous_standby_names = 'nobody'");
+    shows_until_healed(&app, "no write ends in time", async || {
+        set("RESET synchronous_standby_names");
+    })
+    .await;
 }
 
 /// A tz database of a release that this program does not know, with one zone of its own.

@@ -39,8 +39,7 @@ impl Engine {
         range: DayRange,
     ) -> Result<Backtested, ListFailure> {
         let policy = self.listed_policy(&name).await?;
-        let place = self.snapshots.try_take(caller);
-        let place = place.ok_or(ListFailure::Overloaded)?;
+        let place = self.long_place(caller).await?;
         let ledger = self.ledger.clone();
         let (answer, answered) = oneshot::channel();
         self.runtime.spawn(async move {

@@ -98,9 +98,10 @@ impl Engine {
         caller: &Arc<str>,
         query: GrantQuery,
     ) -> Result<ExportPieces<Grant, ()>, ListFailure> {
-        let filter = self.filter(&query).await?;
-        let place = self.snapshots.try_take(caller);
-        let place = place.ok_or(ListFailure::Overloaded)?;
+        let mut filter = self.filter(&query).await?;
+        let place = self.long_place(caller).await?;
+        // The states are those of the time at which the export begins.
+        filter.now = self.clock.now();
         let engine = self.clone();
         // Read the first page before the answer begins, so that an export that cannot begin gets an
         // error status.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::domain::key::{Key, KeyNumber, KeyRule, Role};
@@ -36,6 +37,8 @@ pub struct Principal {
     pub role: Role,
     /// The policies that the key is limited to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
+    /// The hash of the secret, to find the key again.
+    secret: blake3::Hash,
 }
 
 impl Principal {
@@ -65,7 +68,6 @@ pub enum AdminKeyError {
 }
 
 pub struct AdminKey {
-    hash: blake3::Hash,
     principal: Principal,
 }
 
@@ -87,11 +89,9 @@ impl AdminKey {
             number: KeyNumber::OF_SETTINGS,
             role: Role::Admin,
             policies: None,
+            secret: blake3::hash(secret.as_bytes()),
         };
-        Ok(Self {
-            hash: blake3::hash(secret.as_bytes()),
-            principal,
-        })
+        Ok(Self { principal })
     }
 }
 
@@ -115,6 +115,8 @@ pub struct Access {
     known: ArcSwap<HashMap<blake3::Hash, Arc<KnownKey>>>,
     /// Every change up to this revision is known.
     revision: AtomicU64,
+    /// Notified when keys have changed here.
+    changed: watch::Sender<()>,
 }
 
 /// The newest known version of a key.
@@ -135,6 +137,7 @@ impl Access {
             of_settings,
             known: ArcSwap::default(),
             revision: AtomicU64::new(0),
+            changed: watch::Sender::default(),
         };
         let revision = ledger.revision().await?;
         access.refresh(ledger, revision).await?;
@@ -180,7 +183,7 @@ impl Access {
     pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {
         let hash = blake3::hash(secret.as_bytes());
         if let Some(of_settings) = &self.of_settings
-            && of_settings.hash == hash
+            && of_settings.principal.secret == hash
         {
             return Recognition::Valid(of_settings.principal.clone());
         }
@@ -218,7 +221,30 @@ impl Access {
         let versions = known_keys(ledger.keys_between(0, revision).await?);
         self.known.store(Arc::new(versions.into_iter().collect()));
         self.revision.store(revision, Ordering::SeqCst);
+        self.changed.send_replace(());
         Ok(())
+    }
+
+    /// Whether a key is valid and still has the rights of a principal.
+    pub fn still_has(&self, principal: &Principal, now: DateTime<Utc>) -> bool {
+        if principal.number == KeyNumber::OF_SETTINGS {
+            return true;
+        }
+        let known = self.known.load();
+        let known = known.get(&principal.secret);
+        known.is_some_and(|known| known.key.rule.is_valid(now) && known.principal == *principal)
+    }
+
+    /// Whether the key of a principal has an end.
+    pub fn has_end(&self, principal: &Principal) -> bool {
+        let known = self.known.load();
+        let known = known.get(&principal.secret);
+        known.is_some_and(|known| known.key.rule.ends_at.is_some())
+    }
+
+    /// Tells of every later change of a key.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Adds versions that are newer than the known versions.
@@ -239,24 +265,27 @@ impl Access {
             }
             next
         });
+        self.changed.send_replace(());
     }
 }
 
 fn known_keys(versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<KnownKey>)> {
     let known = |version: KeyVersion| {
         let hash = blake3::Hash::from_bytes(version.secret_hash);
-        (hash, Arc::new(KnownKey::new(version.key, version.number)))
+        let known = KnownKey::new(version.key, version.number, hash);
+        (hash, Arc::new(known))
     };
     versions.into_iter().map(known).collect()
 }
 
 impl KnownKey {
-    fn new(key: Key, number: KeyNumber) -> Self {
+    fn new(key: Key, number: KeyNumber, secret: blake3::Hash) -> Self {
         let principal = Principal {
             key: key.id.to_string().into(),
             number,
             role: key.rule.role,
             policies: key.rule.policies.clone(),
+            secret,
         };
         Self { key, principal }
     }

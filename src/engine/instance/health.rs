@@ -1,7 +1,6 @@
 //! The health of this instance: whether it may decide, and whether it fits the other instances.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use super::clocks::{ClockFindings, ClockTrouble};
 use super::metrics::Metrics;
 use super::policies::Policies;
 use super::terms::FRESH;
+use super::writes::{WriteProber, WriteTrouble, Writes};
 use crate::chain::Chain;
-use crate::clock::FollowedClock;
+use crate::clock::{Clock, FollowedClock};
 use crate::domain::zones;
 use crate::engine::Engine;
 use crate::ledger::{Ledger, LedgerError};
@@ -40,11 +40,8 @@ pub enum Trouble {
     #[error("the ledger does not answer: check that the database runs and can be reached")]
     Ledger,
     /// The ledger answers, but takes no entries.
-    #[error(
-        "the ledger's disk is full or fails: make room on the disk of the database, or replace it; \
-         nothing is granted until a write succeeds"
-    )]
-    Disk,
+    #[error(transparent)]
+    Writes(#[from] WriteTrouble),
     /// The ledger has something that this instance cannot read.
     #[error(
         "{0}: start the version of perdiem that wrote it, and install the same tz database as on \
@@ -111,8 +108,7 @@ pub struct Watch {
     ledger_trouble: ArcSwap<Option<Trouble>>,
     /// The last instant at which the ledger did not answer.
     silent_at: Mutex<Option<Instant>>,
-    /// Whether the disk of the ledger was full at the last write.
-    disk_is_full: AtomicBool,
+    pub writes: Arc<Writes>,
     pub clocks: ClockFindings,
     /// The rules of time zones of other instances.
     others_rules: ArcSwap<Vec<String>>,
@@ -125,7 +121,7 @@ impl Watch {
         Arc::new(Self {
             ledger_trouble: ArcSwap::default(),
             silent_at: Mutex::default(),
-            disk_is_full: AtomicBool::default(),
+            writes: Arc::default(),
             clocks: ClockFindings::default(),
             others_rules: ArcSwap::default(),
             alarms: ArcSwap::default(),
@@ -154,22 +150,9 @@ impl Watch {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whether a write found room on the disk of the ledger. A write that failed for another
-    /// reason says nothing about the disk.
+    /// Notes how an append of entries ended.
     pub fn note_write<T>(&self, written: &Result<T, LedgerError>) {
-        match written {
-            Ok(_) => {
-                if self.disk_is_full.swap(false, Ordering::Relaxed) {
-                    tracing::info!("the ledger's disk has room again");
-                }
-            }
-            Err(error) if error.is_disk_full() => {
-                if !self.disk_is_full.swap(true, Ordering::Relaxed) {
-                    tracing::error!(cause = %Chain(error), "{}", Trouble::Disk);
-                }
-            }
-            Err(_) => {}
-        }
+        self.writes.note_append(written);
     }
 
     /// Whether the clock is off by more than the tolerance.
@@ -205,9 +188,17 @@ impl Watcher {
     pub async fn run(self) {
         let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut prober = WriteProber::new(
+            self.ledger.clone(),
+            Clock::Followed(self.clock.clone()),
+            self.instance,
+            self.metrics.clone(),
+            self.watch.writes.clone(),
+        );
         for tick in 1u32.. {
             ticks.tick().await;
             self.look_and_note(tick).await;
+            prober.look(self.watch.ledger_is_silent());
         }
     }
 
@@ -286,11 +277,11 @@ impl Watcher {
                 .ledger
                 .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
                 .await;
-            self.watch.note_write(&others);
+            self.watch.writes.note_report(&others);
             match others {
                 Ok(others) => self.watch.others_rules.store(Arc::new(others)),
                 // A ledger that can be read is not silent.
-                Err(error) if error.is_disk_full() => {}
+                Err(error) if error.is_disk_full() || error.is_read_only() => {}
                 Err(error) => return Err(error),
             }
             if let Some((reconciliation, count)) = self.ledger.alarms().await? {
@@ -316,11 +307,10 @@ impl Engine {
         //    outage.
         let mut troubles = Vec::new();
         troubles.extend((**self.watch.ledger_trouble.load()).clone());
-        if self.watch.disk_is_full.load(Ordering::Relaxed) {
-            troubles.push(Trouble::Disk);
-        }
+        troubles.extend(self.watch.writes.trouble().map(Trouble::Writes));
         troubles.extend(self.watch.clocks.off().map(Trouble::Clock));
-        let lacks_ledger = |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Disk);
+        let lacks_ledger =
+            |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Writes(_));
         let may_count = troubles.iter().all(lacks_ledger);
         let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
         // 2. Other problems are reported, but the instance stays ready. The wall clock decides

@@ -77,6 +77,7 @@ pub struct Metrics {
     bursts_fallen_back: Counter,
     recorded: Family<ByStanding, Counter>,
     claims_under_way: Gauge,
+    requests_waiting: Gauge,
     waiting: Family<ByStage, Gauge>,
     counters_available: Gauge,
     ledger_answers: Gauge,
@@ -112,6 +113,7 @@ impl Default for Metrics {
             bursts_fallen_back: Counter::default(),
             recorded: Family::default(),
             claims_under_way: Gauge::default(),
+            requests_waiting: Gauge::default(),
             waiting: Family::default(),
             counters_available: Gauge::default(),
             ledger_answers: Gauge::default(),
@@ -194,6 +196,11 @@ impl Metrics {
             "claims_under_way",
             "Claims that are not decided yet",
             self.claims_under_way.clone(),
+        );
+        registry.register(
+            "requests_waiting",
+            "Requests that wait for an entry",
+            self.requests_waiting.clone(),
         );
         registry.register(
             "waiting",
@@ -308,6 +315,15 @@ impl Metrics {
         self.claim_seconds.observe(came.elapsed().as_secs_f64());
     }
 
+    /// How many claims ended undecided, because the ledger did not answer them in time or at all.
+    pub fn undecided_claims(&self) -> u64 {
+        let count = |outcome| {
+            let counter = self.claims.get(&ByOutcome { outcome });
+            counter.map_or(0, |counter| counter.get())
+        };
+        count("deadline") + count("failed")
+    }
+
     /// Runs a stage for a batch and notes its time.
     pub async fn timed<T, E>(
         &self,
@@ -420,6 +436,8 @@ impl Engine {
         let metrics = &self.metrics;
         let under_way = self.claims_under_way.taken();
         metrics.claims_under_way.set(under_way.cast_signed() as i64);
+        let waiting = self.waits.taken();
+        metrics.requests_waiting.set(waiting.cast_signed() as i64);
         let dispatch = &self.dispatch;
         for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
             metrics.waiting(stage, queue.max_capacity() - queue.capacity());

@@ -4,6 +4,7 @@
 //! parts of the engine read it here; this part imports nothing from them.
 
 mod access;
+mod authority;
 mod clocks;
 mod denials;
 mod drain_signal;
@@ -14,12 +15,14 @@ mod places;
 mod policies;
 mod terms;
 mod unknown;
+mod writes;
 mod wrong_keys;
 
 pub use access::{
     Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, Principal, first_version, generate_secret,
     hash, new_id,
 };
+pub use authority::Authority;
 pub use clocks::ClockTrouble;
 pub use denials::{Denials, SecondOfDenials};
 pub use drain_signal::DrainSignal;
@@ -30,4 +33,4 @@ pub use places::{Place, Places};
 pub use policies::Policies;
 pub use terms::{Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;
-pub use wrong_keys::{WrongKeyAnswer, WrongKeys};
+pub use wrong_keys::{WrongKeyAnswer, WrongKeys, network_of};

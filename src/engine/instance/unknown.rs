@@ -106,7 +106,7 @@ impl Engine {
 
     /// Makes sure that this instance knows keys that were revoked a second ago, even after a pause
     /// of the process. While the ledger does not answer, the known keys stay valid.
-    async fn know_keys(&self) {
+    pub(super) async fn know_keys(&self) {
         if self.policies.are_fresh() || self.watch.ledger_is_silent() {
             return;
         }

@@ -57,7 +57,7 @@ impl Engine {
     /// share one.
     pub fn wrong_key(&self, address: Option<IpAddr>) -> WrongKeyAnswer {
         self.metrics.wrong_key();
-        let address = network(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+        let address = network_of(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
         let addresses = self.wrong_keys.addresses.lock();
         let wait = addresses
             .unwrap_or_else(PoisonError::into_inner)
@@ -78,8 +78,8 @@ impl Engine {
     }
 }
 
-/// The owner of one IPv6 address owns its whole /64.
-fn network(address: IpAddr) -> IpAddr {
+/// The network of a client: the owner of one IPv6 address owns its whole /64.
+pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn addresses_of_a_network_are_one() {
-        let one = |text: &str| network(text.parse().expect("an address"));
+        let one = |text: &str| network_of(text.parse().expect("an address"));
         assert_eq!(one("2001:db8:1:2:3::4"), one("2001:db8:1:2:ffff::1"));
         assert_ne!(one("2001:db8:1:2::1"), one("2001:db8:1:3::1"));
         assert_eq!(one("::ffff:192.0.2.1"), one("192.0.2.1"));

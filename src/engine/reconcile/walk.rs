@@ -182,7 +182,7 @@ fn belongs(row: &Audited, ledger: &Ledger) -> bool {
     let Some(subject) = &row.subject else {
         return true;
     };
-    let subject = Subject::new(subject);
+    let subject = Subject::existing(subject);
     subject.is_ok_and(|subject| ledger.identity().account(policy, &subject) == row.account)
 }
 

@@ -99,8 +99,7 @@ impl Engine {
         caller: &Arc<str>,
         query: HistoryQuery,
     ) -> Result<ReadyExport, ListFailure> {
-        let place = self.snapshots.try_take(caller);
-        let place = place.ok_or(ListFailure::Overloaded)?;
+        let place = self.long_place(caller).await?;
         let engine = self.clone();
         let reading = async move {
             let after = query.after.unwrap_or(0);

@@ -14,8 +14,9 @@ use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::Place;
 use crate::engine::listed::{MadeBy, Misfit};
-use crate::engine::{Engine, ListFailure};
+use crate::engine::{Engine, ListFailure, Share};
 use crate::ledger::{EntryFilter, Ledger, LedgerError};
 
 /// No entry gets its position earlier than this before the instant in which it counts: clocks of
@@ -71,6 +72,28 @@ pub struct HistoryPage {
     pub newest: u64,
 }
 
+/// A question of a caller about the history: requests with the same question share their reads.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct HistoryQuestion {
+    caller: Arc<str>,
+    list: String,
+    limit: u32,
+    cursor: Option<String>,
+}
+
+/// A page of entries as the text of an answer, for all requests with the same question.
+pub struct SharedPage {
+    pub is_empty: bool,
+    /// See [`HistoryPage::as_of`].
+    pub as_of: u64,
+    /// See [`HistoryPage::newest`].
+    pub newest: u64,
+    pub text: String,
+    /// The place of the read, until the last of these answers is written. So slow readers cost
+    /// little memory.
+    _place: Option<Place>,
+}
+
 /// A span of places: after one place and up to another, which has a position.
 pub struct RecordSpan {
     after: RecordPlace,
@@ -80,26 +103,50 @@ pub struct RecordSpan {
 }
 
 impl Engine {
-    /// A page of at most `limit` entries of all accounts, in the order of the record. New entries
-    /// do not disturb a cursor: they come after it.
+    /// A page of at most `limit` entries of all accounts, in the order of the record, as `render`
+    /// writes it. New entries do not disturb a cursor: they come after it. The page shows everything
+    /// that was recorded at `known_at`; requests of a caller with the same question share it. A
+    /// read takes a place, and waits for it until the deadline.
     ///
     /// # Errors
     /// [`ListFailure`].
     pub async fn history(
         self: &Arc<Self>,
+        caller: &Arc<str>,
         query: &HistoryQuery,
-        limit: u32,
-        cursor: Option<&str>,
-    ) -> Result<HistoryPage, ListFailure> {
-        let (engine, query) = (self.clone(), query.clone());
+        (limit, cursor): (u32, Option<&str>),
+        (known_at, deadline): (Instant, Instant),
+        render: impl FnOnce(HistoryPage) -> String,
+    ) -> Result<Arc<SharedPage>, ListFailure> {
         let cursor = cursor.map(str::to_owned);
-        let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
-        self.detached(work).await?
+        let question = HistoryQuestion {
+            caller: caller.clone(),
+            list: query.describe(),
+            limit,
+            cursor: cursor.clone(),
+        };
+        let read = async {
+            let place = self.place(Share::Reads, caller, deadline).await;
+            let place = place.ok_or(ListFailure::NoPlace)?;
+            let (engine, query) = (self.clone(), query.clone());
+            let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
+            let page = self.detached(work).await??;
+            let (is_empty, as_of, newest) = (page.entries.is_empty(), page.as_of, page.newest);
+            Ok(SharedPage {
+                is_empty,
+                as_of,
+                newest,
+                text: render(page),
+                // An empty page can be kept for long, and costs nothing.
+                _place: Some(place).filter(|_| !is_empty),
+            })
+        };
+        self.history_reads.read(question, known_at, read).await
     }
 
-    /// Waits until the record has a position above this one. Returns false at the deadline, and
-    /// when the instance ends.
-    pub async fn recorded_above(&self, position: u64, deadline: Instant) -> bool {
+    /// Waits until the record has a position above this one. Returns the instant at which the newest
+    /// one was noted; `None` at the deadline, and when the instance ends.
+    pub async fn recorded_above(&self, position: u64, deadline: Instant) -> Option<Instant> {
         self.record.above(position, deadline).await
     }
 

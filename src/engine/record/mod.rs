@@ -11,6 +11,7 @@ mod leaves;
 mod positions;
 mod progress;
 mod reader;
+mod sharing;
 mod windows;
 
 pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};
@@ -19,9 +20,10 @@ pub use explanation::{
 };
 pub use export::{EntryExport, ExportEnd};
 pub use follower::LedgerFollower;
-pub use history::{AsOf, HistoryPage, HistoryQuery, check_cut};
+pub use history::{AsOf, HistoryPage, HistoryQuery, HistoryQuestion, SharedPage, check_cut};
 pub use leaves::{PlacedLeaf, leaves_of};
 pub use positions::position_of;
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
+pub use sharing::SharedReads;
 pub use windows::{LivedWindow, WindowQuery};

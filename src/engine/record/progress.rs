@@ -19,6 +19,8 @@ pub struct RecordProgress {
 #[derive(Default)]
 struct Newest {
     position: u64,
+    /// When the position was noted here.
+    noted_at: Option<Instant>,
     /// The instance ends: nobody may wait any more.
     is_ending: bool,
 }
@@ -38,7 +40,10 @@ impl RecordProgress {
         held(&self.lag).note(now, horizon.begun, covered);
         self.newest.send_if_modified(|newest| {
             let is_new = newest.position != position;
-            newest.position = position;
+            if is_new {
+                newest.position = position;
+                newest.noted_at = Some(Instant::now());
+            }
             is_new
         });
     }
@@ -60,13 +65,14 @@ impl RecordProgress {
         held(&self.figures_lag).at(now)
     }
 
-    /// Waits until there is a position above this one. Returns false at the deadline, and when the
-    /// instance ends.
-    pub async fn above(&self, position: u64, deadline: Instant) -> bool {
+    /// Waits until there is a position above this one. Returns the instant at which the newest
+    /// position was noted, the same for all who wait; `None` at the deadline, and when the instance
+    /// ends.
+    pub async fn above(&self, position: u64, deadline: Instant) -> Option<Instant> {
         let mut newest = self.newest.subscribe();
         let above = newest.wait_for(|newest| newest.is_ending || newest.position > position);
-        let newest = timeout_at(deadline, above).await;
-        newest.is_ok_and(|newest| newest.is_ok_and(|newest| !newest.is_ending))
+        let newest = timeout_at(deadline, above).await.ok()?.ok()?;
+        newest.noted_at.filter(|_| !newest.is_ending)
     }
 
     /// Ends all waits.

@@ -30,6 +30,11 @@ pub enum ApiError {
     Unauthorized,
     #[error("this key is not valid: it is mistyped, unknown, revoked or ended; send a valid key")]
     WrongKey,
+    #[error(
+        "this key was revoked, has ended or was changed while the request was in progress: send a \
+         valid key"
+    )]
+    KeyLost,
     #[error("too many wrong keys were sent: send a valid key, or try again later")]
     TooManyWrongKeys(Duration),
     #[error(transparent)]
@@ -38,6 +43,8 @@ pub enum ApiError {
     Malformed(String),
     #[error("the body is larger than {0} bytes: send less")]
     TooLarge(usize),
+    #[error("the body has a Content-Encoding: send the plain JSON, without this field")]
+    EncodedBody,
     #[error("the request did not arrive in time: send all of it at once")]
     SlowRequest,
     #[error("the request cannot be read: send valid HTTP/1.1")]
@@ -209,11 +216,12 @@ impl ApiError {
 
     fn kind(&self) -> ProblemKind {
         match self {
-            Self::Unauthorized | Self::WrongKey => problem::UNAUTHORIZED,
+            Self::Unauthorized | Self::WrongKey | Self::KeyLost => problem::UNAUTHORIZED,
             Self::TooManyWrongKeys(_) => problem::TOO_MANY_WRONG_KEYS,
             Self::Forbidden(_) => problem::FORBIDDEN,
             Self::Malformed(_) | Self::UnreadableHead => problem::MALFORMED,
             Self::TooLarge(_) => problem::TOO_LARGE,
+            Self::EncodedBody => problem::ENCODED_BODY,
             Self::HeadTooLarge => problem::HEAD_TOO_LARGE,
             Self::SlowRequest => problem::SLOW_REQUEST,
             Self::Invalid(_) => problem::INVALID,
@@ -278,8 +286,13 @@ impl ResponseError for ApiError {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         match self {
-            Self::Unauthorized | Self::WrongKey => {
+            Self::Unauthorized | Self::WrongKey | Self::KeyLost => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // RFC 9110, section 15.5.16.
+            Self::EncodedBody => {
+                let identity = HeaderValue::from_static("identity");
+                headers.insert(header::ACCEPT_ENCODING, identity);
             }
             Self::MethodNotAllowed(allowed) => {
                 if let Ok(allowed) = HeaderValue::from_str(allowed) {
@@ -405,6 +418,7 @@ impl From<ListFailure> for ApiError {
             ListFailure::Cursor(error) => error.into(),
             ListFailure::Misfit(parameter, misfit) => Self::invalid(parameter, misfit),
             ListFailure::Overloaded => Self::Overloaded,
+            ListFailure::NoPlace => Self::TooManyAtOnce,
             ListFailure::Failure(failure) => failure.into(),
         }
     }

@@ -7,7 +7,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
 
 use crate::chain::Chain;
-use crate::engine::{ExportPiece, ExportPieces, LedgerError};
+use crate::engine::{Authority, ExportPiece, ExportPieces, LedgerError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
@@ -56,21 +56,26 @@ pub enum RenderError {
     Ledger(#[from] LedgerError),
     #[error("the client read too slowly")]
     Slow,
+    #[error("the key of the export was revoked, has ended or was changed")]
+    KeyLost,
 }
 
-/// The pieces of an export as bytes, after the bytes of `header`.
+/// The pieces of an export as bytes, after the bytes of `header`. The key is checked at every piece,
+/// and while the next one is awaited. Without the key's rights the body ends without its end.
 pub fn streamed<T, E>(
     pieces: ExportPieces<T, E>,
     header: Bytes,
+    authority: Authority,
     render: impl FnMut(ExportPiece<T, E>) -> Bytes,
 ) -> impl Stream<Item = Result<Bytes, RenderError>> {
-    let rest = stream::unfold(Some((pieces, render)), |reading| async {
+    let rest = stream::unfold(Some((pieces, authority, render)), |reading| async {
         // 1. Wait for the next piece. A channel that closed early means that the client was too
         // slow.
-        let (mut pieces, mut render) = reading?;
-        let piece = match pieces.recv().await {
-            Some(piece) => piece.map_err(RenderError::from),
-            None => Err(RenderError::Slow),
+        let (mut pieces, authority, mut render) = reading?;
+        let piece = match authority.until_lost(pieces.recv()).await {
+            Some(Some(piece)) => piece.map_err(RenderError::from),
+            Some(None) => Err(RenderError::Slow),
+            None => Err(RenderError::KeyLost),
         };
         // 2. Write the piece as bytes. Rows are followed by more pieces, everything else is the
         // end.
@@ -78,7 +83,7 @@ pub fn streamed<T, E>(
         let bytes = piece
             .map(&mut render)
             .inspect_err(|error| tracing::error!(error = %Chain(error), "an export stopped early"));
-        Some((bytes, goes_on.then_some((pieces, render))))
+        Some((bytes, goes_on.then_some((pieces, authority, render))))
     });
     let bytes = stream::iter([Ok(header)]).chain(rest);
     // Leave out empty pieces: an empty piece would end a chunked body.

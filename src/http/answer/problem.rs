@@ -175,6 +175,11 @@ TOO_LARGE = PAYLOAD_TOO_LARGE "too-large" "Too large" None,
            the head is over 128 KiB, or has more than 96 fields."
     do "Send less: split a batch, or send fewer and shorter header fields."
     retry "No.";
+ENCODED_BODY = UNSUPPORTED_MEDIA_TYPE "encoded-body" "Encoded body" None,
+    "a body with a `Content-Encoding`"
+    means "The body is compressed, or encoded in another way. perdiem reads plain JSON only."
+    do "Send the plain JSON, without `Content-Encoding`."
+    retry "No.";
 INVALID = UNPROCESSABLE_ENTITY "invalid" "Invalid" None,
     "a wrong value; units above `max`, which can never fit; a window would have more than 2^53 − 1 \
      units"

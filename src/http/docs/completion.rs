@@ -52,6 +52,9 @@ enum WithBody {
     /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
     #[response(status = 413)]
     TooLarge,
+    /// `encoded-body`: the body has a `Content-Encoding`.
+    #[response(status = 415)]
+    EncodedBody,
 }
 
 /// The problems of every request for something that may not exist.

@@ -3,8 +3,7 @@
 
 use std::sync::LazyLock;
 
-use actix_web::web::Bytes;
-
+use super::document::Document;
 use super::problems;
 use super::template::Html;
 use crate::http::answer::problem::{
@@ -93,7 +92,9 @@ const PROGRAMS: [Program; 4] = [
 ];
 
 /// `scripts/check-examples` runs every example as the page shows it.
-pub static PAGE: LazyLock<Bytes> = LazyLock::new(|| {
+pub static PAGE: LazyLock<Document> = LazyLock::new(|| Document::new(page()));
+
+fn page() -> String {
     let commands = COMMANDS.map(|(name, text)| (name, Html::text(text)));
     let mut parts = Vec::from(commands);
     parts.extend([
@@ -105,8 +106,8 @@ pub static PAGE: LazyLock<Bytes> = LazyLock::new(|| {
         ),
     ]);
     let page = Html::fill(include_str!("first_claim.html"), &parts);
-    page.into_string().into()
-});
+    page.into_string()
+}
 
 fn panel(program: &Program) -> Html {
     let (file, text) = program.source;

@@ -2,6 +2,7 @@
 
 mod archive;
 mod completion;
+mod document;
 mod first_claim;
 mod links;
 pub mod pages;

@@ -1,10 +1,13 @@
 //! The pages below `/docs`, and their files. A page loads nothing from the internet.
 
-use actix_web::http::header::{self, ContentEncoding};
+use std::sync::LazyLock;
+
+use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
+use super::document::Document;
 use super::first_claim::PAGE as FIRST_CLAIM;
 use super::problems::PAGE as PROBLEMS;
 use crate::http::answer::{ApiError, HttpAnswer};
@@ -40,8 +43,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'uns
     get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
-pub async fn first_claim(_caller: Public) -> HttpResponse {
-    answer(HTML).body(FIRST_CLAIM.clone())
+pub async fn first_claim(_caller: Public, request: HttpRequest) -> HttpResponse {
+    FIRST_CLAIM.answer(answer(HTML), &request)
 }
 
 /// A page that renders this specification.
@@ -58,29 +61,32 @@ pub async fn reference(_caller: Public) -> HttpResponse {
     get, path = "/docs/problems", operation_id = "problems", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
-pub async fn problems(_caller: Public) -> HttpResponse {
-    answer(HTML).body(PROBLEMS.clone())
+pub async fn problems(_caller: Public, request: HttpRequest) -> HttpResponse {
+    PROBLEMS.answer(answer(HTML), &request)
 }
 
-/// A file of a page. Every browser takes gzip, so the files of Swagger UI have no other form.
+/// A file of a page.
 pub async fn file(_caller: Public, request: HttpRequest) -> HttpAnswer {
     let name = segment(&request, "file").unwrap_or_default();
-    if let Some((_, kind, text)) = OWN_FILES.iter().find(|(own, ..)| *own == name) {
-        return Ok(answer(kind).body(*text));
-    }
-    let known = SWAGGER_FILES.iter().find(|(known, _)| *known == name);
-    let found = known.and_then(|(name, content_type)| {
-        let packed = archive::find(SWAGGER_UI_VENDORED, &format!("/dist/{name}"))?;
-        Some((answer(content_type), packed))
-    });
-    match found {
-        Some((mut answer, Packed::Stored(bytes))) => Ok(answer.body(bytes)),
-        Some((mut answer, Packed::Gzip(bytes))) => {
-            Ok(answer.insert_header(ContentEncoding::Gzip).body(bytes))
-        }
-        None => Err(ApiError::NotFound("there is no such page")),
-    }
+    let mut files = FILES.iter();
+    let found = files.find(|(known, ..)| *known == name);
+    let (_, content_type, file) = found.ok_or(ApiError::NotFound("there is no such page"))?;
+    Ok(file.answer(answer(content_type), &request))
 }
+
+/// All files, with their types.
+static FILES: LazyLock<Vec<(&str, &str, Document)>> = LazyLock::new(|| {
+    let own = OWN_FILES.map(|(name, content_type, text)| (name, content_type, Document::new(text)));
+    let of_swagger = SWAGGER_FILES.map(|(name, content_type)| {
+        let packed = archive::find(SWAGGER_UI_VENDORED, &format!("/dist/{name}"));
+        let file = match packed.expect("the crate has the files of Swagger UI") {
+            Packed::Stored(bytes) => Document::new(bytes),
+            Packed::Gzip(bytes) => Document::packed(bytes),
+        };
+        (name, content_type, file)
+    });
+    own.into_iter().chain(of_swagger).collect()
+});
 
 fn answer(content_type: &str) -> HttpResponseBuilder {
     let mut answer = HttpResponse::Ok();

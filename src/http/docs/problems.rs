@@ -2,8 +2,7 @@
 
 use std::sync::LazyLock;
 
-use actix_web::web::Bytes;
-
+use super::document::Document;
 use super::template::Html;
 use crate::http::answer::problem::{KINDS, ProblemKind};
 
@@ -16,11 +15,13 @@ pub fn rows() -> String {
     KINDS.iter().map(row).collect()
 }
 
-pub static PAGE: LazyLock<Bytes> = LazyLock::new(|| {
+pub static PAGE: LazyLock<Document> = LazyLock::new(|| Document::new(page()));
+
+fn page() -> String {
     let parts = [("problems", sections(|_| true))];
     let page = Html::fill(include_str!("problems.html"), &parts);
-    page.into_string().into()
-});
+    page.into_string()
+}
 
 /// The sections that explain some kinds.
 pub fn sections(is_wanted: impl Fn(&ProblemKind) -> bool) -> Html {
@@ -51,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_one_section() {
-        let page = str::from_utf8(&PAGE).unwrap();
+        let page = page();
         for ProblemKind { name, title, .. } in KINDS {
             let head = format!("<section id=\"{name}\">\n<h3>{title}</h3>");
             assert_eq!(page.matches(&head).count(), 1, "{name}");

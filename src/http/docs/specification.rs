@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use actix_web::HttpResponse;
-use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::completion::{Completion, operations, parameters};
+use super::document::Document;
 use super::links::Links;
 use super::{pages, problems};
 use crate::http::answer::{Problem, words};
@@ -140,17 +140,17 @@ pub fn specification_yaml() -> String {
         .expect("the specification is YAML")
 }
 
-static YAML: LazyLock<Bytes> = LazyLock::new(|| specification_yaml().into());
+static YAML: LazyLock<Document> = LazyLock::new(|| Document::new(specification_yaml()));
 
 /// The specification.
 #[utoipa::path(
     get, path = "/openapi.yaml", tag = "operation", security(()),
     responses((status = 200, description = "This document.", body = Object, content_type = "application/yaml")),
 )]
-pub async fn openapi_yaml(_caller: Public) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("application/yaml")
-        .body(YAML.clone())
+pub async fn openapi_yaml(_caller: Public, request: HttpRequest) -> HttpResponse {
+    let mut answer = HttpResponse::Ok();
+    answer.content_type("application/yaml");
+    YAML.answer(answer, &request)
 }
 
 /// What each operation takes in its query.

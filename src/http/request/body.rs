@@ -81,6 +81,7 @@ fn read_body(
     payload: &mut Payload,
 ) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
     let most = body_max_bytes(request);
+    let is_encoded = is_encoded(request);
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let bytes = collect(payload.take(), length, most);
@@ -89,11 +90,15 @@ fn read_body(
     let time = engine.map(|engine| engine.running_time());
     async move {
         let mut bytes = pin!(bytes);
-        // 1. Take a body that has arrived with the head: this needs no timer.
+        // 1. Refuse an encoding, rather than read its bytes as JSON.
+        if is_encoded {
+            return Err(ApiError::EncodedBody);
+        }
+        // 2. Take a body that has arrived with the head: this needs no timer.
         if let Some(bytes) = at_once(bytes.as_mut()).await {
             return bytes;
         }
-        // 2. Wait for the rest within the time for a body.
+        // 3. Wait for the rest within the time for a body.
         match read_time.zip(time) {
             Some((ReadTime(most), time)) => time
                 .timeout(most, bytes)
@@ -102,6 +107,12 @@ fn read_body(
             None => bytes.await,
         }
     }
+}
+
+/// Whether the body is compressed, or encoded in another way.
+fn is_encoded(request: &HttpRequest) -> bool {
+    let mut encodings = request.headers().get_all(header::CONTENT_ENCODING);
+    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// The result of a future that is ready at the first or the second poll. actix passes a request on

@@ -14,7 +14,7 @@ use super::route::segment;
 use super::{extractors, query};
 use crate::domain::key::{KeyNumber, Role};
 use crate::domain::policy::PolicyName;
-use crate::engine::{Engine, Failure, Principal};
+use crate::engine::{Authority, Engine, Failure, Principal};
 use crate::http::answer::{ApiError, Forbidden};
 
 extractors!(MetricsReader, Public);
@@ -129,6 +129,11 @@ impl<W, P> Caller<W, P> {
 
     pub fn policies(&self) -> Option<&[PolicyName]> {
         self.principal.policies.as_deref()
+    }
+
+    /// The authority of an answer that lasts.
+    pub fn authority(&self, engine: &Arc<Engine>) -> Authority {
+        Authority::new(engine, self.principal.clone())
     }
 
     /// Checks that the caller has a role that a part of the request requires.

@@ -2,6 +2,7 @@
 
 mod body;
 mod caller;
+mod distinct;
 mod faults;
 mod header;
 mod metadata;
@@ -19,12 +20,13 @@ pub use caller::{
     Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
     OpenMetrics, Public,
 };
+pub use distinct::DistinctObject;
 pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
 pub use header::{IdempotencyKeyField, IfMatch, IfNoneMatch, KeyHeader};
 pub use metadata::MetadataQuery;
 pub use path::{
-    IdInPath, IdPath, PolicyInPath, PolicyPath, RevisionInPath, RevisionPath, SubjectInPath,
-    SubjectPath, path_id,
+    IdInPath, IdPath, NewSubjectPath, PolicyInPath, PolicyPath, RevisionInPath, RevisionPath,
+    SubjectInPath, SubjectPath, path_id,
 };
 pub use query::{KnownParameters, Page, PageQuery, Query, Reason, ReasonQuery};
 pub use route::{Bounded, Route, Routes, WAIT_MOST, pattern, segment};

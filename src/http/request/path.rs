@@ -7,11 +7,17 @@ use uuid::Uuid;
 use super::extractors;
 use super::faults::parse_position;
 use super::route::segment;
-use crate::domain::claim::Subject;
+use crate::domain::claim::{ClaimError, Subject};
 use crate::domain::policy::PolicyName;
 use crate::http::answer::ApiError;
 
-extractors!(PolicyPath, SubjectPath, IdPath, RevisionPath);
+extractors!(
+    PolicyPath,
+    SubjectPath,
+    NewSubjectPath,
+    IdPath,
+    RevisionPath
+);
 
 /// A policy in the path, as the specification has it.
 #[derive(IntoParams)]
@@ -65,20 +71,36 @@ impl PolicyPath {
     }
 }
 
+/// The subject of a view, a deletion or an erasure: one that the ledger can have.
 pub struct SubjectPath(pub Subject);
+
+/// The subject of a request that can write its name: one that a claim may have.
+pub struct NewSubjectPath(pub Subject);
 
 impl SubjectPath {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        // actix replaces bytes that are not UTF-8 by U+FFFD, which would be another subject.
-        let path = percent_encoding::percent_decode_str(request.uri().path());
-        if path.decode_utf8().is_err() {
-            let detail = "write the subject as percent-encoded UTF-8";
-            return Err(ApiError::invalid("subject", detail));
-        }
-        let subject = Subject::new(&segment(request, "subject").unwrap_or_default());
-        let subject = subject.map_err(|error| ApiError::invalid("subject", error));
-        subject.map(Self)
+        subject_in_path(request, Subject::existing).map(Self)
     }
+}
+
+impl NewSubjectPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        subject_in_path(request, Subject::new).map(Self)
+    }
+}
+
+fn subject_in_path(
+    request: &HttpRequest,
+    parse: fn(&str) -> Result<Subject, ClaimError>,
+) -> Result<Subject, ApiError> {
+    // actix replaces bytes that are not UTF-8 by U+FFFD, which would be another subject.
+    let path = percent_encoding::percent_decode_str(request.uri().path());
+    if path.decode_utf8().is_err() {
+        let detail = "write the subject as percent-encoded UTF-8";
+        return Err(ApiError::invalid("subject", detail));
+    }
+    let subject = parse(&segment(request, "subject").unwrap_or_default());
+    subject.map_err(|error| ApiError::invalid("subject", error))
 }
 
 /// The id in the path. `what` names the id in the error.

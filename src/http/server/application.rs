@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 use super::connection::{Bounds, Connection};
 use super::every;
+use super::exchange::Exchange;
+use super::newcomers::Newcomers;
 use crate::engine::{BuildError, Engine, EngineOptions};
 use crate::http::request::{OpenMetrics, ReadTime};
 use crate::http::{known_parameters, routes};
@@ -122,6 +124,7 @@ impl Application {
         let open_metrics = OpenMetrics(self.options.open_metrics);
         let bounds = self.options.bounds();
         let time = self.engine.running_time();
+        let newcomers = Newcomers::default();
         let builder = Server::build()
             .workers(self.workers)
             .disable_signals()
@@ -156,10 +159,13 @@ impl Application {
                     data.insert(connection.exchange());
                 })
                 .h1(map_config(app, |()| AppConfig::default()));
-            let time = time.clone();
+            let (time, newcomers) = (time.clone(), newcomers.clone());
             fn_service(move |io: TcpStream| {
-                let connected = (io.peer_addr().ok(), Connection::new(io, bounds, &time));
-                async move { Ok((connected.1, connected.0)) }
+                let address = io.peer_addr().ok();
+                let newcomer = address.map(|address| newcomers.enter(address.ip()));
+                let exchange = Exchange::new(newcomer);
+                let connection = Connection::new(io, bounds, &time, exchange);
+                async move { Ok((connection, address)) }
             })
             .and_then(http)
         };

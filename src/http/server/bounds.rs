@@ -1,7 +1,6 @@
 //! The bounds of a request: a time, and a place among the requests of its caller. The table of URLs
 //! names the bounds of each URL.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::body::MessageBody;
@@ -11,7 +10,7 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::{Instant, timeout_at};
 
 use super::kept::Kept;
-use crate::engine::{Engine, Place, Share};
+use crate::engine::{Authority, Engine, Principal, Share};
 use crate::http::answer::ApiError;
 use crate::http::request::{Authenticated, Bounded, WAIT_MOST};
 
@@ -28,6 +27,11 @@ impl Bounded {
             Self::Waits => Some(answer_time + WAIT_MOST),
             Self::Long => Some(answer_time * LONG_TIMES),
         }
+    }
+
+    /// Whether the request can last so long that its key must be checked again.
+    fn outlasts_its_key(self) -> bool {
+        matches!(self, Self::Waits | Self::Long)
     }
 
     /// The share from which the request takes its place.
@@ -50,31 +54,37 @@ pub async fn keep(
     // 1. Leave a request alone that has no time limit, or no valid key: it is refused soon.
     let engine = request.app_data::<Data<Engine>>();
     let time = engine.and_then(|engine| bounded.time(engine.answer_time()));
-    let (Some(engine), Some(time), Some(caller)) = (engine, time, caller(request)) else {
+    let (Some(engine), Some(time), Some(principal)) = (engine, time, caller(request)) else {
         return answer.await;
     };
     // 2. Wait for a place, at most until the deadline.
     let deadline = Instant::now() + time;
     let place = match bounded.share(request.method()) {
         None => None,
-        Some(share) => match engine.place(share, &caller, deadline).await {
+        Some(share) => match engine.place(share, &principal.key, deadline).await {
             Some(place) => Some(place),
             None => return ApiError::TooManyAtOnce.error_response(),
         },
     };
-    // 3. Answer before the deadline. The answer keeps its place until it is written.
-    match timeout_at(deadline, answer).await {
-        Ok(mut answer) => {
-            let place = place.or_else(|| answer.extensions_mut().remove::<Place>());
-            answer.map_body(|_, body| Kept::with(body, place).boxed())
+    // 3. Answer before the deadline, and before the key loses its rights. The answer keeps its
+    // place until it is written.
+    let authority = Authority::new(engine, principal);
+    let answer = async {
+        match bounded.outlasts_its_key() {
+            true => authority.until_lost(answer).await,
+            false => Some(answer.await),
         }
+    };
+    match timeout_at(deadline, answer).await {
+        Ok(None) => ApiError::KeyLost.error_response(),
+        Ok(Some(answer)) => answer.map_body(|_, body| Kept::with(body, place).boxed()),
         Err(_) => ApiError::TooSlow.error_response(),
     }
 }
 
-fn caller(request: &HttpRequest) -> Option<Arc<str>> {
+fn caller(request: &HttpRequest) -> Option<Principal> {
     match request.extensions().get::<Authenticated>() {
-        Some(Authenticated(Ok(Some(principal)))) => Some(principal.key.clone()),
+        Some(Authenticated(Ok(Some(principal)))) => Some(principal.clone()),
         _ => None,
     }
 }

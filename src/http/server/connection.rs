@@ -7,11 +7,15 @@
 //! - Between requests a connection may be idle for at most [`Bounds::idle_time`].
 //! - If the client takes nothing of its answer for [`Bounds::stall_time`], the connection is
 //!   closed, and everything that the answer keeps is freed.
+//! - The next request is read when the answer before it is written ([`Intake`]).
+//! - The system buffers at most [`SEND_BUFFER`] bytes of an answer, before the client shows a key.
+//! - A client that has no key makes room for others ([`Exchange::must_leave`]). A client whose key
+//!   is revoked gets nothing more of its answer.
 //!
 //! The body that a handler reads has its bound in `body.rs`.
 
-use std::cell::Cell;
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,15 +24,29 @@ use std::time::Duration;
 
 use actix_web::ResponseError;
 use actix_web::web::{Buf, Bytes};
-#[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use uuid::Uuid;
 
+use super::exchange::{BodyLeft, Exchange};
+use super::intake::{AHEAD_MOST, Intake, Portion};
 use crate::clock::wall_clock;
 use crate::http::answer::ApiError;
 use crate::running::{Alarm, RunningTime};
+
+/// The send buffer of the system for a client without a key, in bytes. By itself the system buffers
+/// up to 4 MiB, for everybody who asks for documents and does not read them.
+const SEND_BUFFER: usize = 32 * 1024;
+/// The send buffer for a client that has shown a key: enough for a distant reader of an export.
+const SEND_BUFFER_WITH_KEY: usize = 1024 * 1024;
+/// The pause between two checks of the key of an answer that its client does not take.
+const KEY_EVERY: Duration = Duration::from_millis(250);
+
+const MADE_ROOM: &str = "a connection without a key made room for another one";
+const LOST_ITS_KEY: &str = "the key of an answer was revoked, has ended or was changed";
+const DOES_NOT_READ: &str = "a client does not read its answer: the connection is closed";
 
 /// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -41,33 +59,6 @@ pub struct Bounds {
     pub stall_time: Duration,
 }
 
-/// The state that a connection shares with the application.
-#[derive(Debug, Default)]
-pub struct Exchange {
-    /// The number of requests that the application has received.
-    begun: Cell<u64>,
-    /// The number of requests that are not answered yet.
-    at_work: Cell<u32>,
-}
-
-/// A request in progress. It ends when its answer is written or dropped, because this value is
-/// dropped with it.
-pub struct AtWork(Rc<Exchange>);
-
-impl AtWork {
-    pub fn begin(exchange: Rc<Exchange>) -> Self {
-        exchange.begun.set(exchange.begun.get() + 1);
-        exchange.at_work.set(exchange.at_work.get() + 1);
-        Self(exchange)
-    }
-}
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        self.0.at_work.set(self.0.at_work.get() - 1);
-    }
-}
-
 /// Invariant: while no request is in progress, the alarm `reading` is set: either for the head that
 /// is arriving, or for the idle time. So a client cannot keep a connection open without sending.
 pub struct Connection {
@@ -78,8 +69,12 @@ pub struct Connection {
     begun: u64,
     /// Whether bytes have arrived that belong to no request in progress.
     is_receiving: bool,
+    intake: Intake,
     reading: Alarm,
     writing: Alarm,
+    /// Ticks while the client does not take its answer.
+    key_checks: Option<Interval>,
+    has_large_buffer: bool,
     /// Whether all bytes of actix are written.
     is_flushed: bool,
     /// An answer of this connection itself. The connection ends after it.
@@ -88,7 +83,13 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that waits for its first request.
-    pub fn new(io: TcpStream, bounds: Bounds, time: &Arc<RunningTime>) -> Self {
+    pub fn new(
+        io: TcpStream,
+        bounds: Bounds,
+        time: &Arc<RunningTime>,
+        exchange: Rc<Exchange>,
+    ) -> Self {
+        set_send_buffer(&io, SEND_BUFFER);
         // The system also waits at most this long for the client to take the bytes that it buffers.
         #[cfg(target_os = "linux")]
         if let Err(error) = SockRef::from(&io).set_tcp_user_timeout(Some(bounds.stall_time)) {
@@ -99,11 +100,14 @@ impl Connection {
         Self {
             io,
             bounds,
-            exchange: Rc::default(),
+            exchange,
             begun: 0,
             is_receiving: true,
+            intake: Intake::default(),
             reading,
             writing: Alarm::new(time.clone()),
+            key_checks: None,
+            has_large_buffer: false,
             is_flushed: true,
             own_answer: Bytes::new(),
         }
@@ -138,18 +142,128 @@ impl Connection {
         self.reading.poll_over(context)
     }
 
-    /// Writes, unless the client takes nothing for too long.
+    /// Writes, unless the client takes nothing for too long, or may have nothing more.
     fn poll_send(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.has_large_buffer && self.exchange.has_shown_a_key() {
+            self.has_large_buffer = true;
+            set_send_buffer(&self.io, SEND_BUFFER_WITH_KEY);
+        }
         if let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(context, bytes) {
             self.writing.clear();
             return Poll::Ready(written);
         }
         self.writing.set_if_clear(self.bounds.stall_time);
+        if self.poll_lost_key(context).is_ready() {
+            return Poll::Ready(Err(self.cut(LOST_ITS_KEY)));
+        }
+        if self.exchange.must_leave(context) {
+            return Poll::Ready(Err(self.cut(MADE_ROOM)));
+        }
         ready!(self.writing.poll_over(context));
-        tracing::debug!("a client does not read its answer: the connection is closed");
-        // The bytes that the system buffers for the client are dropped too.
-        self.io.set_zero_linger()?;
-        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+        Poll::Ready(Err(self.cut(DOES_NOT_READ)))
+    }
+
+    /// The error that ends the connection at once, whatever is not written yet. The bytes that the
+    /// system buffers for the client are dropped too.
+    fn cut(&self, why: &'static str) -> io::Error {
+        tracing::debug!("{why}");
+        match self.io.set_zero_linger() {
+            Ok(()) => ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        }
+    }
+
+    /// Ready when the answer that the client does not take is for a key that has lost its rights.
+    /// An answer that the client takes is checked where it is made.
+    fn poll_lost_key(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let checks = self.key_checks.get_or_insert_with(|| {
+            let mut checks = interval(KEY_EVERY);
+            checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            checks
+        });
+        while checks.poll_tick(context).is_ready() {
+            if self.exchange.has_lost_its_key() {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What actix may get now.
+    fn portion(&self) -> Portion {
+        match self.exchange.at_work.get() {
+            0 if self.is_flushed => Portion::Head,
+            0 => Portion::Nothing,
+            _ => match self.exchange.body.get() {
+                BodyLeft::Nothing => Portion::Nothing,
+                left => Portion::Body(left),
+            },
+        }
+    }
+
+    /// Reads some bytes ahead of a request in progress, to notice that its client is gone. Ready if
+    /// bytes came, or the end.
+    fn poll_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut space = [MaybeUninit::uninit(); 1024];
+        let mut is_more = false;
+        while !self.intake.has_ended && self.intake.held.len() < AHEAD_MOST {
+            let mut buffer = ReadBuf::uninit(&mut space);
+            match Pin::new(&mut self.io).poll_read(context, &mut buffer) {
+                Poll::Pending if is_more => break,
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(read) => read?,
+            }
+            is_more = true;
+            self.intake.has_ended = buffer.filled().is_empty();
+            self.intake.held.extend_from_slice(buffer.filled());
+        }
+        match is_more {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Fills the buffer with received bytes that may be passed on.
+    fn poll_portion(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        portion: Portion,
+    ) -> Poll<io::Result<()>> {
+        // 1. Take the bytes that wait, or the bytes that are there.
+        let before = buffer.filled().len();
+        let is_held = !self.intake.held.is_empty();
+        if is_held {
+            let length = self.intake.held.len().min(buffer.remaining());
+            buffer.put_slice(&self.intake.held[..length]);
+        } else if !self.intake.has_ended {
+            ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
+        }
+        // 2. Keep those that must wait.
+        let bytes = &buffer.filled()[before..];
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let given = self.intake.measure(portion, bytes);
+        match is_held {
+            true => self.intake.advance(given.length),
+            false => self.intake.held.extend_from_slice(&bytes[given.length..]),
+        }
+        buffer.set_filled(before + given.length);
+        // 3. Note how much of the body is passed on.
+        match portion {
+            Portion::Head => self.exchange.given_early.set(given.of_body),
+            Portion::Body(BodyLeft::Bytes(left)) => {
+                let left = left.saturating_sub(given.length as u64);
+                self.exchange.body.set(match left {
+                    0 => BodyLeft::Nothing,
+                    left => BodyLeft::Bytes(left),
+                });
+            }
+            Portion::Nothing | Portion::Body(BodyLeft::Nothing | BodyLeft::Chunks) => {}
+        }
+        self.received();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_own_answer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -168,22 +282,41 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // 1. Take the bytes that are there.
-        let before = buffer.filled().len();
-        if let Poll::Ready(result) = Pin::new(&mut self.io).poll_read(context, buffer) {
-            if buffer.filled().len() > before {
-                self.received();
-            }
-            return Poll::Ready(result);
+        // 1. Make room for another connection.
+        if self.exchange.must_leave(context) {
+            let cut = self.cut(MADE_ROOM);
+            return Poll::Ready(Err(cut));
         }
-        // 2. Without bytes, wait until the alarm.
+        // 2. Let actix take a portion before it gets the next one.
+        let portion = self.portion();
+        if std::mem::take(&mut self.intake.is_given) && portion != Portion::Nothing {
+            if self.intake.held.is_empty() && !self.intake.has_ended {
+                ready!(self.poll_ahead(context))?;
+            }
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // 3. While a request is in progress, only look whether the client is gone.
+        if portion == Portion::Nothing {
+            loop {
+                if self.intake.has_ended && self.intake.held.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                ready!(self.poll_ahead(context))?;
+            }
+        }
+        // 4. Pass on the bytes that are there.
+        if let Poll::Ready(read) = self.poll_portion(context, buffer, portion) {
+            return Poll::Ready(read);
+        }
+        // 5. Without bytes, wait until the alarm.
         ready!(self.poll_tardy(context));
-        // 3. Explain the end to a client that has sent no whole request. After a first request, the
+        // 6. Explain the end to a client that has sent no whole request. After a first request, the
         // bytes may be the rest of a body that is answered already.
         if self.exchange.begun.get() == 0 {
             self.own_answer = own_answer(&ApiError::SlowRequest);
         }
-        // 4. Report that nothing was read: actix takes this as the end of the connection.
+        // 7. Report that nothing was read: actix takes this as the end of the connection.
         Poll::Ready(Ok(()))
     }
 }
@@ -211,7 +344,10 @@ impl AsyncWrite for Connection {
         self.is_flushed = true;
         // The answer is written: the wait for the next request begins. If the alarm is already
         // over, wake the task, so that the next read finds it.
-        if self.poll_tardy(context).is_ready() {
+        // If bytes wait, wake the task too: nothing else may come that does.
+        let waits = !self.intake.held.is_empty() || self.intake.has_ended;
+        let goes_on = waits && self.portion() != Portion::Nothing;
+        if self.poll_tardy(context).is_ready() || goes_on {
             context.waker().wake_by_ref();
         }
         Poll::Ready(Ok(()))
@@ -220,6 +356,12 @@ impl AsyncWrite for Connection {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_own_answer(context))?;
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+fn set_send_buffer(io: &TcpStream, bytes: usize) {
+    if let Err(error) = SockRef::from(io).set_send_buffer_size(bytes) {
+        tracing::debug!(%error, "the send buffer of a connection has no bound");
     }
 }
 

@@ -1,14 +1,19 @@
 //! The check of a request's key, and slow answers to wrong keys.
 
+use std::rc::Rc;
+
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::web::Data;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::sleep;
 
+use super::exchange::Exchange;
 use super::request_id::RequestId;
-use crate::engine::{Engine, WrongKeyAnswer};
+use crate::engine::{Authority, Engine, WrongKeyAnswer};
 use crate::http::answer::ApiError;
 use crate::http::request::Authenticated;
+
+const TWO_KEYS: &str = "the request has several Authorization fields: send one";
 
 /// Checks the key of a request once, and slows down anyone who repeats wrong keys.
 ///
@@ -22,17 +27,30 @@ pub async fn oversee(
     let Some(engine) = request.app_data::<Data<Engine>>() else {
         return answer.await;
     };
-    // 1. Check the key, and store the result for the extractors. A request without a key stores
-    // nothing.
-    if let Some(secret) = bearer_secret(request.headers()) {
-        let authenticated = Authenticated(engine.authenticate(secret).await);
-        request.extensions_mut().insert(authenticated);
+    // 1. Refuse two keys: a proxy before this instance may have read the other one.
+    if request.headers().get_all(AUTHORIZATION).nth(1).is_some() {
+        return ApiError::Malformed(TWO_KEYS.to_owned()).error_response();
     }
-    // 2. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
+    // 2. Check the key, and store the result for the extractors. A request without a key stores
+    // nothing.
+    let mut authority = None;
+    if let Some(secret) = bearer_secret(request.headers()) {
+        let authenticated = engine.authenticate(secret).await;
+        if let Ok(Some(principal)) = &authenticated {
+            authority = Some(Authority::new(engine, principal.clone()));
+        }
+        request
+            .extensions_mut()
+            .insert(Authenticated(authenticated));
+    }
+    if let Some(exchange) = request.conn_data::<Rc<Exchange>>() {
+        exchange.note_key(authority);
+    }
+    // 3. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
     let answer = answer.await;
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
-    // 3. Count the wrong key for the client's address. The count says whether the answer leaves now
+    // 4. Count the wrong key for the client's address. The count says whether the answer leaves now
     // or after a wait, or is replaced by 429.
     if let Some(ApiError::WrongKey) = error {
         let address = request.peer_addr();

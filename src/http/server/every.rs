@@ -11,8 +11,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
 use super::bounds::keep;
-use super::connection::{AtWork, Exchange};
 use super::credentials;
+use super::exchange::{AtWork, Exchange};
 use super::kept::Kept;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::chain::Chain;
@@ -62,8 +62,11 @@ async fn oversee(
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
     let at_work = request.conn_data::<Rc<Exchange>>().cloned();
-    let at_work = at_work.map(AtWork::begin);
+    let at_work = at_work.map(|exchange| AtWork::begin(exchange, request.headers()));
     let mut answer = answer.await;
+    if let Some(at_work) = &at_work {
+        at_work.end_body();
+    }
     log_end(request, id, &answer);
     let headers = answer.headers_mut();
     headers.insert(X_REQUEST_ID, id.value());

@@ -5,7 +5,10 @@ mod bounds;
 mod connection;
 mod credentials;
 mod every;
+mod exchange;
+mod intake;
 mod kept;
+mod newcomers;
 mod request_id;
 
 pub use application::{Application, ServeError, ServeOptions};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use actix_web::{HttpResponse, ResponseError};
 use futures_util::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::claims::{ClaimBody, Claimed, GrantedClaim};
@@ -19,7 +18,7 @@ use crate::http::answer::{
     ApiError, ClaimAnswer, DenialBody, GrantBody, HttpAnswer, LimitUsage, Problem,
 };
 use crate::http::request::{
-    Body, ByHandler, Caller, Claimer, EngineData, KeyHeader, Object, WholeNumber,
+    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader, Object, WholeNumber,
 };
 
 /// The most claims of a batch.
@@ -48,7 +47,9 @@ pub struct BatchClaim {
     /// The policy's name.
     #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: String,
-    /// The subject to count: 1 to 256 bytes of UTF-8 without control characters.
+    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
+    /// characters that nobody can see, blanks other than a plain space within the text, and text
+    /// that is not in Unicode's normalization form C are refused.
     #[schema(
         example = "member-42",
         min_length = 1,
@@ -65,7 +66,7 @@ pub struct BatchClaim {
     hold_seconds: Option<WholeNumber>,
     /// Stored with the grant.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    metadata: Option<Map<String, Value>>,
+    metadata: Option<DistinctObject>,
     /// Makes a retry safe. Unique in its policy.
     #[schema(
         example = "order-17",

@@ -315,7 +315,7 @@ pub async fn list(
         to: faults.instant("to", query.to.as_ref()),
         kind: faults.parameter("kind", query.kind.as_ref(), parse_kind),
         by: faults.parameter("by", query.by.as_ref(), parse_by),
-        subject: faults.parameter("subject", query.subject.as_ref(), Subject::new),
+        subject: faults.parameter("subject", query.subject.as_ref(), Subject::existing),
     };
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;

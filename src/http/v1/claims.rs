@@ -5,11 +5,10 @@ use std::sync::Arc;
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::explanation::{ClaimExplanation, ExplanationQuery, explain};
-use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
+use crate::domain::claim::{Claim, HoldTime, Subject, Units};
 use crate::domain::grant::{Followers, Grant};
 use crate::domain::key::KeyNumber;
 use crate::domain::limit::total::Total;
@@ -21,15 +20,17 @@ use crate::http::answer::{
     insert_fields,
 };
 use crate::http::request::{
-    Anyone, Auditor, Body, Caller, Claimer, EngineData, Faults, IdempotencyKeyField, KeyHeader,
-    PolicyPath, Query, SubjectPath, Then, WholeNumber,
+    Anyone, Auditor, Body, Caller, Claimer, DistinctObject, EngineData, Faults,
+    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then, WholeNumber,
 };
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
-    /// The subject to count: 1 to 256 bytes of UTF-8 without control characters.
+    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
+    /// characters that nobody can see, blanks other than a plain space within the text, and text
+    /// that is not in Unicode's normalization form C are refused.
     #[schema(
         example = "member-42",
         min_length = 1,
@@ -47,10 +48,10 @@ pub struct ClaimBody {
     /// Whether to only show what would happen. Nothing is counted.
     #[serde(default)]
     pub dry_run: bool,
-    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. Numbers are
-    /// 64-bit integers or IEEE 754 doubles.
+    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. The names in an
+    /// object differ. Numbers are 64-bit integers or IEEE 754 doubles.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    pub metadata: Option<Map<String, Value>>,
+    pub metadata: Option<DistinctObject>,
 }
 
 /// A subject's limits with their present usage.
@@ -87,7 +88,7 @@ impl ClaimBody {
         let units = self
             .units
             .map_or(Ok(Units::ONE), |units| Units::new(units.0));
-        let metadata = self.metadata.map(Metadata::new).transpose();
+        let metadata = self.metadata.map(DistinctObject::metadata).transpose();
         let subject = faults.body("/subject", Subject::new(&self.subject));
         let units = faults.body("/units", units);
         let metadata = faults.body("/metadata", metadata);

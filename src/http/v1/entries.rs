@@ -14,8 +14,8 @@ use crate::http::answer::{
     ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, entered_once, page, words,
 };
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader, Page,
-    PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader,
+    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
 };
 
 /// An adjustment: units that are entered by hand.
@@ -160,7 +160,7 @@ pub async fn adjust(
     caller: Caller<Admin>,
     Then(body, (policy, subject, key)): Then<
         Body<AdjustmentRequest>,
-        (PolicyPath, SubjectPath, KeyHeader),
+        (PolicyPath, NewSubjectPath, KeyHeader),
     >,
     engine: EngineData,
 ) -> HttpAnswer {

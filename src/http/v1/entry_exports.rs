@@ -104,7 +104,10 @@ pub async fn export(
     let link = format!("</v1/exports/{}>; rel=\"describedby\"", act.revision);
     let mut file = ExportFile::new(made(&engine, act).await?, format, export.span);
     let header = file.header();
-    let rows = streamed(export.pieces, header, move |piece| file.piece(piece));
+    let authority = caller.authority(&engine);
+    let rows = streamed(export.pieces, header, authority, move |piece| {
+        file.piece(piece)
+    });
     Ok(format
         .answer("entries")
         .insert_header((header::LINK, link))

@@ -64,7 +64,7 @@ pub async fn export(
         ExportPiece::Rows(grants) => page(format, &grants, now),
         ExportPiece::End(()) => Bytes::new(),
     };
-    let rows = streamed(pieces, header, render);
+    let rows = streamed(pieces, header, caller.authority(&engine), render);
     Ok(format.answer("grants").streaming(rows))
 }
 

@@ -61,7 +61,7 @@ impl GrantFilterQuery {
         let (span, by) = span.check(faults);
         GrantQuery {
             policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
-            subject: faults.parameter("subject", self.subject.as_ref(), Subject::new),
+            subject: faults.parameter("subject", self.subject.as_ref(), Subject::existing),
             span,
             metadata: metadata.check(faults),
             by,

@@ -1,8 +1,11 @@
 //! The entries of all accounts, in the order of the record.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -15,7 +18,7 @@ use crate::domain::claim::Subject;
 use crate::domain::grant::KindWord;
 use crate::domain::key::Key;
 use crate::domain::policy::PolicyName;
-use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share};
+use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, words};
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query, SpanQuery,
@@ -166,7 +169,7 @@ impl HistoryFilterQuery {
         let (span, by) = span.check(faults);
         HistoryQuery {
             policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
-            subject: faults.parameter("subject", self.subject.as_ref(), Subject::new),
+            subject: faults.parameter("subject", self.subject.as_ref(), Subject::existing),
             kind: faults.parameter("kind", self.kind.as_ref(), parse_kind),
             by,
             span,
@@ -241,38 +244,53 @@ pub async fn list(
     let wait = wait.0.check(&query.0, &mut faults);
     let page = page.0.check(&mut faults);
     let filter = faults.or(Some(filter))?;
-    let waits_until = Instant::now() + wait;
     let mut filter = filter;
+    let key = caller.key();
+    let mut known_at = Instant::now();
+    let waits_until = known_at + wait;
     let mut waiting = None;
     loop {
-        // 1. Take a place, and read the list.
+        // 1. Read the list. All requests that ask the same share a read, and its place.
         let deadline = Instant::now() + engine.answer_time();
-        let place = engine.place(Share::Reads, &caller.key(), deadline).await;
-        let place = place.ok_or(ApiError::TooManyAtOnce)?;
-        let found = engine.history(&filter, page.limit, page.cursor());
+        let asked = (page.limit, page.cursor());
+        let times = (known_at, deadline);
+        let found = engine.history(&key, &filter, asked, times, written);
         let found = timeout_at(deadline, found).await;
         let found = found.map_err(|_| ApiError::TooSlow)??;
-        // 2. If the list is empty and there is time to wait: give the place back, and take one for
-        // waiting.
-        if found.entries.is_empty() && Instant::now() < waits_until {
-            drop(place);
+        // 2. If the list is empty and there is time, wait until the record grows.
+        let mut grown_at = None;
+        if found.is_empty && Instant::now() < waits_until {
             if waiting.is_none() {
-                let place = engine.place(Share::Waits, &caller.key(), waits_until).await;
+                let place = engine.place(Share::Waits, &key, waits_until).await;
                 waiting = Some(place.ok_or(ApiError::TooManyAtOnce)?);
             }
-            // 3. Wait until the record grows, then read again. The list is empty up to `as_of`, so
-            // the next read begins there.
-            if engine.recorded_above(found.newest, waits_until).await {
-                if page.cursor().is_none() {
-                    filter.after = Some(found.as_of);
-                }
-                continue;
-            }
-            return Ok(HttpResponse::Ok().json(HistoryList::from(found)));
+            grown_at = engine.recorded_above(found.newest, waits_until).await;
         }
-        // 4. Answer. The answer keeps its place until it is written.
-        let mut response = HttpResponse::Ok();
-        response.extensions_mut().insert(place);
-        return Ok(response.json(HistoryList::from(found)));
+        // 3. Then read again. The list is empty up to `as_of`, so the next read begins there.
+        if let Some(grown_at) = grown_at {
+            known_at = grown_at;
+            if page.cursor().is_none() {
+                filter.after = Some(found.as_of);
+            }
+            continue;
+        }
+        // 4. Answer. The read keeps its place until its answers are written.
+        let text = Bytes::from_owner(Text(found));
+        return Ok(HttpResponse::Ok()
+            .content_type(ContentType::json())
+            .body(text));
     }
+}
+
+/// The text of an answer that several requests get.
+struct Text(Arc<SharedPage>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.text.as_bytes()
+    }
+}
+
+fn written(page: HistoryPage) -> String {
+    serde_json::to_string(&HistoryList::from(page)).expect("a list is JSON")
 }

@@ -15,8 +15,8 @@ use crate::domain::policy::PolicyName;
 use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, page, versioned, words};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object, Page,
-    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Object,
+    Page, PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
 };
 
 /// An override to create, or to replace another one.
@@ -147,7 +147,7 @@ pub async fn put(
     caller: Caller<Admin>,
     Then(body, (policy, subject, precondition)): Then<
         Body<OverrideBody>,
-        (PolicyPath, SubjectPath, Precondition),
+        (PolicyPath, NewSubjectPath, Precondition),
     >,
     engine: EngineData,
 ) -> HttpAnswer {

@@ -193,16 +193,39 @@ fn unpacked(stream: &[u8]) -> String {
     String::from_utf8(output.stdout).expect("a text")
 }
 
+/// A document comes compressed to clients that take gzip, and as it is to all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_files_of_the_reference_come_packed() {
+async fn documents_come_packed_where_the_client_takes_gzip() {
     let app = App::on(Stack::Sqlite).await;
-    let request = app.request(Method::GET, "/docs/swagger-ui.css");
-    let answer = request.send().await.expect("an answer");
-    let headers = answer.headers();
-    assert_eq!(headers["content-encoding"], "gzip");
-    assert_eq!(headers["content-type"], "text/css; charset=utf-8");
-    let stream = answer.bytes().await.expect("a body");
-    assert!(unpacked(&stream).starts_with(".swagger-ui"));
+    for (path, content_type, begin) in [
+        (
+            "/docs/swagger-ui.css",
+            "text/css; charset=utf-8",
+            ".swagger-ui",
+        ),
+        ("/docs/page.css", "text/css; charset=utf-8", ""),
+        ("/openapi.yaml", "application/yaml", "openapi: "),
+        ("/docs", "text/html; charset=utf-8", "<!doctype html>"),
+        (
+            "/docs/problems",
+            "text/html; charset=utf-8",
+            "<!doctype html>",
+        ),
+    ] {
+        let plain = app.get(path).await;
+        assert_eq!(plain.header("content-encoding"), None, "{path}");
+        assert!(plain.text.starts_with(begin), "{path}: {}", plain.text);
+        let request = app.request(Method::GET, path);
+        let request = request.header("Accept-Encoding", "br, gzip;q=0.5");
+        let answer = request.send().await.expect("an answer");
+        let headers = answer.headers().clone();
+        assert_eq!(headers["content-encoding"], "gzip", "{path}");
+        assert_eq!(headers["content-type"], content_type, "{path}");
+        assert_eq!(headers["vary"], "Accept-Encoding", "{path}");
+        let stream = answer.bytes().await.expect("a body");
+        assert!(stream.len() < plain.text.len() / 2, "{path}");
+        assert_eq!(unpacked(&stream), plain.text, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

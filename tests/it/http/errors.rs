@@ -6,7 +6,9 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::{CLAIMS, archive, invalid_places, problem, replace, send};
+use crate::http::{
+    CLAIMS, archive, invalid_parts, invalid_places, malformed, problem, replace, send,
+};
 use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
 
 const POLICY: &str = "/v1/policies/benefit";
@@ -97,6 +99,75 @@ async fn a_body_in_pieces_is_too_large_too() {
     let mut status = [0; 12];
     stream.read_exact(&mut status).expect("an answer");
     assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 413");
+}
+
+/// A proxy before perdiem may check another one of the fields than perdiem does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_keys_are_refused() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "UTC").await;
+    let (right, wrong) = (format!("Bearer {KEY}"), "Bearer a-wrong-key".to_owned());
+    for keys in [[&right, &wrong], [&wrong, &right], [&right, &right]] {
+        for path in ["/v1/policies/benefit", "/metrics", "/livez"] {
+            let request = app.bare_request(Method::GET, path);
+            let request = keys
+                .into_iter()
+                .fold(request, |request, key| request.header("Authorization", key));
+            malformed(&Answer::of(request).await, "several Authorization fields");
+        }
+    }
+}
+
+/// perdiem would read the compressed bytes as JSON.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_encoded_body_is_refused() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "UTC").await;
+    let body = r#"{"subject": "member-42"}"#;
+    let claim = |encodings: &[&'static str]| {
+        let request = app.request(Method::POST, CLAIMS).body(body);
+        let fields = encodings.iter();
+        fields.fold(request, |request, encoding| {
+            request.header("Content-Encoding", *encoding)
+        })
+    };
+    for encodings in [
+        &["gzip"][..],
+        &["br"],
+        &["identity", "gzip"],
+        &["gzip, identity"],
+    ] {
+        let answer = Answer::of(claim(encodings)).await;
+        problem(&answer, 415, "encoded-body");
+        assert_eq!(answer.header("accept-encoding"), Some("identity"));
+    }
+    Answer::of(claim(&["identity"])).await.is(201);
+    assert_eq!(crate::http::used(&app, "benefit", "member-42").await, [1]);
+}
+
+/// Which of two members with one name counts would depend on the reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_has_each_name_once() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "UTC").await;
+    let twice = r#"{"order": "A-17", "order": "A-18"}"#;
+    let deep = r#"{"lines": [{"sku": 1, "sku": 1}]}"#;
+    for metadata in [twice, deep] {
+        let body = format!(r#"{{"subject": "a", "metadata": {metadata}}}"#);
+        let answer = send(&app, Method::POST, CLAIMS, body).await;
+        let [(place, detail)] = &invalid_parts(&answer)[..] else {
+            panic!("one fault: {answer:?}");
+        };
+        assert_eq!(place, "#/metadata");
+        assert!(detail.contains("twice in one object"), "{detail}");
+    }
+    let body =
+        format!(r#"{{"claims": [{{"policy": "benefit", "subject": "a", "metadata": {twice}}}]}}"#);
+    let batch = send(&app, Method::POST, "/v1/claims", body).await.is(200);
+    assert_eq!(batch["items"][0]["status"], 422, "{batch}");
+    // The same name in different objects is fine.
+    let fine = r#"{"subject": "a", "metadata": {"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}}"#;
+    send(&app, Method::POST, CLAIMS, fine).await.is(201);
 }
 
 /// Good bodies in which one byte is changed. No answer may be a 5xx.

@@ -44,6 +44,7 @@ async fn count_claims(stack: Stack) {
         ("perdiem_claim_seconds_count", 5.0),
         ("perdiem_stage_seconds_count{stage=\"append\"}", 2.0),
         ("perdiem_claims_under_way", 0.0),
+        ("perdiem_requests_waiting", 0.0),
         ("perdiem_ledger_answers", 1.0),
         ("perdiem_counters_available", f64::from(u8::from(has_redis))),
     ] {

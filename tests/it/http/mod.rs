@@ -5,6 +5,7 @@ mod bounds;
 mod connections;
 mod docs;
 mod errors;
+mod floods;
 mod health;
 mod metadata;
 mod metrics;
@@ -16,6 +17,7 @@ mod refusals;
 mod request_id;
 mod routes;
 mod shares;
+mod subjects;
 pub mod v1;
 
 use reqwest::Method;

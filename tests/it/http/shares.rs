@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use perdiem::http::ServeOptions;
@@ -70,11 +70,11 @@ async fn no_request_waits_for_a_lock_for_long() {
         let edit = app.put_policy("other", rule).await;
         let made = make_role(&app, "claim", None).await;
         let changes = app.get("/v1/changes").await;
-        let ready = app.get("/readyz").await;
+        let live = app.get("/livez").await;
         let revoked = revoke(&app, KEY, &made.id).await;
         let refused = with(&app, &made.secret, Method::GET, "/metrics");
         assert_eq!(answer(refused).await.status, 401);
-        [of_keys, edit, changes, ready, revoked]
+        [of_keys, edit, changes, live, revoked]
     };
     let (reversed, others) = tokio::join!(waiting, others);
     for other in others {
@@ -172,6 +172,26 @@ async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
         ask("/v1/grants?limit=1").await.status == 200
     })
     .await;
+}
+
+/// An export waits for a place, as other reads do. An export that gets none says so in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_waits_for_its_place() {
+    let app = with_much_to_read(Stack::Postgres, |_| {}).await;
+    for path in ["/v1/grants/export", "/v1/entries/export"] {
+        let path = format!("{path}?format=ndjson");
+        let stalled = [(); 2].map(|()| unread(&app, KEY, &path));
+        let began = Instant::now();
+        let refused = app.get(&path).await;
+        problem(&refused, 503, "unavailable");
+        assert!(began.elapsed() > Duration::from_secs(2), "{path}");
+        let free = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            drop(stalled);
+        };
+        let (answer, ()) = tokio::join!(app.get(&path), free);
+        assert_eq!(answer.status, 200, "{path}");
+    }
 }
 
 /// The server closes the connections of readers that stop. These readers see no end of the export,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
@@ -14,7 +15,11 @@ use crate::support::crowd::Fleet;
 use crate::support::desk::on_every_store;
 use crate::support::servers::Postgres;
 
-on_every_store!(everything_gets_one_position, a_list_waits_for_an_entry);
+on_every_store!(
+    everything_gets_one_position,
+    a_list_waits_for_an_entry,
+    one_entry_answers_all_followers,
+);
 
 async fn everything_gets_one_position(stack: Stack) {
     let ground = Ground::new(stack);
@@ -66,6 +71,47 @@ async fn a_list_waits_for_an_entry(stack: Stack) {
     let list = waiting.await.expect("a list").json();
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
     assert_eq!(list["items"][0]["position"], after + 2);
+}
+
+/// Many clients with one key wait for the next entry. All of them get it, and their reads leave room
+/// for others.
+async fn one_entry_answers_all_followers(stack: Stack) {
+    const FOLLOWERS: usize = 1000;
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.benefit(3, "UTC").await;
+    let after = all_is_recorded(&app, &ground).await;
+    let path = format!("/v1/entries?policy=benefit&after={after}&wait=30");
+    let followers: Vec<_> = (0..FOLLOWERS)
+        .map(|_| {
+            let request = app.request(Method::GET, &path);
+            tokio::spawn(Answer::of(request))
+        })
+        .collect();
+    eventually("all of them wait", || async {
+        let metrics = app.get("/metrics").await.text;
+        metrics.contains(&format!("\nperdiem_requests_waiting {FOLLOWERS}\n"))
+    })
+    .await;
+    let began = Instant::now();
+    app.claim("a", None).await.is(201);
+    let others = app.get("/v1/entries?limit=1").await;
+    let mut texts = Vec::new();
+    for follower in followers {
+        let answer = follower.await.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        texts.push(answer.text);
+    }
+    let list: serde_json::Value = serde_json::from_str(&texts[0]).expect("JSON");
+    assert_eq!(list["items"][0]["position"], after + 1, "{list}");
+    let differ = texts.iter().filter(|text| **text != texts[0]).count();
+    assert_eq!(differ, 0, "{FOLLOWERS} answers");
+    assert_eq!(others.status, 200, "{others:?}");
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 /// Two instances grant under load. A transaction in another database of the same cluster is open

@@ -53,7 +53,7 @@ impl Desk {
     }
 
     pub fn account(&self, subject: &str) -> AccountId {
-        let subject = Subject::new(subject).expect("a subject");
+        let subject = Subject::existing(subject).expect("a subject");
         self.ledger.identity().account(&self.policy.name, &subject)
     }
 
@@ -109,7 +109,7 @@ impl Desk {
         Draft {
             account,
             policy: self.policy.id,
-            subject: Some(Subject::new(subject).expect("a subject")),
+            subject: Some(Subject::existing(subject).expect("a subject")),
             after: after.cloned(),
             entries,
         }

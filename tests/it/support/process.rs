@@ -82,6 +82,10 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for")
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether the process is paused, by any sender.
     pub fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));

@@ -109,7 +109,7 @@ async fn exports_equal_the_list(stack: Stack) {
         "\"quoted\"",
         "a;b",
         "ä/😀",
-        " padded ",
+        "pad  ded",
         "'apostrophe",
         "=1+1",
         "＋1",

@@ -61,13 +61,10 @@ async fn subjects_are_any_text(stack: Stack) {
         "...",
         "a\\b",
         "'; DROP TABLE entries; --",
-        "\u{202e}abc",
-        "e\u{301}",
         "é",
-        "\u{feff}",
+        "\u{5d0}\u{5d1}",
         "{subject}",
         "NULL",
-        " ",
         long.as_str(),
     ];
     let with_units = || [1, 2, 3].into_iter().cycle().zip(subjects);

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod claimed_by;
+mod lasting;
 mod life;
 mod rights;
 mod terminal;
