@@ -5,19 +5,20 @@
 #     docker build --tag perdiem .
 #     docker run --publish 127.0.0.1:8080:8080 --volume perdiem:/var/lib/perdiem perdiem
 
-# RUST is the `rust-version` of Cargo.toml. Both stages use the same release of Debian, so they have the
-# same libc.
-ARG RUST=1.94
-ARG DEBIAN=trixie
+# The images by digest, so that two builds of one commit have the same base. Both are the same release of
+# Debian, so they have the same libc. RUST_IMAGE is the `rust-version` of Cargo.toml. To renew a digest, type
+# `docker buildx imagetools inspect rust:1.94-slim-trixie`, and copy the line "Digest".
+ARG RUST_IMAGE=rust:1.94-slim-trixie@sha256:cf09adf8c3ebaba10779e5c23ff7fe4df4cccdab8a91f199b0c142c53fef3e1a
+ARG DEBIAN_IMAGE=debian:trixie-20260918-slim@sha256:a99cfc517144bc59b1978475ec53b46ecabec7e43635402ee5b77cc54cd1b20a
 
-FROM rust:${RUST}-slim-${DEBIAN} AS builder
+FROM ${RUST_IMAGE} AS builder
 WORKDIR /build
 
 # Build the dependencies, with an empty program. Docker repeats this step only if Cargo.toml or Cargo.lock
-# changes.
+# changes. Cargo.toml names a benchmark, so Cargo wants its file, though it does not build it here.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src \
-    && echo 'fn main() {}' > src/main.rs \
+RUN mkdir src benches \
+    && echo 'fn main() {}' | tee src/main.rs > benches/hot_paths.rs \
     && touch src/lib.rs \
     && cargo build --profile dist --locked \
     && rm -r src
@@ -29,15 +30,23 @@ COPY src src
 RUN touch src/main.rs src/lib.rs \
     && cargo build --profile dist --locked
 
+# What the program contains of others: their licenses, and a list of all of them for scanners (SBOM).
+FROM builder AS notices
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3
+COPY deploy/notices deploy/notices
+RUN python3 deploy/notices notices
+
 # This image uses Debian and not distroless. Debian has a shell, which the health check needs. A person
 # who looks for an error needs the shell too. The image needs no other package: the program contains the
 # public certificate authorities and a copy of the tz database.
-FROM debian:${DEBIAN}-slim
+FROM ${DEBIAN_IMAGE}
 RUN groupadd --gid 10001 perdiem \
     && useradd --uid 10001 --gid perdiem --no-create-home --home-dir /var/lib/perdiem \
         --shell /usr/sbin/nologin perdiem \
     && install --directory --owner perdiem --group perdiem --mode 0700 /var/lib/perdiem
 COPY LICENSE /usr/share/doc/perdiem/LICENSE
+COPY --from=notices /build/notices /usr/share/doc/perdiem/
 COPY --chmod=755 deploy/check /usr/local/bin/perdiem-check
 COPY --from=builder /build/target/dist/perdiem /usr/local/bin/perdiem
 
