@@ -9,7 +9,7 @@ use super::claim::Units;
 use super::grant::{Direction, EntryKind};
 use super::identity::{AccountId, EntryId};
 use super::policy::Rule;
-use super::replay::{ReplayedGrant, ReplayedLimit};
+use super::replay::{ReplayedLimit, ReplayedUnits};
 use super::window::{Length, Window};
 
 /// The largest number of days.
@@ -177,6 +177,12 @@ impl Backtest {
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
+        let taken = ReplayedUnits {
+            account,
+            id: entry.id,
+            units,
+            is_given_back: entry.is_given_back,
+        };
         match entry.kind {
             // 2. A grant takes units of all limits, or would have been denied.
             EntryKind::Grant { .. } => {
@@ -185,13 +191,7 @@ impl Backtest {
                     .iter_mut()
                     .all(|limit| limit.fits(account, units, at));
                 if fits {
-                    let grant = ReplayedGrant {
-                        account,
-                        id: entry.id,
-                        units,
-                        is_given_back: entry.is_given_back,
-                    };
-                    limits.iter_mut().for_each(|limit| limit.grant(grant));
+                    limits.iter_mut().for_each(|limit| limit.take(taken));
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -209,8 +209,8 @@ impl Backtest {
             EntryKind::Adjustment(direction) => {
                 let limits = self.limits.iter_mut();
                 limits.for_each(|limit| match direction {
-                    Direction::Up => limit.take(account, units, at),
-                    Direction::Down => limit.take_off(account, units, at),
+                    Direction::Up => limit.take(taken),
+                    Direction::Down => limit.take_off(taken),
                 });
             }
             EntryKind::Confirmation { .. } => {}

@@ -9,9 +9,9 @@ use super::account::{
 };
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line};
-use super::identity::EntryId;
+use super::identity::{AccountId, EntryId};
 use super::limit::total::{GivenBack, Total};
-use super::past::{Past, WantedPast};
+use super::past::Past;
 use super::policy::Policy;
 use super::refusal::{CorrectionRefusal, Refusal};
 
@@ -33,6 +33,26 @@ pub struct Holds {
     pub next: Vec<Hold>,
     /// The end of the first hold after `next`, or an earlier instant.
     pub beyond: Option<DateTime<Utc>>,
+}
+
+impl Hold {
+    /// The entry of the lapse, with its line.
+    pub fn lapsed(&self, account: AccountId, line: Line, nonce: u64) -> Entry {
+        Entry {
+            account,
+            id: EntryId::new(line.at, line.number, nonce),
+            kind: EntryKind::Lapse { of: self.grant },
+            units: self.units,
+            key: None,
+            metadata: None,
+            provisional: None,
+            would_deny: false,
+            is_erased: false,
+            claimed_by: None,
+            note: None,
+            line,
+        }
+    }
 }
 
 impl Holds {
@@ -145,30 +165,55 @@ pub fn give_back(
     // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     let at = instant_after(last, now);
-    // 2. The totals of now.
+    // 2. The units return to the totals of now.
     let mut totals = totals_at(policy, last, past, at)?;
-    // 3. Some limits need the totals of the grant's line to know which units return.
-    let asks = totals.iter().any(Total::asks_for_grant);
-    let of_grant = match past.grant(grant) {
-        Some(totals) => totals,
-        None if asks => {
-            return Err(Unknown::Past(WantedPast {
-                grant: Some(grant),
-                ..WantedPast::default()
-            }));
-        }
-        None => &[],
+    return_to(&mut totals, units, grant, past, at)?;
+    Ok(next_line(policy, last, at, totals))
+}
+
+/// The next line after a hold lapsed. It is at the end of the hold, under the terms of the line
+/// before it. So the line is the same whether it is appended at once or later, and no decision
+/// depends on that. A calendar window stays, also if it has ended: the next decision knows the
+/// calendar.
+///
+/// # Errors
+/// [`Unknown::Past`].
+pub fn lapse(hold: &Hold, last: &Line, past: &Past) -> Result<Line, Unknown> {
+    let at = last.at.max(hold.until);
+    let mut totals = last.totals.to_vec();
+    totals.iter_mut().for_each(|total| total.age(at));
+    return_to(&mut totals, hold.units, hold.grant, past, at)?;
+    Ok(Line {
+        number: last.number + 1,
+        at,
+        totals: totals.into(),
+        ..last.clone()
+    })
+}
+
+/// Gives the units of a grant back to each total that still has them.
+fn return_to(
+    totals: &mut [Total],
+    units: Units,
+    grant: EntryId,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<(), Unknown> {
+    let granted_at = grant.at();
+    let asks = |total: &Total| total.asks_for_changes(granted_at, at);
+    let after = match totals.iter().any(asks) {
+        true => past.after_grant(grant).map_err(Unknown::Past)?,
+        false => None,
     };
-    // 4. The units return.
     let given = GivenBack {
         units,
-        granted_at: grant.at(),
-        totals: of_grant,
+        granted_at,
+        after: after.as_ref(),
     };
-    for total in &mut totals {
+    for total in totals {
         total.give_back(given, at);
     }
-    Ok(next_line(policy, last, at, totals))
+    Ok(())
 }
 
 /// The next line after an adjustment that counts at `counted_at`. The instant of the line is not

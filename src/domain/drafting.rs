@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
 use super::correction::{
-    Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back,
+    Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back, lapse,
 };
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
@@ -168,24 +168,9 @@ impl<'a> Drafting<'a> {
 
     fn lapse(&mut self) -> Result<(), Unknown> {
         // 1. Each lapsed hold gives its units back, in the order of their ends.
-        while let Some(hold) = self.next_lapse()? {
-            let Hold { grant, units, .. } = hold;
-            let (last, past) = (self.line.as_ref(), self.past());
-            let line = give_back(self.policy, units, grant, last, &past, self.now)?;
-            self.append(Entry {
-                account: self.account,
-                id: EntryId::new(line.at, line.number, self.known.nonce),
-                kind: EntryKind::Lapse { of: grant },
-                units,
-                key: None,
-                metadata: None,
-                provisional: None,
-                would_deny: false,
-                is_erased: false,
-                claimed_by: None,
-                note: None,
-                line,
-            });
+        while let (Some(last), Some(hold)) = (self.line.clone(), self.next_lapse()?) {
+            let line = lapse(&hold, &last, &self.past())?;
+            self.append(hold.lapsed(self.account, line, self.known.nonce));
         }
         // 2. There may have been no lapse: `lapses_at` only says when the first hold can lapse.
         if let (Some(line), Some(holds)) = (&mut self.line, &self.holds) {
@@ -462,7 +447,8 @@ mod tests {
         for (index, number) in [(0, 4), (1, 5)] {
             let lapse = &drafted.entries[index];
             assert_eq!(lapse.kind, EntryKind::Lapse { of: held[index].id });
-            assert_eq!(lapse.id, EntryId::new(now, number, NONCE));
+            let until = held[index].held_until().unwrap();
+            assert_eq!(lapse.id, EntryId::new(until, number, NONCE));
         }
         assert!(matches!(
             drafted.decided.as_deref(),

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::account::{Unknown, Verdict, decide, instant_after, record};
 use super::claim::Units;
-use super::correction::{Hold, adjust, carry_on, give_back};
+use super::correction::{Hold, adjust, carry_on, give_back, lapse};
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::sliding::TakenUnits;
@@ -36,11 +36,6 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
     if let Some(since) = wanted.since {
         let tail = earlier().filter(|entry| entry.line.at > since);
         past.insert_tail(since, tail.map(Movement::from).collect());
-    }
-    if let Some(grant) = wanted.grant {
-        let found = earlier().find(|entry| entry.id == grant);
-        let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
-        past.insert_grant(grant, totals);
     }
     for window in &wanted.windows {
         let earlier = earlier();
@@ -138,14 +133,15 @@ impl History {
         });
     }
 
-    pub fn lapse(&mut self, policy: &Policy, now: DateTime<Utc>) {
+    pub fn lapse(&mut self, now: DateTime<Utc>) {
         let at = instant_after(self.last(), now);
         let due = self.open.iter().filter(|hold| hold.until <= at);
-        for hold in due.cloned().collect::<Vec<_>>() {
-            let units = hold.units;
-            let line =
-                self.ask(|past| give_back(policy, units, hold.grant, self.last(), past, now));
-            self.enter(EntryKind::Lapse { of: hold.grant }, units, line.at, line);
+        let mut due: Vec<Hold> = due.cloned().collect();
+        due.sort_by_key(|hold| hold.until);
+        for hold in due {
+            let line = self.ask(|past| lapse(&hold, self.last().unwrap(), past));
+            let kind = EntryKind::Lapse { of: hold.grant };
+            self.enter(kind, hold.units, line.at, line);
         }
     }
 
@@ -178,7 +174,7 @@ impl History {
             entry.provisional = Some(recorded.1);
             return None;
         }
-        self.lapse(policy, now);
+        self.lapse(now);
         match what {
             What::Grant | What::Hold(_) => {
                 let verdict = self.ask(|sums| decide(policy, units, self.last(), sums, now));
@@ -250,10 +246,9 @@ pub fn plant(total: &mut Total, which: Index) {
                 _ => drop(log.pairs.remove(place)),
             }
         }
-        LimitState::Rate(bucket) => match which.index(4) {
+        LimitState::Rate(bucket) => match which.index(3) {
             0 => bucket.owed += 1,
-            1 => bucket.given_back += 1,
-            2 => bucket.since += 1,
+            1 => bucket.since += 1,
             _ => bucket.at -= 1,
         },
     }

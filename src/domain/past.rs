@@ -1,13 +1,14 @@
 //! The part of the past that the last line of an account does not have, and the total that a limit
 //! starts with.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::EntryId;
+use super::limit::rate::{AfterGrant, Change};
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
 
@@ -16,12 +17,18 @@ use super::window::Window;
 pub struct WantedPast {
     /// The usage of these windows.
     pub windows: Vec<Window>,
+    /// Every entry that moved units after this instant.
     pub since: Option<DateTime<Utc>>,
-    /// The totals on the line of this grant.
-    pub grant: Option<EntryId>,
 }
 
 impl WantedPast {
+    fn since(instant: DateTime<Utc>) -> Self {
+        Self {
+            since: Some(instant),
+            ..Self::default()
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -32,15 +39,7 @@ impl WantedPast {
             windows: vec![window],
             ..Self::default()
         });
-        let since = self.since.map(|since| Self {
-            since: Some(since),
-            ..Self::default()
-        });
-        let grant = self.grant.map(|grant| Self {
-            grant: Some(grant),
-            ..Self::default()
-        });
-        windows.chain(since).chain(grant)
+        windows.chain(self.since.map(Self::since))
     }
 
     /// Adds the wishes of another one.
@@ -51,7 +50,6 @@ impl WantedPast {
             }
         }
         self.since = self.since.into_iter().chain(other.since).min();
-        self.grant = self.grant.or(other.grant);
     }
 }
 
@@ -60,7 +58,6 @@ impl WantedPast {
 pub struct Past {
     sums: Vec<(Window, u64)>,
     tail: Option<Tail>,
-    grants: Vec<(EntryId, Arc<[Total]>)>,
 }
 
 /// Every entry that moved units after an instant, in order.
@@ -73,6 +70,7 @@ struct Tail {
 /// The part of an entry that totals need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
+    pub number: u64,
     pub id: EntryId,
     pub kind: EntryKind,
     pub units: Units,
@@ -82,6 +80,7 @@ pub struct Movement {
 impl From<&Entry> for Movement {
     fn from(entry: &Entry) -> Self {
         Self {
+            number: entry.line.number,
             id: entry.id,
             kind: entry.kind,
             units: entry.units,
@@ -97,8 +96,9 @@ impl Movement {
         self.kind.of().unwrap_or(self.id).at()
     }
 
-    /// Changes a total as the entry does. `grant` has the totals of the grant that the entry names.
-    fn apply(&self, total: &mut Total, grant: &[Total]) {
+    /// Changes a total as the entry does. `after` has what happened after the grant that the entry
+    /// names.
+    fn apply(&self, total: &mut Total, after: Option<&AfterGrant>) {
         let (units, counted_at) = (self.units.get(), self.counted_at());
         total.age(self.at);
         match self.kind {
@@ -111,12 +111,63 @@ impl Movement {
                 let given = GivenBack {
                     units: self.units,
                     granted_at: counted_at,
-                    totals: grant,
+                    after,
                 };
                 total.give_back(given, self.at);
             }
         }
     }
+
+    /// The usage after the entry, if it was `used` before and the units count.
+    fn used_after(used: u64, movement: &Self) -> u64 {
+        let units = movement.units.get();
+        match movement.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
+                used.saturating_add(units)
+            }
+            EntryKind::Confirmation { .. } => used,
+            EntryKind::Reversal { .. }
+            | EntryKind::Lapse { .. }
+            | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(units),
+        }
+    }
+
+    /// The grant whose units the entry gives back.
+    fn gives_back(&self) -> Option<EntryId> {
+        match self.kind {
+            EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
+            EntryKind::Grant { .. } | EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => {
+                None
+            }
+        }
+    }
+}
+
+/// The changes that some entries made: what was given back of a grant was never taken.
+fn net_changes(movements: &[Movement]) -> Vec<Change> {
+    let mut given_back: HashMap<EntryId, u64> = HashMap::new();
+    for movement in movements {
+        if let Some(grant) = movement.gives_back() {
+            *given_back.entry(grant).or_default() += movement.units.get();
+        }
+    }
+    let change = |movement: &Movement| {
+        let takes = match movement.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => true,
+            EntryKind::Adjustment(Direction::Down) => false,
+            EntryKind::Confirmation { .. }
+            | EntryKind::Reversal { .. }
+            | EntryKind::Lapse { .. } => return None,
+        };
+        let given_back = given_back.get(&movement.id).copied().unwrap_or_default();
+        Some(Change {
+            at: movement.at,
+            counted_at: movement.counted_at(),
+            units: movement.units.get().saturating_sub(given_back),
+            takes,
+        })
+    };
+    movements.iter().filter_map(change).collect()
 }
 
 impl Past {
@@ -130,15 +181,9 @@ impl Past {
         self.tail = Some(Tail { since, movements });
     }
 
-    /// Adds the totals of the line of a grant; none if they are not known.
-    pub fn insert_grant(&mut self, grant: EntryId, totals: Arc<[Total]>) {
-        self.grants.push((grant, totals));
-    }
-
     /// Adds another part of the past.
     pub fn extend(&mut self, other: Self) {
         self.sums.extend(other.sums);
-        self.grants.extend(other.grants);
         self.tail = other.tail.or(self.tail.take());
     }
 
@@ -152,12 +197,6 @@ impl Past {
         if let Some(tail) = &mut self.tail {
             tail.movements.extend(entries.iter().map(Movement::from));
         }
-        for entry in entries {
-            let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
-            if is_grant && entry.line.totals.iter().any(Total::asks_for_grant) {
-                self.insert_grant(entry.id, entry.line.totals.clone());
-            }
-        }
         self
     }
 
@@ -167,16 +206,38 @@ impl Past {
         found.map(|(_, units)| *units)
     }
 
-    fn tail(&self, since: DateTime<Utc>) -> Option<impl Iterator<Item = &Movement>> {
-        let tail = self.tail.as_ref().filter(|tail| tail.since <= since)?;
-        Some(tail.movements.iter())
+    /// Every entry that moved units after an instant, in order.
+    ///
+    /// # Errors
+    /// The part of the past that must be read.
+    fn tail(&self, since: DateTime<Utc>) -> Result<&[Movement], WantedPast> {
+        let tail = self.tail.as_ref().filter(|tail| tail.since <= since);
+        let tail = tail.ok_or_else(|| WantedPast::since(since))?;
+        let earlier = tail
+            .movements
+            .partition_point(|movement| movement.at <= since);
+        Ok(&tail.movements[earlier..])
     }
 
-    pub fn grant(&self, grant: EntryId) -> Option<&[Total]> {
-        let found = self.grants.iter().find(|(id, _)| *id == grant);
-        found.map(|(_, totals)| &**totals)
+    /// What happened after a grant; `None` if the account does not have the grant.
+    ///
+    /// # Errors
+    /// The part of the past that must be read.
+    pub fn after_grant(&self, grant: EntryId) -> Result<Option<AfterGrant>, WantedPast> {
+        let tail = self.tail(grant.at() - MICROSECOND)?;
+        let Some(place) = tail.iter().position(|movement| movement.id == grant) else {
+            return Ok(None);
+        };
+        let mut changes = net_changes(&tail[place..]);
+        Ok(Some(AfterGrant {
+            line: tail[place].number,
+            grant: changes.remove(0),
+            changes,
+        }))
     }
 }
+
+const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 /// Continues a limit from the last line of an account, before any units are taken. `unused` is the
 /// limit at an instant with nothing used.
@@ -230,25 +291,50 @@ fn return_units(
         total.go_on(before, at);
         return Ok(());
     }
-    // 2. Otherwise the limit changed: it is computed from the entries that still count.
-    let since = total.forgets_at(at);
-    if last.at <= since {
-        return Ok(());
+    // 2. Otherwise the limit is new. It begins with what still counted at the last line: so its
+    //    instants stay the same until the next line.
+    if total.forgets_at(at) < last.at {
+        let since = total.forgets_at(last.at);
+        let movements = past.tail(since)?.iter();
+        let counting: Vec<Movement> = movements
+            .filter(|movement| movement.counted_at() > since)
+            .copied()
+            .collect();
+        begin(total, since, last.at, &counting);
+        total.age(at);
     }
-    let movements = past.tail(since).ok_or_else(|| WantedPast {
-        since: Some(since),
-        ..WantedPast::default()
-    })?;
-    if let LimitState::Rate(bucket) = &mut total.state {
-        // The earlier state of the bucket is not known: the bucket is taken as empty.
-        bucket.at = since.timestamp_micros();
-        bucket.owed = bucket.parts(bucket.burst);
-    }
-    for movement in movements.filter(|movement| movement.counted_at() > since) {
-        movement.apply(total, &[]);
-    }
-    total.age(at);
     Ok(())
+}
+
+/// Begins a limit at the last line, which does not have it, with all entries that count after
+/// `since`.
+fn begin(total: &mut Total, since: DateTime<Utc>, last_at: DateTime<Utc>, movements: &[Movement]) {
+    let changes = net_changes(movements);
+    match &mut total.state {
+        // 1. The earlier state of a bucket is not known: the bucket is taken as empty. At the last
+        //    line it is empty at worst, also if more than its burst was used under other limits.
+        LimitState::Rate(bucket) => {
+            bucket.at = since.timestamp_micros();
+            bucket.owed = bucket.parts(bucket.burst);
+            for change in &changes {
+                bucket.change(total.max, change);
+            }
+            bucket.age(total.max, last_at);
+            bucket.owed = bucket.owed.min(bucket.parts(bucket.burst));
+        }
+        // 2. The start of a window is not known: the window ends as late as it can.
+        LimitState::FromFirstClaim(opened) => {
+            let takes = changes.iter().filter(|change| change.takes);
+            opened.opened = takes.map(|change| change.counted_at).max();
+            opened.used = movements.iter().fold(0, Movement::used_after);
+        }
+        // 3. Nothing else of a sliding limit counts.
+        LimitState::Calendar(_) | LimitState::Sliding(_) => {
+            movements
+                .iter()
+                .for_each(|movement| movement.apply(total, None));
+        }
+    }
 }
 
 /// As [`go_on_after`], and returns the total.
@@ -270,15 +356,13 @@ pub fn total_after(
 /// # Errors
 /// The part of the past that must be read.
 pub fn total_with(mut before: Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
-    let grant = match entry.kind {
-        EntryKind::Reversal { of } | EntryKind::Lapse { of } if before.asks_for_grant() => {
-            past.grant(of).ok_or_else(|| WantedPast {
-                grant: Some(of),
-                ..WantedPast::default()
-            })?
-        }
-        _ => &[],
+    let movement = Movement::from(entry);
+    let grant = movement.gives_back();
+    let asks = |grant: &EntryId| before.asks_for_changes(grant.at(), entry.line.at);
+    let after = match grant.filter(asks) {
+        Some(grant) => past.after_grant(grant)?,
+        None => None,
     };
-    Movement::from(entry).apply(&mut before, grant);
+    movement.apply(&mut before, after.as_ref());
     Ok(before)
 }

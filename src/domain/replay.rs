@@ -7,7 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::almanac::Almanac;
 use super::claim::Units;
 use super::identity::{AccountId, EntryId};
-use super::limit::shape::{Limit, Shape};
+use super::limit::rate::{AfterGrant, Change};
+use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
 use super::window::{Length, Window};
 
@@ -27,20 +28,24 @@ pub enum ReplayedLimit {
 pub struct EachTotal {
     unused: Total,
     totals: HashMap<AccountId, Total>,
-    /// The totals after grants that will be given back, if the limit asks for them.
-    granted: HashMap<EntryId, (AccountId, Total)>,
+    /// The changes of each bucket since its first grant that will be given back.
+    changes: HashMap<AccountId, Vec<(EntryId, Change)>>,
     /// The instant at which accounts without usage were last removed.
     swept_at: DateTime<Utc>,
 }
 
+/// The units of a grant or of an adjustment.
 #[derive(Debug, Clone, Copy)]
-pub struct ReplayedGrant {
+pub struct ReplayedUnits {
     pub account: AccountId,
     pub id: EntryId,
     pub units: Units,
+    /// Whether some of the units will be given back.
     pub is_given_back: bool,
 }
 
+/// A replay has one rule, so every bucket goes on from the first line.
+const FIRST_LINE: u64 = 1;
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 impl ReplayedLimit {
@@ -54,9 +59,9 @@ impl ReplayedLimit {
                 used: HashMap::new(),
             },
             _ => Self::Each(EachTotal {
-                unused: Total::unused(limit, calendar, begin, 1),
+                unused: Total::unused(limit, calendar, begin, FIRST_LINE),
                 totals: HashMap::new(),
-                granted: HashMap::new(),
+                changes: HashMap::new(),
                 swept_at: begin,
             }),
         }
@@ -64,7 +69,7 @@ impl ReplayedLimit {
 
     /// The earliest instant of entries that may count at an instant.
     pub fn counts_from(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>) -> DateTime<Utc> {
-        let unused = Total::unused(limit, calendar, at, 1);
+        let unused = Total::unused(limit, calendar, at, FIRST_LINE);
         at.min(unused.forgets_at(at) + MICROSECOND)
     }
 
@@ -106,44 +111,42 @@ impl ReplayedLimit {
         }
     }
 
-    /// Takes units that count at an instant.
-    pub fn take(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+    /// Takes the units of a grant or of an adjustment.
+    pub fn take(&mut self, taken: ReplayedUnits) {
         match self {
             Self::Window { used, .. } => {
-                let used = used.entry(account).or_default();
-                *used = used.saturating_add(units.get());
+                let used = used.entry(taken.account).or_default();
+                *used = used.saturating_add(taken.units.get());
             }
-            Self::Each(each) => each.total(account, at).add(units.get(), at, at),
-        }
-    }
-
-    pub fn grant(&mut self, grant: ReplayedGrant) {
-        let ReplayedGrant {
-            account, id, units, ..
-        } = grant;
-        self.take(account, units, id.at());
-        if let Self::Each(each) = self
-            && grant.is_given_back
-        {
-            let total = each.total(account, id.at());
-            if total.asks_for_grant() {
-                let total = total.clone();
-                each.granted.insert(id, (account, total));
+            Self::Each(each) => {
+                let at = taken.id.at();
+                let total = each.total(taken.account, at);
+                total.add(taken.units.get(), at, at);
+                each.note(taken, true);
             }
         }
     }
 
-    /// Takes off units that count at an instant.
-    pub fn take_off(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+    /// Takes off the units of an adjustment.
+    pub fn take_off(&mut self, taken: ReplayedUnits) {
         match self {
-            Self::Window { window, used, .. } => {
-                if window.contains(at)
-                    && let Some(used) = used.get_mut(&account)
-                {
-                    *used = used.saturating_sub(units.get());
-                }
+            Self::Window { .. } => self.lower(taken.account, taken.units, taken.id.at()),
+            Self::Each(each) => {
+                let at = taken.id.at();
+                let total = each.total(taken.account, at);
+                total.lower(taken.units.get(), at, at);
+                each.note(taken, false);
             }
-            Self::Each(each) => each.total(account, at).lower(units.get(), at, at),
+        }
+    }
+
+    /// Lowers the usage of the window, if the window contains an instant.
+    fn lower(&mut self, account: AccountId, units: Units, counted_at: DateTime<Utc>) {
+        if let Self::Window { window, used, .. } = self
+            && window.contains(counted_at)
+            && let Some(used) = used.get_mut(&account)
+        {
+            *used = used.saturating_sub(units.get());
         }
     }
 
@@ -155,13 +158,13 @@ impl ReplayedLimit {
         at: DateTime<Utc>,
     ) {
         match self {
-            Self::Window { .. } => self.take_off(account, units, grant.at()),
+            Self::Window { .. } => self.lower(account, units, grant.at()),
             Self::Each(each) => {
-                let granted = each.granted.remove(&grant).map(|(_, total)| total);
+                let after = each.after(account, grant, units);
                 let given = GivenBack {
                     units,
                     granted_at: grant.at(),
-                    totals: granted.as_slice(),
+                    after: after.as_ref(),
                 };
                 each.total(account, at).give_back(given, at);
             }
@@ -170,6 +173,36 @@ impl ReplayedLimit {
 }
 
 impl EachTotal {
+    /// Notes a change of a bucket, from the first grant on that will be given back.
+    fn note(&mut self, taken: ReplayedUnits, takes: bool) {
+        let ReplayedUnits { account, id, .. } = taken;
+        let is_noted = taken.is_given_back || self.changes.contains_key(&account);
+        if self.unused.kind() == LimitKind::Rate && is_noted {
+            let change = Change {
+                at: id.at(),
+                counted_at: id.at(),
+                units: taken.units.get(),
+                takes,
+            };
+            self.changes.entry(account).or_default().push((id, change));
+        }
+    }
+
+    /// The changes after a grant of which units are given back.
+    fn after(&mut self, account: AccountId, grant: EntryId, units: Units) -> Option<AfterGrant> {
+        let changes = self.changes.get_mut(&account)?;
+        let place = changes.iter().position(|(id, _)| *id == grant)?;
+        let later = changes[place + 1..].iter().map(|(_, change)| *change);
+        let after = AfterGrant {
+            line: FIRST_LINE,
+            grant: changes[place].1,
+            changes: later.collect(),
+        };
+        let own = &mut changes[place].1;
+        own.units = own.units.saturating_sub(units.get());
+        Some(after)
+    }
+
     fn total(&mut self, account: AccountId, at: DateTime<Utc>) -> &mut Total {
         let total = self.totals.entry(account);
         let total = total.or_insert_with(|| self.unused.clone());
@@ -187,11 +220,11 @@ impl EachTotal {
                 total.age(at);
                 total.resets_at().is_some() || total.used() > 0
             });
-            // An account that comes again starts with a full bucket: no earlier grant is given
-            // back.
-            let totals = &self.totals;
-            self.granted
-                .retain(|_, (account, _)| totals.contains_key(account));
+            // Nothing is given back of a grant that is older than all that counts.
+            self.changes.retain(|_, changes| {
+                changes.retain(|(_, change)| forgets_at < change.at);
+                !changes.is_empty()
+            });
         }
         is_due
     }

@@ -14,7 +14,7 @@ const RETURN_MAX: i64 = 160_000_000_000_000_000;
 
 /// The state of a bucket at an instant. [`super::total::Total`] has the `max` that refills the bucket. A
 /// `max` of 0 blocks the subject, and refills the bucket as 1 does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     pub per: Elapsed,
     /// The units that a full bucket holds.
@@ -25,8 +25,26 @@ pub struct Bucket {
     pub owed: u128,
     /// The number of the account's first line under the present `max`.
     pub since: u64,
-    /// The parts that reversals and adjustments gave back since that line.
-    pub given_back: u128,
+}
+
+/// A change of a bucket: units that were taken and are not given back, or that were taken off by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The instant of the line.
+    pub at: DateTime<Utc>,
+    pub counted_at: DateTime<Utc>,
+    pub units: u64,
+    pub takes: bool,
+}
+
+/// What happened to a bucket from a grant on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AfterGrant {
+    /// The number of the grant's line.
+    pub line: u64,
+    pub grant: Change,
+    /// The changes after the grant, in order.
+    pub changes: Vec<Change>,
 }
 
 impl Bucket {
@@ -37,7 +55,6 @@ impl Bucket {
             at: at.timestamp_micros(),
             owed: 0,
             since,
-            given_back: 0,
         }
     }
 
@@ -73,18 +90,10 @@ impl Bucket {
         self.at = later;
     }
 
-    /// Goes on under another `max` from this line on. The missing units stay the same.
-    pub fn begin_again(&mut self, line: u64) {
-        self.since = line;
-        self.given_back = 0;
-    }
-
-    /// Takes units that count at `counted_at` out of the bucket.
+    /// Takes units that count at `counted_at` out of the bucket, but not the parts that time has refilled
+    /// already.
     pub fn add(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
-        let more = match self.owed {
-            0 => self.not_refilled(max, units, counted_at),
-            _ => self.parts(units),
-        };
+        let more = self.not_refilled(max, units, counted_at);
         self.owed = (self.owed + more).min(self.parts(TOTAL_MAX));
     }
 
@@ -93,31 +102,61 @@ impl Bucket {
         self.lower(self.not_refilled(max, units, counted_at));
     }
 
-    /// The parts that are still missing of units that were taken from a full bucket at `counted_at`.
+    /// The parts of units of `counted_at` that time has not refilled.
     fn not_refilled(&self, max: u64, units: u64, counted_at: DateTime<Utc>) -> u128 {
-        let returned = returned(max, counted_at.timestamp_micros(), self.at);
+        self.left_at(max, units, counted_at, self.at)
+    }
+
+    /// The parts of units of `counted_at` that time has not refilled at an instant.
+    fn left_at(&self, max: u64, units: u64, counted_at: DateTime<Utc>, at: i64) -> u128 {
+        let returned = returned(max, counted_at.timestamp_micros(), at);
         self.parts(units).saturating_sub(returned)
     }
 
-    /// Gives back the parts of a grant's units that time has not refilled. `grant` is the bucket after the
-    /// grant. Units return in the order in which they were taken, so `grant` tells when the last unit of
-    /// the grant returns. A grant under an earlier `max` gives nothing back.
-    pub fn give_back(&mut self, max: u64, units: u64, grant: &Self) {
-        if grant.since != self.since {
+    /// Applies a change at its instant.
+    pub fn change(&mut self, max: u64, change: &Change) {
+        self.age(max, change.at);
+        match change.takes {
+            true => self.add(max, change.units, change.counted_at),
+            false => self.take_off(max, change.units, change.counted_at),
+        }
+    }
+
+    /// Gives units of a grant back: the bucket lacks what it would lack if the grant had not taken them. A
+    /// grant under an earlier `max` gives nothing back.
+    ///
+    /// Without the units, the bucket lacks their parts less from the grant on, until it is full. From then
+    /// on it lacks what the changes after that instant took. It lacks at least what these changes took out
+    /// of a bucket that was full right after the grant: `without`. So the entries before the grant are not
+    /// needed, and grants can be given back in any order.
+    pub fn give_back(&mut self, max: u64, units: u64, grant: &AfterGrant) {
+        if grant.line < self.since {
             return;
         }
-        let given_back = self.given_back.saturating_sub(grant.given_back);
-        let outstanding = grant
+        let mut without = Self {
+            at: i64::MIN,
+            owed: 0,
+            ..*self
+        };
+        for change in &grant.changes {
+            without.change(max, change);
+        }
+        without.owed = without
             .owed
-            .saturating_sub(returned(max, grant.at, self.at))
-            .saturating_sub(given_back);
-        self.lower(outstanding.min(self.parts(units)));
+            .saturating_sub(returned(max, without.at, self.at));
+        let Change {
+            at,
+            counted_at,
+            units: all,
+            ..
+        } = grant.grant;
+        let taken = |units| self.left_at(max, units, counted_at, at.timestamp_micros());
+        let off = taken(all) - taken(all.saturating_sub(units));
+        self.lower(off.min(self.owed.saturating_sub(without.owed)));
     }
 
     fn lower(&mut self, off: u128) {
-        let off = off.min(self.owed);
-        self.owed -= off;
-        self.given_back = self.given_back.saturating_add(off);
+        self.owed = self.owed.saturating_sub(off);
     }
 
     /// The instant from which on the units fit, in microseconds since 1970. `None`: never.
@@ -197,32 +236,50 @@ mod tests {
         assert_eq!(bucket.fits_at(10, 21), None);
     }
 
-    #[test]
-    fn only_what_time_has_not_refilled_comes_back() {
-        // One unit a second.
-        let mut grants = Vec::new();
-        let mut bucket = bucket("1s", 5);
-        for second in [0, 0, 1] {
-            bucket.age(1, at(second * 1_000_000));
-            bucket.add(1, 1, at(second * 1_000_000));
-            grants.push(bucket.clone());
+    fn taken(second: i64) -> Change {
+        let at = at(second * 1_000_000);
+        Change {
+            at,
+            counted_at: at,
+            units: 1,
+            takes: true,
         }
-        // Of the three the first one returned after a second; half of the second one is back.
+    }
+
+    #[test]
+    fn what_comes_back_is_what_would_not_be_missing() {
+        // One unit a second: two grants at once, and one a second later.
+        let changes = [0, 0, 1].map(taken);
+        let mut bucket = bucket("1s", 5);
+        for change in &changes {
+            bucket.change(1, change);
+        }
+        let grant = |place: usize, later: &[Change]| AfterGrant {
+            line: place as u64 + 1,
+            grant: changes[place],
+            changes: later.to_vec(),
+        };
         bucket.age(1, at(1_500_000));
         assert_eq!(bucket.owed, 1_500_000);
+        // Without one of the first two, the bucket was full when the third one came.
         let mut other = bucket.clone();
-        other.give_back(1, 1, &grants[0]);
-        assert_eq!(other, bucket);
-        other.give_back(1, 1, &grants[1]);
-        assert_eq!((other.owed, other.given_back), (1_000_000, 500_000));
-        // The third one comes next now: half of it would have returned with the second one.
-        other.age(1, at(2_000_000));
-        other.give_back(1, 1, &grants[2]);
-        assert_eq!((other.owed, other.given_back), (0, 1_000_000));
+        other.give_back(1, 1, &grant(0, &changes[1..]));
+        assert_eq!(other.owed, 500_000);
+        // The other one of the two has returned meanwhile.
+        other.give_back(1, 1, &grant(1, &changes[2..]));
+        assert_eq!(other.owed, 500_000);
+        other.give_back(1, 1, &grant(2, &[]));
+        assert_eq!(other.owed, 0);
+        // The same in another order.
+        let mut other = bucket.clone();
+        other.give_back(1, 1, &grant(2, &[]));
+        assert_eq!(other.owed, 500_000);
+        other.give_back(1, 1, &grant(1, &[]));
+        assert_eq!(other.owed, 0);
         // A grant of before another max gives nothing back.
-        bucket.begin_again(4);
+        bucket.since = 4;
         let before = bucket.clone();
-        bucket.give_back(1, 1, &grants[2]);
+        bucket.give_back(1, 1, &grant(2, &[]));
         assert_eq!(bucket, before);
     }
 
@@ -235,8 +292,15 @@ mod tests {
         assert_eq!(bucket.resets_at(0), Some(RETURN_MAX));
         assert_eq!(bucket.refill(0), RETURN_MAX);
         assert_eq!(bucket.fits_at(0, u64::MAX), Some(RETURN_MAX));
-        let before = bucket.clone();
-        bucket.give_back(u64::MAX, u64::MAX, &before);
+        let all = AfterGrant {
+            line: 1,
+            grant: Change {
+                units: u64::MAX,
+                ..taken(0)
+            },
+            changes: Vec::new(),
+        };
+        bucket.give_back(u64::MAX, u64::MAX, &all);
         assert_eq!(bucket.owed, 0);
         bucket.age(u64::MAX, at(RETURN_MAX));
         assert_eq!(bucket.at, RETURN_MAX);

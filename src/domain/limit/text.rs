@@ -37,8 +37,8 @@ const RATE: char = 'r';
 /// s5,86400,1763654400000000*2+60000000    2 of 5 taken at this microsecond, 1 a minute later
 /// s500,86400/3600,…             with a step
 /// r10,1,20,1763654400000000+3000000,1     10 a second, at most 20 at once: at this microsecond it
-///                               lacks 3 units, in parts of which a unit has 1000000; kept since
-///                               line 1; and the parts that were given back since
+///                               lacks 3 units, in parts of which a unit has 1000000; under this
+///                               max since line 1
 /// ```
 pub fn encode_totals(totals: &[Total]) -> String {
     let mut text = String::with_capacity(24 * totals.len());
@@ -110,14 +110,9 @@ fn encode_total(text: &mut String, total: &Total) {
                 at,
                 owed,
                 since,
-                given_back,
             } = bucket.as_ref();
             // Writing into a `String` cannot fail.
             let _ = write!(text, "{},{burst},{at}+{owed},{since}", per.seconds());
-            if *given_back > 0 {
-                text.push(',');
-                text.push_str(number.format(*given_back));
-            }
         }
     }
 }
@@ -225,10 +220,6 @@ fn decode_bucket(text: &str) -> Option<Bucket> {
     let (at, owed) = parts.next()?.split_once('+')?;
     let (at, owed): (i64, u128) = (at.parse().ok()?, owed.parse().ok()?);
     let since = parts.next()?.parse().ok()?;
-    let given_back: u128 = match parts.next() {
-        Some(given_back) => given_back.parse().ok().filter(|parts| *parts > 0)?,
-        None => 0,
-    };
     decode_instant(at)?;
     let bucket = Bucket {
         per,
@@ -236,7 +227,6 @@ fn decode_bucket(text: &str) -> Option<Bucket> {
         at,
         owed,
         since,
-        given_back,
     };
     let is_whole = parts.next().is_none() && owed <= bucket.parts(TOTAL_MAX);
     is_whole.then_some(bucket)
@@ -324,7 +314,6 @@ mod tests {
             "s5,86400,1763654400000000*2+60000000",
             "s500,86400/3600,1763654400000000+3600000000*499",
             "r10,1,20,1763654400000000+0,1",
-            "r10,1,20,1763654400000000+3000000,1,5",
             "d3,1,1763654400+86400;e1,1;r10,1,20,-7+3000000,1;s5,86400",
         ] {
             let totals = decode_totals(text).unwrap();
@@ -449,17 +438,16 @@ mod tests {
     }
 
     fn any_bucket() -> impl Strategy<Value = Bucket> {
-        let numbers = (0..=TOTAL_MAX, 1..=TOTAL_MAX, 0..=u128::MAX);
+        let numbers = (0..=TOTAL_MAX, 1..=TOTAL_MAX);
         let owed = prop_oneof![Just((0, 0)), (0..TOTAL_MAX, 0u128..1_000_000)];
         (elapsed(), micros(), numbers, owed).prop_map(
-            |(per, at, (burst, since, given_back), (units, parts))| {
+            |(per, at, (burst, since), (units, parts))| {
                 let bucket = Bucket {
                     per,
                     burst,
                     at,
                     owed: 0,
                     since,
-                    given_back,
                 };
                 let owed = bucket.parts(units) + parts;
                 Bucket { owed, ..bucket }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::first_claim::OpenedWindow;
 use super::per::{Elapsed, Per};
-use super::rate::Bucket;
+use super::rate::{AfterGrant, Bucket};
 use super::shape::{Limit, LimitKind, Shape, TOTAL_MAX};
 use super::sliding::SlidingLog;
 use crate::domain::almanac::Almanac;
@@ -57,8 +57,8 @@ pub struct WindowUse {
 pub struct GivenBack<'a> {
     pub units: Units,
     pub granted_at: DateTime<Utc>,
-    /// The totals of the grant's own line. Empty: they are not known.
-    pub totals: &'a [Total],
+    /// What happened after the grant, if a limit asks for it.
+    pub after: Option<&'a AfterGrant>,
 }
 
 impl Total {
@@ -282,15 +282,15 @@ impl Total {
         }
     }
 
-    /// Goes on from the total that an earlier line has of the same limit. A change of `max` begins to refill
-    /// a bucket from this line on, so that the instants in earlier answers stay true.
+    /// Goes on from the total that an earlier line has of the same limit. A bucket under another `max` or
+    /// `burst` gives back only what is granted from this line on.
     pub fn go_on(&mut self, before: &Self, at: DateTime<Utc>) {
         let begun = std::mem::replace(&mut self.state, before.state.clone());
         if let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) {
-            bucket.burst = begun.burst;
-            if before.max != self.max {
-                bucket.begin_again(begun.since);
+            if (before.max, bucket.burst) != (self.max, begun.burst) {
+                bucket.since = begun.since;
             }
+            bucket.burst = begun.burst;
         }
         self.age(at);
     }
@@ -388,6 +388,7 @@ impl Total {
     /// Gives the units of a grant back, if they still count.
     pub fn give_back(&mut self, given: GivenBack<'_>, at: DateTime<Utc>) {
         let units = given.units.get();
+        let is_missing = self.asks_for_changes(given.granted_at, at);
         match &mut self.state {
             LimitState::Calendar(calendar) => {
                 if calendar.window.contains(given.granted_at) {
@@ -397,12 +398,8 @@ impl Total {
             LimitState::FromFirstClaim(opened) => opened.take_off(units, given.granted_at),
             LimitState::Sliding(log) => log.give_back(units, given.granted_at, at),
             LimitState::Rate(bucket) => {
-                let of_grant = given.totals.iter().find_map(|total| match &total.state {
-                    LimitState::Rate(own) if own.per == bucket.per => Some(own),
-                    _ => None,
-                });
-                if let Some(of_grant) = of_grant {
-                    bucket.give_back(self.max, units, of_grant);
+                if let Some(after) = given.after.filter(|_| is_missing) {
+                    bucket.give_back(self.max, units, after);
                 }
             }
         }
@@ -428,9 +425,11 @@ impl Total {
         }
     }
 
-    /// Tells whether the grant's own line must be known to give the grant's units back.
-    pub fn asks_for_grant(&self) -> bool {
+    /// Tells whether the changes after a grant must be known to give the grant's units back. Time has
+    /// refilled a bucket with the units of a grant that is older than the time of a whole refill.
+    pub fn asks_for_changes(&self, granted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         matches!(&self.state, LimitState::Rate(bucket) if bucket.owed > 0)
+            && self.forgets_at(at) < granted_at
     }
 
     /// Takes off units that count at `counted_at`, if they still count.

@@ -10,20 +10,21 @@ use super::*;
 use crate::domain::backtest::{Backtest, DayRange, Replayed};
 use crate::domain::correction::{carry_on, give_back};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::past::Past;
+use crate::domain::past::{Movement, Past};
 
 /// The rule, applied to one entry after the other.
 #[derive(Default)]
 struct Stepwise {
     lines: HashMap<AccountId, Line>,
-    /// The totals on the lines of grants.
-    granted: HashMap<EntryId, Arc<[Total]>>,
+    /// The entries of each account that were not denied.
+    movements: HashMap<AccountId, Vec<Movement>>,
 }
 
 impl Stepwise {
     /// Whether a grant would have been denied.
     fn denies(&mut self, policy: &Policy, entry: &Replayed) -> bool {
         let (at, none) = (entry.id.at(), Past::default());
+        let movements = self.movements.entry(entry.account).or_default();
         let last = self.lines.get(&entry.account);
         let mut line = carry_on(policy, last, &none, at).unwrap();
         let units = entry.units.get();
@@ -33,14 +34,13 @@ impl Stepwise {
                     Verdict::Granted(granted) => line = granted,
                     _ => return true,
                 }
-                self.granted.insert(entry.id, line.totals.clone());
             }
             EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                let Some(of_grant) = self.granted.get(&of) else {
+                if !movements.iter().any(|movement| movement.id == of) {
                     return false;
-                };
+                }
                 let mut past = Past::default();
-                past.insert_grant(of, of_grant.clone());
+                past.insert_tail(DateTime::<Utc>::MIN_UTC, movements.clone());
                 line = give_back(policy, entry.units, of, last, &past, at).unwrap();
             }
             EntryKind::Adjustment(direction) => {
@@ -53,6 +53,13 @@ impl Stepwise {
             }
             EntryKind::Confirmation { .. } => {}
         }
+        movements.push(Movement {
+            number: line.number,
+            id: entry.id,
+            kind: entry.kind,
+            units: entry.units,
+            at,
+        });
         self.lines.insert(entry.account, line);
         false
     }
@@ -79,6 +86,8 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
         history.step(&policy, units, &what, now);
         entries.extend_from_slice(&history.entries[known..]);
     }
+    // A lapse is before entries of other accounts that were made after the end of its hold.
+    entries.sort_by_key(|entry| entry.id);
     let closes =
         |kind: EntryKind| matches!(kind, EntryKind::Reversal { .. } | EntryKind::Lapse { .. });
     let names = |of: EntryId| {

@@ -40,18 +40,17 @@ struct Event {
     counted_at: i64,
 }
 
-/// The bucket of a rate, in parts: a unit has as many parts as `per` has microseconds.
-pub struct PlainBucket {
+/// The bucket of a rate under one max and burst, in parts: a unit has as many parts as `per` has
+/// microseconds.
+struct PlainBucket {
     parts: i128,
-    pub owed: i128,
-    given_back: i128,
-    /// For each grant under the same max: when its last unit returns, on the scale of returned
-    /// parts.
-    returns: BTreeMap<usize, i128>,
-    /// The parts that have returned so far, and the parts of each grant that still wait in the
-    /// queue.
-    returned: i128,
-    queue: Vec<(Option<usize>, i128)>,
+    max: u64,
+    burst: u64,
+    /// What the bucket lacks at the beginning.
+    begun_at: i64,
+    begun_with: i128,
+    /// The entries that moved units since then, without what was given back.
+    events: Vec<Event>,
 }
 
 /// The parts that return in a microsecond. A max of 0 blocks; units return as with a max of 1.
@@ -110,16 +109,16 @@ impl Book {
     }
 
     /// The entries that count for a limit that lines have from an index on. Earlier entries count
-    /// only after an instant.
-    fn counting(&self, kept_from: usize, since: i64) -> impl Iterator<Item = Event> {
+    /// only this long before that line.
+    fn counting(&self, kept_from: usize, ago: i64) -> impl Iterator<Item = Event> {
+        let since = self.begins_at(kept_from).map_or(i64::MIN, |at| at - ago);
         let counts = move |event: &Event| event.place >= kept_from || event.counted_at > since;
         self.events().filter(counts)
     }
 
-    /// The instant before which nothing is known of a limit that starts with a line, or now.
-    fn begins_at(&self, kept_from: usize, at: i64, ago: i64) -> i64 {
-        let line = self.history.entries.get(kept_from);
-        line.map_or(at, |entry| entry.line.at.timestamp_micros()) - ago
+    /// The instant of the line before a new limit. A limit that every line has begins at the first line.
+    fn begins_at(&self, kept_from: usize) -> Option<i64> {
+        Some(self.event(kept_from.checked_sub(1)?).at)
     }
 
     fn used_in(&self, window: Window) -> u64 {
@@ -128,19 +127,30 @@ impl Book {
             window.contains(counted_at)
         };
         let inside = self.events().filter(contains);
-        inside.fold(0, |used: u64, event| match event.effect {
-            Effect::Take => used + event.units,
-            Effect::GiveBack(_) | Effect::TakeOff => used.saturating_sub(event.units),
-            Effect::Nothing => used,
-        })
+        inside.fold(0, |used, event| event.used_after(used))
     }
 
     /// The start and the usage of the window.
     pub fn opened_by_claims(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
-        let since = self.begins_at(kept_from, at, per);
         let mut windows: Vec<(i64, u64)> = Vec::new();
-        for event in self.counting(kept_from, since) {
+        // The start of a window before the first line is not known: it ends as late as it can.
+        let earlier = self.counting(kept_from, per);
+        let earlier = earlier.take_while(|event| event.place < kept_from);
+        let takes = earlier.filter(|event| matches!(event.effect, Effect::Take));
+        windows.extend(
+            takes
+                .map(|event| event.counted_at)
+                .max()
+                .map(|start| (start, 0)),
+        );
+        for event in self.counting(kept_from, per) {
+            if event.place < kept_from {
+                let used = windows.last_mut().map(|(_, used)| used);
+                used.into_iter()
+                    .for_each(|used| *used = event.used_after(*used));
+                continue;
+            }
             let is_open = |(start, _): &(i64, u64)| event.at < start + per;
             let is_new = !windows.last().is_some_and(is_open);
             if is_new && matches!(event.effect, Effect::Take) && event.at < event.counted_at + per {
@@ -150,11 +160,8 @@ impl Book {
             let Some((start, used)) = current.filter(|window| is_open(window)) else {
                 continue;
             };
-            match event.effect {
-                _ if event.counted_at < *start => {}
-                Effect::Take => *used += event.units,
-                Effect::GiveBack(_) | Effect::TakeOff => *used = used.saturating_sub(event.units),
-                Effect::Nothing => {}
+            if event.counted_at >= *start {
+                *used = event.used_after(*used);
             }
         }
         let current = windows.last().filter(|(start, _)| at < start + per);
@@ -165,10 +172,11 @@ impl Book {
     pub fn sliding(&self, limit: &Limit, per: Elapsed, at: i64) -> BTreeMap<i64, u64> {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
         let step = limit.shape.step().map_or(1, Elapsed::micros);
-        let since = self.begins_at(kept_from, at, per).div_euclid(step) * step;
+        let begins_at = self.begins_at(kept_from).unwrap_or_default();
+        let ago = per + (begins_at - per).rem_euclid(step);
         let cell = |instant: i64| (instant + step - 1).div_euclid(step) * step;
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
-        for event in self.counting(kept_from, since) {
+        for event in self.counting(kept_from, ago) {
             let own = cell(event.counted_at);
             if own + per <= event.at {
                 continue;
@@ -196,40 +204,34 @@ impl Book {
         taken
     }
 
-    pub fn rate(&self, limit: &Limit, per: Elapsed, at: i64) -> PlainBucket {
+    /// The parts that the bucket lacks.
+    pub fn rate(&self, limit: &Limit, per: Elapsed, at: i64) -> i128 {
         let kept_from = self.kept_from(limit);
-        let parts = i128::from(per.micros());
-        let first = match kept_from < self.limits.len() {
-            true => self.told(kept_from, limit),
+        let told = |place| match place < self.limits.len() {
+            true => self.told(place, limit),
             false => *limit,
         };
-        let full = i128::from(burst_of(&first)) * parts;
-        let back = back_in_micro(first.max);
-        let refill = i64::try_from((full + back - 1) / back).unwrap();
-        let since = self.begins_at(kept_from, at, refill);
-        let mut bucket = PlainBucket {
-            parts,
-            owed: full,
-            given_back: 0,
-            returns: BTreeMap::new(),
-            returned: 0,
-            queue: vec![(None, full)],
-        };
-        // Under another max, all units return by that max from the line before on.
-        let (mut clock, mut max) = (since, first.max);
-        for event in self.counting(kept_from, since) {
-            let is_kept = event.place >= kept_from;
-            if is_kept && self.told(event.place, limit).max != max {
-                max = self.told(event.place, limit).max;
-                bucket.returns.clear();
-                bucket.given_back = 0;
-            }
-            bucket.pass(max, event.at - clock);
-            clock = event.at;
-            bucket.meet(&event, max, is_kept);
+        let mut bucket = PlainBucket::full(&told(kept_from), per);
+        // 1. A new bucket is empty one refill time before the line that does not have the limit, and no
+        //    emptier at that line.
+        if let Some(begins_at) = self.begins_at(kept_from) {
+            let refill = bucket.refill();
+            (bucket.begun_at, bucket.begun_with) = (begins_at - refill, bucket.empty());
+            let earlier = self.counting(kept_from, refill);
+            let earlier = earlier.take_while(|event| event.place < kept_from);
+            earlier.for_each(|event| bucket.meet(event, i64::MIN));
+            bucket.begin_again(begins_at);
+            bucket.begun_with = bucket.begun_with.min(bucket.empty());
         }
-        bucket.pass(limit.max, at - clock);
-        bucket
+        // 2. Under another max or burst, a bucket begins from the line before on.
+        let mut before = bucket.begun_at;
+        for event in self.events().skip(kept_from) {
+            bucket.go_on(&told(event.place), before);
+            bucket.meet(event, event.at - bucket.refill());
+            before = event.at;
+        }
+        bucket.go_on(limit, before);
+        bucket.owed(at)
     }
 
     /// The used and the remaining units of a limit, at an instant that is not before the last
@@ -242,8 +244,8 @@ impl Book {
             Shape::FromFirstClaim(per) => self.opened_by_claims(limit, per, at).1,
             Shape::Sliding { per, .. } => self.sliding(limit, per, at).values().sum(),
             Shape::Rate { per, .. } => {
-                let bucket = self.rate(limit, per, at);
-                let used = (bucket.owed + bucket.parts - 1) / bucket.parts;
+                let parts = i128::from(per.micros());
+                let used = (self.rate(limit, per, at) + parts - 1) / parts;
                 u64::try_from(used).unwrap()
             }
         };
@@ -298,59 +300,83 @@ impl Book {
     }
 }
 
+impl Event {
+    /// The usage after the entry, if it was `used` before.
+    fn used_after(&self, used: u64) -> u64 {
+        match self.effect {
+            Effect::Take => used + self.units,
+            Effect::GiveBack(_) | Effect::TakeOff => used.saturating_sub(self.units),
+            Effect::Nothing => used,
+        }
+    }
+}
+
 impl PlainBucket {
-    fn pass(&mut self, max: u64, micros: i64) {
-        let mut back = back_in_micro(max) * i128::from(micros.max(0));
-        self.owed = (self.owed - back).max(0);
-        self.returned += back;
-        // The queue is served in its order.
-        for (_, parts) in &mut self.queue {
-            let served = back.min(*parts);
-            *parts -= served;
-            back -= served;
-        }
-        self.queue.retain(|(_, parts)| *parts > 0);
-    }
-
-    fn meet(&mut self, event: &Event, max: u64, is_known: bool) {
-        let cost = i128::from(event.units) * self.parts;
-        let late = back_in_micro(max) * i128::from((event.at - event.counted_at).max(0));
-        let not_refilled = (cost - late).max(0);
-        match event.effect {
-            Effect::Take => {
-                self.owed += if self.owed == 0 { not_refilled } else { cost };
-                let queued = match self.queue.is_empty() {
-                    true => not_refilled,
-                    false => cost,
-                };
-                self.queue.push((Some(event.place), queued));
-                if is_known {
-                    let returns = self.owed + self.given_back + self.returned;
-                    self.returns.insert(event.place, returns);
-                }
-            }
-            Effect::GiveBack(of) => {
-                let returns = self.returns.get(&of);
-                let outstanding = returns.map_or(0, |returns| {
-                    (returns - self.given_back - self.returned).clamp(0, cost)
-                });
-                let off = outstanding.min(self.owed);
-                self.owed -= off;
-                self.given_back += off;
-                self.queue.retain(|(grant, _)| *grant != Some(of));
-            }
-            Effect::TakeOff => {
-                let off = not_refilled.min(self.owed);
-                self.owed -= off;
-                self.given_back += off;
-            }
-            Effect::Nothing => {}
+    fn full(limit: &Limit, per: Elapsed) -> Self {
+        Self {
+            parts: per.micros().into(),
+            max: limit.max,
+            burst: burst_of(limit),
+            begun_at: i64::MIN,
+            begun_with: 0,
+            events: Vec::new(),
         }
     }
 
-    /// The units that are still owed if each grant that is given back takes along those of its own
-    /// units that time has not refilled.
-    pub fn queued(&self) -> i128 {
-        self.queue.iter().map(|(_, parts)| parts).sum()
+    /// What an empty bucket lacks.
+    fn empty(&self) -> i128 {
+        i128::from(self.burst) * self.parts
+    }
+
+    /// The time in which an empty bucket becomes full.
+    fn refill(&self) -> i64 {
+        let back = back_in_micro(self.max);
+        i64::try_from((self.empty() + back - 1) / back).unwrap()
+    }
+
+    /// Begins again after an instant.
+    fn begin_again(&mut self, after: i64) {
+        self.begun_with = self.owed(after);
+        self.begun_at = after;
+        self.events.clear();
+    }
+
+    /// Begins again after an instant if the limit has another max or burst.
+    fn go_on(&mut self, limit: &Limit, after: i64) {
+        if (self.max, self.burst) != (limit.max, burst_of(limit)) {
+            self.begin_again(after);
+            (self.max, self.burst) = (limit.max, burst_of(limit));
+        }
+    }
+
+    /// Takes the next entry. What is given back of a grant after an instant was never taken.
+    fn meet(&mut self, event: Event, gives_back_after: i64) {
+        let Effect::GiveBack(grant) = event.effect else {
+            return self.events.push(event);
+        };
+        let mut own = self.events.iter_mut();
+        let own = own.find(|own| own.place == grant && own.counted_at > gives_back_after);
+        own.into_iter()
+            .for_each(|own| own.units = own.units.saturating_sub(event.units));
+    }
+
+    /// What the bucket lacks at an instant.
+    fn owed(&self, at: i64) -> i128 {
+        let back = |from: i64, to: i64| {
+            back_in_micro(self.max) * i128::from(to).saturating_sub(from.into()).max(0)
+        };
+        let (mut owed, mut clock) = (self.begun_with, self.begun_at);
+        for event in &self.events {
+            owed = (owed - back(clock, event.at)).max(0);
+            clock = event.at;
+            let cost = i128::from(event.units) * self.parts;
+            let left = (cost - back(event.counted_at, event.at)).max(0);
+            owed = match event.effect {
+                Effect::Take => owed + left,
+                Effect::TakeOff => (owed - left).max(0),
+                Effect::GiveBack(_) | Effect::Nothing => owed,
+            };
+        }
+        (owed - back(clock, at)).max(0)
     }
 }

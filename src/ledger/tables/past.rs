@@ -11,7 +11,7 @@ use crate::ledger::encoding::{decode_kind, kind};
 use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError, Look};
+use crate::ledger::{Ledger, LedgerError};
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
 /// way.
@@ -37,7 +37,7 @@ const SUM: &str = concat!(
 /// The entries that moved units of the account $1 after the instant $3, up to the number $2.
 /// Instants never decrease as numbers increase.
 const TAIL: &str = concat!(
-    "SELECT e.id, e.kind, e.units, e.at, d.of_grant, d.held_until FROM entries AS e",
+    "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until FROM entries AS e",
     with_details!(),
     "WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
          SELECT number FROM entries
@@ -48,6 +48,7 @@ const TAIL: &str = concat!(
 
 fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
     Ok(Movement {
+        number: row.get("number")?,
         id: row.get("id")?,
         kind: decode_kind(
             row.get("kind")?,
@@ -84,17 +85,6 @@ impl Ledger {
                 None => Vec::new(),
             };
             past.insert_tail(since, movements);
-        }
-        if let Some(grant) = wanted.grant {
-            let look = Look {
-                entries: vec![grant],
-                ..Look::default()
-            };
-            let found = self.look(&look).await?.entries.pop();
-            past.insert_grant(
-                grant,
-                found.map_or_else(|| [].into(), |entry| entry.line.totals),
-            );
         }
         Ok(past)
     }
