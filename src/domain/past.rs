@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::EntryId;
-use super::limit::rate::{AfterGrant, Change};
+use super::limit::rate::{AfterGrant, BucketChange};
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
 
@@ -144,7 +144,7 @@ impl Movement {
 }
 
 /// The changes that some entries made: what was given back of a grant was never taken.
-fn net_changes(movements: &[Movement]) -> Vec<Change> {
+fn net_changes(movements: &[Movement]) -> Vec<BucketChange> {
     let mut given_back: HashMap<EntryId, u64> = HashMap::new();
     for movement in movements {
         if let Some(grant) = movement.gives_back() {
@@ -160,7 +160,7 @@ fn net_changes(movements: &[Movement]) -> Vec<Change> {
             | EntryKind::Lapse { .. } => return None,
         };
         let given_back = given_back.get(&movement.id).copied().unwrap_or_default();
-        Some(Change {
+        Some(BucketChange {
             at: movement.at,
             counted_at: movement.counted_at(),
             units: movement.units.get().saturating_sub(given_back),

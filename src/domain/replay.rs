@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::almanac::Almanac;
 use super::claim::Units;
 use super::identity::{AccountId, EntryId};
-use super::limit::rate::{AfterGrant, Change};
+use super::limit::rate::{AfterGrant, BucketChange};
 use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
 use super::window::{Length, Window};
@@ -29,7 +29,7 @@ pub struct EachTotal {
     unused: Total,
     totals: HashMap<AccountId, Total>,
     /// The changes of each bucket since its first grant that will be given back.
-    changes: HashMap<AccountId, Vec<(EntryId, Change)>>,
+    changes: HashMap<AccountId, Vec<(EntryId, BucketChange)>>,
     /// The instant at which accounts without usage were last removed.
     swept_at: DateTime<Utc>,
 }
@@ -178,7 +178,7 @@ impl EachTotal {
         let ReplayedUnits { account, id, .. } = taken;
         let is_noted = taken.is_given_back || self.changes.contains_key(&account);
         if self.unused.kind() == LimitKind::Rate && is_noted {
-            let change = Change {
+            let change = BucketChange {
                 at: id.at(),
                 counted_at: id.at(),
                 units: taken.units.get(),

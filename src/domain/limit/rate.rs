@@ -29,7 +29,7 @@ pub struct Bucket {
 
 /// A change of a bucket: units that were taken and are not given back, or that were taken off by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct BucketChange {
     /// The instant of the line.
     pub at: DateTime<Utc>,
     pub counted_at: DateTime<Utc>,
@@ -42,9 +42,9 @@ pub struct Change {
 pub struct AfterGrant {
     /// The number of the grant's line.
     pub line: u64,
-    pub grant: Change,
+    pub grant: BucketChange,
     /// The changes after the grant, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<BucketChange>,
 }
 
 impl Bucket {
@@ -114,7 +114,7 @@ impl Bucket {
     }
 
     /// Applies a change at its instant.
-    pub fn change(&mut self, max: u64, change: &Change) {
+    pub fn change(&mut self, max: u64, change: &BucketChange) {
         self.age(max, change.at);
         match change.takes {
             true => self.add(max, change.units, change.counted_at),
@@ -144,7 +144,7 @@ impl Bucket {
         without.owed = without
             .owed
             .saturating_sub(returned(max, without.at, self.at));
-        let Change {
+        let BucketChange {
             at,
             counted_at,
             units: all,
@@ -236,9 +236,9 @@ mod tests {
         assert_eq!(bucket.fits_at(10, 21), None);
     }
 
-    fn taken(second: i64) -> Change {
+    fn taken(second: i64) -> BucketChange {
         let at = at(second * 1_000_000);
-        Change {
+        BucketChange {
             at,
             counted_at: at,
             units: 1,
@@ -254,7 +254,7 @@ mod tests {
         for change in &changes {
             bucket.change(1, change);
         }
-        let grant = |place: usize, later: &[Change]| AfterGrant {
+        let grant = |place: usize, later: &[BucketChange]| AfterGrant {
             line: place as u64 + 1,
             grant: changes[place],
             changes: later.to_vec(),
@@ -262,7 +262,7 @@ mod tests {
         bucket.age(1, at(1_500_000));
         assert_eq!(bucket.owed, 1_500_000);
         // Without one of the first two, the bucket was full when the third one came.
-        let mut other = bucket.clone();
+        let mut other = bucket;
         other.give_back(1, 1, &grant(0, &changes[1..]));
         assert_eq!(other.owed, 500_000);
         // The other one of the two has returned meanwhile.
@@ -271,14 +271,14 @@ mod tests {
         other.give_back(1, 1, &grant(2, &[]));
         assert_eq!(other.owed, 0);
         // The same in another order.
-        let mut other = bucket.clone();
+        let mut other = bucket;
         other.give_back(1, 1, &grant(2, &[]));
         assert_eq!(other.owed, 500_000);
         other.give_back(1, 1, &grant(1, &[]));
         assert_eq!(other.owed, 0);
         // A grant of before another max gives nothing back.
         bucket.since = 4;
-        let before = bucket.clone();
+        let before = bucket;
         bucket.give_back(1, 1, &grant(2, &[]));
         assert_eq!(bucket, before);
     }
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(bucket.fits_at(0, u64::MAX), Some(RETURN_MAX));
         let all = AfterGrant {
             line: 1,
-            grant: Change {
+            grant: BucketChange {
                 units: u64::MAX,
                 ..taken(0)
             },

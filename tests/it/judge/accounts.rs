@@ -32,7 +32,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             //    for limits whose units return after a time, and a sum does it for calendar limits.
             let so_far = &entries[..=index];
             let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
-            check_totals(entry, rule, so_far, &mut breaches);
+            check_totals(entry, before, rule, so_far, &mut breaches);
             // 5. Check that a grant fits, or has a mark.
             if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
                 check_fit(entry, rule, so_far, is_over, &mut breaches);
@@ -160,7 +160,18 @@ fn opened_at(state: &PlainState) -> Option<i64> {
     }
 }
 
-fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches: &mut Vec<Breach>) {
+fn check_totals(
+    entry: &Entry,
+    before: Option<&Entry>,
+    rule: Option<&Rule>,
+    so_far: &[&Entry],
+    breaches: &mut Vec<Breach>,
+) {
+    // A lapse leaves the windows of the line before it.
+    let is_left = |total: &Total| {
+        let mut left = before.iter().flat_map(|before| &before.totals);
+        entry.kind == Kind::Lapse && left.any(|left| left.has_same_window(total))
+    };
     let of_calendar = |total: &&Total| !matches!(total.state, State::Returns(..));
     for total in entry.totals.iter().filter(of_calendar) {
         let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
@@ -171,7 +182,7 @@ fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches:
             }
             _ => true,
         };
-        if !total.contains(entry.at) || !is_window {
+        if !(total.contains(entry.at) || is_left(total)) || !is_window {
             breaches.push(Breach::NotTheWindow {
                 entry: entry.id,
                 total: total.clone(),

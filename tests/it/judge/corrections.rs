@@ -17,6 +17,8 @@ pub struct Holds<'a> {
     closed: BTreeSet<Uuid>,
     /// For each hold that is neither confirmed nor reversed, when it lapses.
     open: BTreeMap<Uuid, DateTime<Utc>>,
+    /// The instant of the last entry.
+    last_at: Option<DateTime<Utc>>,
 }
 
 impl<'a> Holds<'a> {
@@ -31,7 +33,9 @@ impl<'a> Holds<'a> {
                 true
             }
             Kind::Confirmation => until.is_some_and(|until| entry.at < until),
-            Kind::Lapse => until.is_some_and(|until| until <= entry.at),
+            // A lapse is at the end of its hold, whenever it is appended.
+            Kind::Lapse => until
+                .is_some_and(|until| entry.at == self.last_at.map_or(until, |at| until.max(at))),
             Kind::Reversal => until.is_none_or(|until| entry.at < until),
             Kind::AdjustmentUp | Kind::AdjustmentDown => true,
         };
@@ -43,6 +47,7 @@ impl<'a> Holds<'a> {
                 breaches.push(Breach::NotItsGrant { entry: entry.id });
             }
         }
+        self.last_at = Some(entry.at);
         if !is_in_time || !self.is_next(entry) {
             breaches.push(Breach::NotInTime { entry: entry.id });
         }

@@ -120,6 +120,15 @@ impl Total {
         }
     }
 
+    /// Whether both totals are of the same window of the calendar.
+    pub fn has_same_window(&self, other: &Self) -> bool {
+        let window = |total: &Self| match total.state {
+            State::Window { start, end } => Some((start, end)),
+            State::Ever | State::Returns(..) => None,
+        };
+        self.per == other.per && window(self) == window(other)
+    }
+
     /// Whether the total belongs to a version's limit, possibly with another `max`.
     pub fn is_of(&self, limit: &RuleLimit) -> bool {
         let is_kind = match (&self.state, limit.returns) {
@@ -198,8 +207,7 @@ fn parse_log(text: &str) -> PlainState {
     PlainState::Log(pairs)
 }
 
-/// The burst, the line's instant, what the bucket lacks, the first line under the same `max`, and
-/// what was given back.
+/// The burst, the line's instant, what the bucket lacks, and the first line under the same `max`.
 fn parse_bucket(text: &str) -> (Return, PlainState) {
     let parts: Vec<&str> = text.split(',').collect();
     let (at, owed) = parts[1].split_once('+').expect("an instant");
@@ -210,7 +218,6 @@ fn parse_bucket(text: &str) -> (Return, PlainState) {
         owed: big(owed),
         // Places begin at zero, line numbers at one.
         since: usize::try_from(number(parts[2]) - 1).expect("a place"),
-        given_back: parts.get(3).map_or(0, |given_back| big(given_back)),
     };
     (Return::Rate { burst }, PlainState::Bucket(bucket))
 }

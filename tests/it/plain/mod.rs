@@ -41,6 +41,17 @@ pub enum Effect {
     Nothing,
 }
 
+impl PlainEntry {
+    /// The usage after the entry, if it was `used` before and the units count.
+    fn used_after(&self, used: u64) -> u64 {
+        match self.effect {
+            Effect::Grant | Effect::Take => used + self.units,
+            Effect::GiveBack(_) | Effect::TakeOff => used.saturating_sub(self.units),
+            Effect::Nothing => used,
+        }
+    }
+}
+
 impl Effect {
     fn takes(self) -> bool {
         matches!(self, Self::Grant | Self::Take)
@@ -99,15 +110,14 @@ pub enum PlainState {
     Bucket(PlainBucket),
 }
 
-/// What a bucket lacks and what it was given back, in parts of a unit. A unit has as many parts as
-/// `per` has microseconds.
+/// What a bucket lacks, in parts of a unit. A unit has as many parts as `per` has microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainBucket {
     /// The instant of this state.
     pub at: i64,
     pub owed: i128,
-    pub given_back: i128,
-    /// The place of the first entry under the same `max`; the number of entries if there is none.
+    /// The place of the first entry under the same `max` and `burst`; the number of entries if there
+    /// is none.
     pub since: usize,
 }
 
@@ -172,15 +182,15 @@ impl PlainAccount {
         limits.find(|other| limit.goes_on(other))
     }
 
-    /// The instant up to which units do not count for a limit that begins with the line at a place,
-    /// or now. The limit looks back by `back`.
-    fn begins_after(&self, place: usize, at: i64, back: i64) -> i64 {
-        self.entries.get(place).map_or(at, |entry| entry.at) - back
+    /// The instant of the line before a place: there a new limit begins.
+    fn line_before(&self, place: usize) -> Option<i64> {
+        Some(self.entries[place.checked_sub(1)?].at)
     }
 
     /// The entries that count for a limit, with their places: every entry from the place on, and
-    /// each earlier entry that counts after the instant.
-    fn counting(&self, place: usize, after: i64) -> impl Iterator<Item = (usize, &PlainEntry)> {
+    /// each earlier entry that counts at most this long before the line before the place.
+    fn counting(&self, place: usize, back: i64) -> impl Iterator<Item = (usize, &PlainEntry)> {
+        let after = self.line_before(place).map_or(i64::MIN, |at| at - back);
         let entries = self.entries.iter().enumerate();
         entries.filter(move |(own, entry)| *own >= place || entry.counted_at > after)
     }

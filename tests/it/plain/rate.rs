@@ -3,118 +3,139 @@
 //! Time is measured in parts of a unit: each microsecond returns `max` parts. Therefore nothing is
 //! rounded.
 
-use std::collections::BTreeMap;
-
 use super::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, Return};
 
-/// A bucket under one `max`. The scale of its instants depends on that `max`.
+/// A bucket under one `max` and `burst`. The scale of its instants depends on that `max`.
 struct Refill {
     max: u64,
+    burst: u64,
     parts_of_unit: i128,
-    /// When the bucket is full.
-    full_at: i128,
-    given_back: i128,
+    /// Where this bucket begins, and when it would be full then.
     since: usize,
-    /// For each grant, when its last unit returns if nothing is given back.
-    returns: BTreeMap<usize, i128>,
+    full_at: i128,
+    /// The entries since then, with their places. What was given back of a grant was never taken.
+    entries: Vec<(usize, PlainEntry)>,
 }
 
 impl PlainAccount {
     pub(super) fn bucket(&self, limit: &PlainLimit, at: i64) -> PlainBucket {
-        // 1. Find the line since which every line has the limit, and the bucket's size and speed at
-        //    that line.
+        // 1. Find the line since which every line has the limit. The bucket is full before the
+        //    account's first line.
         let place = self.kept_from(limit);
         let first = self.told(place, limit).unwrap_or(limit);
-        let Return::Rate { burst } = first.returns else {
-            panic!("{first:?} is no rate")
-        };
-        let (parts_of_unit, speed) = (i128::from(first.per), speed_of(first.max));
-        // The bucket's earlier state is unknown. The model assumes that it was empty one refill
-        // time ago.
-        let empty = i128::from(burst) * parts_of_unit;
-        let back = (empty + speed - 1) / speed;
-        let after = self.begins_after(place, at, i64::try_from(back).expect("a time"));
-        let mut refill = Refill {
-            max: first.max,
-            parts_of_unit,
-            full_at: i128::from(after) * speed + empty,
-            given_back: 0,
-            since: place,
-            returns: BTreeMap::new(),
-        };
-        let mut before = after;
-        // 2. Go through the entries: change the speed where a line has another `max`, and then fill
-        //    or empty the bucket.
-        for (own, entry) in self.counting(place, after) {
-            if let Some(told) = self.told(own, limit).filter(|_| own >= place) {
-                refill.go_on(told.max, before, own);
+        let mut refill = Refill::full(first, place);
+        // 2. The earlier state of a new limit's bucket is unknown. The model assumes that it was
+        //    empty one refill time before the line without the limit, and that it is no emptier at
+        //    that line.
+        let mut before = self.line_before(place).unwrap_or(i64::MIN);
+        if place > 0 {
+            let back = refill.time();
+            refill.full_at = refill.on_scale(before - back) + refill.empty();
+            for (own, entry) in self.counting(place, back).filter(|(own, _)| *own < place) {
+                refill.meet(own, entry, i64::MIN);
             }
-            refill.meet(own, entry, own >= place);
+            let owed = refill.owed(before).min(refill.empty());
+            refill.begin(before, owed, place);
+        }
+        // 3. Go through the entries: begin again where a line has another `max` or `burst`.
+        for (own, entry) in self.entries.iter().enumerate().skip(place) {
+            refill.go_on(self.told(own, limit).unwrap_or(limit), before, own);
+            refill.meet(own, entry, entry.at - refill.time());
             before = entry.at;
         }
-        // 3. Change to the present `max`, and compute what the bucket lacks now.
-        refill.go_on(limit.max, before, self.entries.len());
+        refill.go_on(limit, before, self.entries.len());
         PlainBucket {
             at,
             owed: refill.owed(at),
-            given_back: refill.given_back,
             since: refill.since,
         }
     }
 }
 
-/// The parts that return in a microsecond. A `max` of 0 blocks, and its units return as with 1.
-fn speed_of(max: u64) -> i128 {
-    max.max(1).into()
+fn burst_of(limit: &PlainLimit) -> u64 {
+    match limit.returns {
+        Return::Rate { burst } => burst,
+        Return::FromFirstClaim | Return::Sliding { .. } => panic!("{limit:?} is no rate"),
+    }
 }
 
 impl Refill {
-    /// An instant on the scale of the present `max`.
-    fn on_scale(&self, at: i64) -> i128 {
-        i128::from(at) * speed_of(self.max)
-    }
-
-    fn owed(&self, at: i64) -> i128 {
-        (self.full_at - self.on_scale(at)).max(0)
-    }
-
-    /// Continues after an instant, possibly under another `max`. The owed units then return at the
-    /// new speed.
-    fn go_on(&mut self, max: u64, after: i64, place: usize) {
-        if max == self.max {
-            return;
+    fn full(limit: &PlainLimit, since: usize) -> Self {
+        Self {
+            max: limit.max,
+            burst: burst_of(limit),
+            parts_of_unit: limit.per.into(),
+            since,
+            full_at: i128::MIN,
+            entries: Vec::new(),
         }
-        let owed = self.owed(after);
-        self.max = max;
-        self.full_at = self.on_scale(after) + owed;
-        self.given_back = 0;
-        self.since = place;
-        self.returns.clear();
     }
 
-    fn meet(&mut self, place: usize, entry: &PlainEntry, is_kept: bool) {
-        let (now, counted) = (self.on_scale(entry.at), self.on_scale(entry.counted_at));
-        let cost = i128::from(entry.units) * self.parts_of_unit;
-        let outstanding = match entry.effect {
-            Effect::Nothing => return,
-            Effect::Grant | Effect::Take => {
-                self.full_at = match self.full_at > now {
-                    true => self.full_at + cost,
-                    false => now.max(counted + cost),
-                };
-                if is_kept {
-                    self.returns.insert(place, self.full_at + self.given_back);
-                }
-                return;
-            }
-            Effect::GiveBack(grant) => match self.returns.get(&grant) {
-                Some(returns) => returns - self.given_back - now,
-                None => return,
-            },
-            Effect::TakeOff => counted + cost - now,
+    /// The parts that return in a microsecond. A `max` of 0 blocks, and its units return as with 1.
+    fn speed(&self) -> i128 {
+        self.max.max(1).into()
+    }
+
+    /// The parts that an empty bucket lacks.
+    fn empty(&self) -> i128 {
+        i128::from(self.burst) * self.parts_of_unit
+    }
+
+    /// The time in which an empty bucket becomes full.
+    fn time(&self) -> i64 {
+        let micros = (self.empty() + self.speed() - 1) / self.speed();
+        i64::try_from(micros).expect("a time")
+    }
+
+    /// An instant on the scale of the `max`.
+    fn on_scale(&self, at: i64) -> i128 {
+        i128::from(at) * self.speed()
+    }
+
+    fn begin(&mut self, at: i64, owed: i128, place: usize) {
+        self.full_at = self.on_scale(at) + owed;
+        self.since = place;
+        self.entries.clear();
+    }
+
+    /// Begins again after an instant if the limit has another `max` or `burst`. The owed units then
+    /// return at the new speed.
+    fn go_on(&mut self, limit: &PlainLimit, after: i64, place: usize) {
+        if (self.max, self.burst) != (limit.max, burst_of(limit)) {
+            let owed = self.owed(after);
+            (self.max, self.burst) = (limit.max, burst_of(limit));
+            self.begin(after, owed, place);
+        }
+    }
+
+    /// Takes the next entry. Only a grant after an instant is given back.
+    fn meet(&mut self, place: usize, entry: &PlainEntry, gives_back_after: i64) {
+        let Effect::GiveBack(grant) = entry.effect else {
+            return self.entries.push((place, *entry));
         };
-        let off = outstanding.clamp(0, cost).min(self.owed(entry.at));
-        self.full_at -= off;
-        self.given_back += off;
+        let mut entries = self.entries.iter_mut();
+        let own = entries.find(|(own, _)| *own == grant);
+        if let Some((_, own)) = own.filter(|(_, own)| own.counted_at > gives_back_after) {
+            own.units = own.units.saturating_sub(entry.units);
+        }
+    }
+
+    /// The parts that the bucket lacks at an instant.
+    fn owed(&self, at: i64) -> i128 {
+        let full_at = self
+            .entries
+            .iter()
+            .fold(self.full_at, |full_at, (_, entry)| {
+                let now = self.on_scale(entry.at);
+                let cost = i128::from(entry.units) * self.parts_of_unit;
+                let left = (self.on_scale(entry.counted_at) + cost - now).clamp(0, cost);
+                let full_at = full_at.max(now);
+                match entry.effect {
+                    Effect::Grant | Effect::Take => full_at + left,
+                    Effect::TakeOff => (full_at - left).max(now),
+                    Effect::GiveBack(_) | Effect::Nothing => full_at,
+                }
+            });
+        full_at.saturating_sub(self.on_scale(at)).max(0)
     }
 }

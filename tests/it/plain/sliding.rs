@@ -12,9 +12,10 @@ impl PlainAccount {
         // 1. Find the line since which every line has the limit, and the oldest instant that can
         //    count.
         let (place, per) = (self.kept_from(limit), limit.per);
-        let after = self.begins_after(place, at, per).div_euclid(step) * step;
+        let begins = self.line_before(place).unwrap_or_default() - per;
+        let back = per + begins.rem_euclid(step);
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
-        for (_, entry) in self.counting(place, after) {
+        for (_, entry) in self.counting(place, back) {
             // 2. Return the units that were taken `per` before this entry.
             taken.retain(|instant, _| entry.at < instant + per);
             // 3. Add or remove this entry's units, at its instant rounded up to the step.

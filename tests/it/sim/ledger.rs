@@ -116,13 +116,6 @@ impl Ledger {
                 .filter(|entry| entry.line.at > since && self.planted != Planted::ForgetsTail);
             past.insert_tail(since, tail.map(Movement::from).collect());
         }
-        if let Some(grant) = wanted.grant {
-            let mut entries = self.entries_of(account, up_to);
-            let found =
-                entries.find(|entry| entry.id == grant && self.planted != Planted::ForgetsGrant);
-            let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
-            past.insert_grant(grant, totals);
-        }
         for window in &wanted.windows {
             let (mut sum, mut lowest) = (0, 0);
             for entry in self.entries_of(account, up_to) {

@@ -85,8 +85,6 @@ pub enum Planted {
     CountsUnseen,
     /// The ledger returns none of the entries that may count for a new limit.
     ForgetsTail,
-    /// The ledger does not return the line of a grant that is reversed.
-    ForgetsGrant,
     /// The ledger accepts any instant.
     NoTimeBounds,
 }
@@ -275,8 +273,6 @@ finds! {
         SCENE, NoTimeBounds, "no entry is in the future";
     a_past_without_entries_is_found:
         SCENE, ForgetsTail, "totals are sums";
-    a_past_without_the_grants_line_is_found:
-        SCENE, ForgetsGrant, "totals are sums";
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:

@@ -306,21 +306,31 @@ impl Model {
         });
     }
 
-    /// Appends lapses for the subject's holds that are due, the earliest hold first. A decision and
-    /// every other entry does this first.
+    /// Appends lapses for the subject's holds that are due, the earliest hold first. Each is at the
+    /// end of its hold, under the limits of the entry before it. A decision and every other entry does
+    /// this first.
     pub fn lapse(&mut self, subject: usize, now: DateTime<Utc>) {
         let grants = self.grants.iter().enumerate();
-        let mut due: Vec<(Option<DateTime<Utc>>, String, usize)> = grants
+        let mut due: Vec<(DateTime<Utc>, String, usize)> = grants
             .filter(|(_, grant)| grant.claim.subject == subject && grant.closed.is_none())
             .filter(|(_, grant)| grant.state(now) == "lapsed")
-            .map(|(place, grant)| (grant.held_until(), grant.id.clone(), place))
+            .filter_map(|(place, grant)| Some((grant.held_until()?, grant.id.clone(), place)))
             .collect();
         due.sort();
-        for (_, _, place) in due {
+        for (until, _, place) in due {
             let grant = &mut self.grants[place];
             grant.closed = Some(Closed::Lapsed);
             let (units, at, entry) = (grant.claim.units.cast_signed(), grant.at, grant.entry);
-            self.append(subject, What::Lapse(entry), -units, at, now);
+            let before = self.entries_of(subject).next_back().expect("the grant");
+            let lapse = Entry {
+                number: self.entries.len(),
+                what: What::Lapse(entry),
+                units: -units,
+                at,
+                entered_at: until.max(before.entered_at),
+                ..before.clone()
+            };
+            self.entries.push(lapse);
         }
     }
 
@@ -334,17 +344,6 @@ impl Model {
         now: DateTime<Utc>,
     ) {
         self.lapse(subject, now);
-        self.append(subject, what, units, at, now);
-    }
-
-    fn append(
-        &mut self,
-        subject: usize,
-        what: What,
-        units: i64,
-        at: DateTime<Utc>,
-        now: DateTime<Utc>,
-    ) {
         self.entries.push(Entry {
             subject,
             number: self.entries.len(),

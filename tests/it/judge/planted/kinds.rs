@@ -60,7 +60,6 @@ fn bucket(second: u64, owed: i128) -> Total {
         PlainBucket {
             at: micros(second),
             owed,
-            given_back: 0,
             since: 0,
         },
     )
@@ -187,14 +186,13 @@ fn reverse(stores: &mut Stores, of: u64, total: Total) {
     });
 }
 
-/// The bucket at the fourth second, after so much was given back.
-fn after_reversal(owed: i128, given_back: i128) -> Total {
+/// The bucket at the fourth second, after a reversal.
+fn after_reversal(owed: i128) -> Total {
     bucket_of(
         3,
         PlainBucket {
             at: micros(4),
             owed,
-            given_back,
             since: 0,
         },
     )
@@ -270,19 +268,25 @@ planted! { in rate;
         |_, stores| third(stores, bucket(3, 20_000_000)) => { NotTheSum { sum: 3, .. } }
         |_, stores| third(stores, bucket(2, 28_000_000)) => { only NotTheState { .. } }
         |_, stores| {
-            let told = PlainBucket { at: micros(3), owed: 28_000_000, given_back: 0, since: 0 };
+            let told = PlainBucket { at: micros(3), owed: 28_000_000, since: 2 };
             third(stores, bucket_of(4, told));
         } => { only NotTheRule { .. } }
         |_, stores| {
-            let told = PlainBucket { at: micros(3), owed: 28_000_000, given_back: 0, since: 1 };
+            let told = PlainBucket { at: micros(3), owed: 28_000_000, since: 1 };
             third(stores, bucket_of(3, told));
         } => { only NotTheState { .. } }
-        // Only the units that time has not refilled come back.
-        |_, stores| reverse(stores, 2, after_reversal(17_000_000, 10_000_000)) => { nothing }
-        |_, stores| reverse(stores, 1, after_reversal(20_000_000, 7_000_000)) => { nothing }
-        |_, stores| reverse(stores, 1, after_reversal(17_000_000, 10_000_000))
-            => { only NotTheState { .. } }
-        |_, stores| reverse(stores, 1, after_reversal(20_000_000, 0)) => { only NotTheState { .. } }
+        // The bucket lacks what it would lack without the grant, in any order of reversals.
+        |_, stores| reverse(stores, 2, after_reversal(17_000_000)) => { nothing }
+        |_, stores| reverse(stores, 1, after_reversal(18_000_000)) => { nothing }
+        |_, stores| {
+            reverse(stores, 1, after_reversal(18_000_000));
+            reverse(stores, 3, after_reversal(8_000_000));
+            reverse(stores, 2, after_reversal(0));
+            let numbers = (4..).zip(&mut stores.entries[3..]);
+            numbers.for_each(|(number, entry)| (entry.id, entry.number) = (id(number as u64), number));
+        } => { nothing }
+        |_, stores| reverse(stores, 1, after_reversal(17_000_000)) => { only NotTheState { .. } }
+        |_, stores| reverse(stores, 1, after_reversal(27_000_000)) => { NotTheSum { sum: 2, .. } }
     }
 }
 
@@ -307,7 +311,6 @@ fn to_rate(history: &mut History, stores: &mut Stores, second: u64, owed: i128) 
     let bucket = PlainBucket {
         at: micros(second),
         owed,
-        given_back: 0,
         since: 3,
     };
     change(history, stores, rate_limit(), second, bucket_of(3, bucket));
@@ -321,10 +324,12 @@ planted! {
             => { only NotTheSum { sum: 3, .. } }
         |history, stores| to_sliding(history, stores, 60, units(&[60]))
             => { NotTheSum { sum: 4, .. }, Over { .. } }
-        // A rate begins with a bucket that was empty one refill time ago.
+        // A rate begins with a bucket that was empty one refill time before the last line.
         |history, stores| to_rate(history, stores, 34, 10_000_000) => { nothing }
-        |history, stores| to_rate(history, stores, 14, 40_000_000) => { only Over { .. } }
-        |history, stores| to_rate(history, stores, 14, 10_000_000)
+        |history, stores| to_rate(history, stores, 13, 30_000_000) => { nothing }
+        |history, stores| to_rate(history, stores, 13, 40_000_000) => { NotTheSum { sum: 3, .. } }
+        |history, stores| to_rate(history, stores, 12, 31_000_000) => { only Over { .. } }
+        |history, stores| to_rate(history, stores, 12, 10_000_000)
             => { NotTheSum { sum: 4, .. }, Over { .. } }
     }
 }

@@ -64,8 +64,8 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
     promise(line.totals.len() == version.limits.len(), || {
         "an entry has its version's limits".to_owned()
     })?;
-    for (total, limit) in line.totals.iter().zip(version.limits) {
-        let (max, own, per) = match limit {
+    for (place, (total, limit)) in line.totals.iter().zip(version.limits).enumerate() {
+        let (max, mut own, per) = match limit {
             VersionLimit::Returns(limit) => {
                 promise(told(total).is_some_and(|(told, _)| told == *limit), || {
                     "an entry has its version's limits: another kind".to_owned()
@@ -77,6 +77,12 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
             }
             VersionLimit::Ever(max) => (max, EVER, "ever"),
         };
+        // A lapse leaves the windows of the line before it.
+        if let (EntryKind::Lapse { .. }, Some(window)) =
+            (entry.kind, window_before(entry, place, with_it))
+        {
+            own = [window.start, window.end];
+        }
         let is_told = |it: Window| own == EVER && it == Window::EVER || [it.start, it.end] == own;
         promise(total.window().is_some_and(is_told), || {
             "an entry is in its windows".to_owned()
@@ -94,6 +100,13 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
         })?;
     }
     Ok(())
+}
+
+/// The window of a limit on the line before an entry.
+fn window_before(entry: &Entry, place: usize, entries: &[Entry]) -> Option<Window> {
+    let mut own = of_account(entry, entries).into_iter();
+    let before = own.find(|other| other.line.number + 1 == entry.line.number)?;
+    before.line.totals.get(place)?.window()
 }
 
 /// Totals whose units return after a time equal the plain model's. After a grant, no span of time
@@ -153,8 +166,8 @@ fn of_account<'a>(entry: &Entry, entries: &'a [Entry]) -> Vec<&'a Entry> {
     own.collect()
 }
 
-/// A grant is reversed once. A hold is confirmed once and in time. A hold lapses only when it is
-/// due.
+/// A grant is reversed once. A hold is confirmed once and in time. A hold lapses at its end, whenever
+/// the lapse is appended.
 fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let Some(of) = names(entry.kind) else {
         return Ok(());
@@ -175,7 +188,10 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
             })
         }
         EntryKind::Lapse { of } => {
-            let is_due = until.is_some_and(|until| until <= at);
+            let before = before.iter().filter(|other| other.account == entry.account);
+            let before = before.max_by_key(|other| other.line.number);
+            let before = before.map_or(at, |other| other.line.at);
+            let is_due = until.is_some_and(|until| at == until.max(before));
             promise(is_due && !is_named(EntryKind::Confirmation { of }), || {
                 "what is held or confirmed does not lapse".to_owned()
             })

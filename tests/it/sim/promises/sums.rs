@@ -25,7 +25,7 @@ pub fn has_room(
     let version = last.map_or(version, |line| version.max(line.policy_version));
     let version = version_of(course, version);
     let mut plain = plain_account(course, &own);
-    lapse(&mut plain, &own, entries, version, at);
+    lapse(&mut plain, course, &own, entries, at);
     version.limits.iter().all(|limit| match limit {
         VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit) > 0,
         VersionLimit::Calendar(max, per) => {
@@ -124,28 +124,32 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
     plain
 }
 
-/// Appends lapses for the account's holds that are due under a version, the earliest hold first.
+/// Appends lapses for the account's holds that are due, the earliest hold first. Each is at the end
+/// of its hold, under the limits of the last line.
 fn lapse(
     plain: &mut PlainAccount,
+    course: Course,
     own: &[&Entry],
     entries: &[Entry],
-    version: &Version,
     at: DateTime<Utc>,
 ) {
+    let Some(Entry { line, .. }) = own.iter().max_by_key(|entry| entry.line.number) else {
+        return;
+    };
     let open = own.iter().enumerate().filter_map(|(place, grant)| {
         let until = open_until(grant, entries).filter(|until| *until <= at)?;
         Some((until, grant.id, place))
     });
     let mut due: Vec<(DateTime<Utc>, EntryId, usize)> = open.collect();
     due.sort_unstable();
-    for (_, id, place) in due {
+    for (until, id, place) in due {
         let lapse = PlainEntry {
             effect: Effect::GiveBack(place),
             units: own[place].units.get(),
-            at: at.timestamp_micros(),
+            at: until.max(line.at).timestamp_micros(),
             counted_at: id.at().timestamp_micros(),
         };
-        plain.push(lapse, version.returning());
+        plain.push(lapse, version_of(course, line.policy_version).returning());
     }
 }
 
@@ -170,7 +174,6 @@ pub fn told(total: &Total) -> Option<(PlainLimit, PlainState)> {
             let state = PlainState::Bucket(PlainBucket {
                 at: bucket.at,
                 owed: i128::try_from(bucket.owed).expect("few units"),
-                given_back: i128::try_from(bucket.given_back).expect("few units"),
                 since: usize::try_from(bucket.since - 1).expect("a place"),
             });
             (bucket.per, Return::Rate { burst }, state)
