@@ -17,6 +17,9 @@ use crate::http::ServeOptions;
 use crate::ledger::RoleName;
 
 const DATABASE_URL_DEFAULT: &str = "sqlite:perdiem.db";
+/// Decisions record the lapses of accounts in use. Other accounts wait a little, so that two writers seldom
+/// meet.
+const RECORD_LAPSES_AFTER: TimeDelta = TimeDelta::seconds(2);
 
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
@@ -272,6 +275,7 @@ impl ServeArgs {
             claims_most: self.claims_most as usize,
             clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
             reconcile_every: Some(reconcile_every).filter(|every| !every.is_zero()),
+            record_lapses_after: Some(RECORD_LAPSES_AFTER),
             seal_key: self.seal_key_file.clone(),
             seal_to: self.seal_to.clone(),
             clock: Clock::system(),

@@ -21,6 +21,7 @@ use super::instance::{
     Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher,
     WrongKeys,
 };
+use super::lapses::LapseSweep;
 use super::reconcile::Reconciler;
 use super::record::{LedgerFollower, RecordProgress, SharedReads};
 use super::seal::{SealPusher, SealStatus, Sealer};
@@ -94,6 +95,7 @@ impl Engine {
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
         let eraser = parts.start_erasing(&mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
+        parts.start_recording_lapses(options.record_lapses_after, &dispatch, &mut background);
         let engine = Self {
             runtime: Handle::current(),
             clock,
@@ -271,6 +273,25 @@ impl WorkerParts<'_> {
         let erasing = eraser.clone();
         background.push(keep_running(move || erasing.clone().run()));
         eraser
+    }
+
+    fn start_recording_lapses(
+        &self,
+        after: Option<TimeDelta>,
+        dispatch: &Arc<Dispatch>,
+        background: &mut Vec<AbortHandle>,
+    ) {
+        let Some(after) = after else { return };
+        let sweep = Arc::new(LapseSweep {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            watch: self.watch.clone(),
+            settle: dispatch.settle.clone(),
+            metrics: self.metrics.clone(),
+            after,
+        });
+        background.push(keep_running(move || sweep.clone().run()));
     }
 
     /// Starts the workers of the claims' way: ask, probe, look, append, settle, count, drain.

@@ -1,8 +1,8 @@
-//! The use cases, in ten rooms. Every use case is a method of `Engine`. Only the engine decides the
+//! The use cases, in eleven rooms. Every use case is a method of `Engine`. Only the engine decides the
 //! order of writes.
 //!
 //! A room imports only from rooms that are named before it: `instance`, what an instance knows;
-//! `claim`, the claims' way; `counted`, claims that Redis decides alone; `reconcile`; `erasure`;
+//! `claim`, the claims' way; `lapses`, holds that end; `counted`, claims that Redis decides alone; `reconcile`; `erasure`;
 //! `record`, the one order of all entries and changes; `statistics`, the figures of days; `seal`,
 //! the log of leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
 //! opens the stores and starts the workers of all rooms.
@@ -17,6 +17,7 @@ mod erasure;
 mod exported;
 mod following;
 pub mod instance;
+mod lapses;
 mod listed;
 mod reconcile;
 mod record;
@@ -105,6 +106,9 @@ pub struct EngineOptions {
     pub clock_tolerance: Option<TimeDelta>,
     /// How often to compare and heal the counters; `None` for never.
     pub reconcile_every: Option<Duration>,
+    /// How long after the end of a hold its lapse is recorded, if no decision has recorded it; `None`
+    /// to leave it to decisions.
+    pub record_lapses_after: Option<TimeDelta>,
     /// The key that signs seals; `None` for no seals.
     pub seal_key: Option<Arc<SealKey>>,
     pub seal_to: Option<SealTarget>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::fence::Fence;
 use crate::domain::claim::Subject;
-use crate::domain::grant::{Entry, Line};
+use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::PolicyId;
 
@@ -45,4 +45,11 @@ pub struct Draft {
     pub after: Option<Line>,
     /// The entries, at least one. The first has the number after the assumed line.
     pub entries: Vec<Entry>,
+}
+
+impl Draft {
+    pub fn has_only_lapses(&self) -> bool {
+        let mut kinds = self.entries.iter().map(|entry| entry.kind);
+        kinds.all(|kind| matches!(kind, EntryKind::Lapse { .. }))
+    }
 }

@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert.
-const RIGHTS: [(&str, &str); 55] = [
+const RIGHTS: [(&str, &str); 56] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -52,6 +52,7 @@ const RIGHTS: [(&str, &str); 55] = [
     ("TABLE record_marks", "SELECT, INSERT"),
     ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
     ("TABLE day_figures_mark", "SELECT, UPDATE (position)"),
+    ("TABLE lapses_mark", "SELECT, UPDATE (recorded_until, turn)"),
     (
         "TABLE open_days",
         "SELECT, INSERT, UPDATE (ends_at, changed_at), DELETE",

@@ -22,6 +22,7 @@ mod faults;
 mod house;
 mod http;
 mod judge;
+mod lapses;
 mod ledger;
 mod limits;
 mod plain;

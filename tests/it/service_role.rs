@@ -25,10 +25,11 @@ use crate::support::servers::postgres;
 const ROLE: &str = "perdiem_service";
 
 /// The columns that the service changes. It changes no other table.
-const CHANGED: [(&str, &[&str]); 8] = [
+const CHANGED: [(&str, &[&str]); 9] = [
     ("ledger", &["revision"]),
     ("day_figures", &["value"]),
     ("day_figures_mark", &["position"]),
+    ("lapses_mark", &["recorded_until", "turn"]),
     ("denied_claims", &["denied", "not_kept"]),
     ("instances", &["seen_at"]),
     ("open_days", &["ends_at", "changed_at"]),

@@ -3,6 +3,7 @@
 
 mod backtest;
 mod folds;
+mod lapses;
 mod plain;
 
 use std::collections::BTreeMap;

@@ -140,7 +140,7 @@ impl SettleQueue {
         Self(None)
     }
 
-    /// Queues the settlement of a committed draft.
+    /// Queues the settlement of a committed draft. Lapses make no counter: nobody claims.
     pub fn appended(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
         let Some(last) = draft.entries.last() else {
             return;
@@ -152,7 +152,7 @@ impl SettleQueue {
                 line: last.line.clone(),
                 confirmed_at: now,
                 seen: None,
-                only_existing: false,
+                only_existing: draft.has_only_lapses(),
                 keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
             },
             wants_keys: false,

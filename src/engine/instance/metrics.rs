@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -91,6 +92,8 @@ pub struct Metrics {
     ledger_alarms: Gauge,
     record_lag: Gauge<f64, AtomicU64>,
     figures_lag: Gauge<f64, AtomicU64>,
+    lapses: Counter,
+    lapses_lag: Gauge<f64, AtomicU64>,
     seal_lag: Gauge<f64, AtomicU64>,
     seal_push_failures: Gauge,
     wrong_keys: Counter,
@@ -127,6 +130,8 @@ impl Default for Metrics {
             ledger_alarms: Gauge::default(),
             record_lag: Gauge::default(),
             figures_lag: Gauge::default(),
+            lapses: Counter::default(),
+            lapses_lag: Gauge::default(),
             seal_lag: Gauge::default(),
             seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
@@ -286,6 +291,17 @@ impl Metrics {
             Unit::Seconds,
             self.figures_lag.clone(),
         );
+        registry.register(
+            "lapses_recorded",
+            "Lapses that this instance recorded because no decision of their accounts did",
+            self.lapses.clone(),
+        );
+        registry.register_with_unit(
+            "lapses_lag",
+            "Age of the oldest end of a hold whose lapse is due and not recorded; 0 if there is none",
+            Unit::Seconds,
+            self.lapses_lag.clone(),
+        );
         registry.register_with_unit(
             "seal_lag",
             "Age of the oldest position that is not sealed; 0 if nothing waits for a seal",
@@ -414,6 +430,16 @@ impl Metrics {
     /// The ledger refused the instants of a draft.
     pub fn untimely(&self) {
         self.untimely.inc();
+    }
+
+    /// Notes lapses that were recorded without a decision.
+    pub fn lapses_recorded(&self, lapses: usize) {
+        self.lapses.inc_by(lapses as u64);
+    }
+
+    /// Notes the age of the oldest lapse that is due.
+    pub fn lapses_lag(&self, age: TimeDelta) {
+        self.lapses_lag.set(age.as_seconds_f64());
     }
 
     pub fn wall_clock_offset(&self, seconds: f64) {

@@ -10,6 +10,7 @@ pub mod backtest;
 pub mod changes;
 pub mod closed_days;
 pub mod cuts;
+pub mod due_lapses;
 pub mod erasures;
 pub mod explanation;
 pub mod forged;

@@ -188,6 +188,7 @@ impl Ground {
             claims_most: 10_000,
             clock_tolerance: None,
             reconcile_every: None,
+            record_lapses_after: None,
             seal_key: None,
             seal_to: None,
             clock: Clock::system(),

@@ -1,0 +1,252 @@
+//! The sweep of lapses: it records the lapses of holds soon after their ends, also if no claim of the
+//! subject comes. A decision of the account records them by itself, and first.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::{Instant, sleep};
+
+use super::Engine;
+use super::claim::SettleQueue;
+use super::instance::{Metrics, Policies, Watch};
+use super::reconcile::Pace;
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::domain::account::Unknown;
+use crate::domain::drafting::{Drafting, Known};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::{Policy, PolicyId};
+use crate::ledger::{Draft, DueLapse, LapsesMark, Ledger, LedgerError, Look};
+
+/// The pause between two looks for lapses that are due.
+const EVERY: Duration = Duration::from_secs(1);
+/// How many lapses are read at once.
+const LAPSES_MOST: u32 = 128;
+/// How often the sweep goes back, and how far: a hold may be committed after its end was passed. It
+/// is decided before its end, and committed within the time of a claim.
+const GO_BACK_EVERY: Duration = Duration::from_secs(60);
+const GO_BACK: TimeDelta = TimeDelta::minutes(3);
+/// The mark moves at least this far, so that an idle ledger is not written.
+const MARK_MOVES: TimeDelta = TimeDelta::minutes(1);
+
+/// Records lapses. Each instance runs one; one of them takes the turns.
+pub struct LapseSweep {
+    pub ledger: Ledger,
+    pub clock: Clock,
+    pub policies: Arc<Policies>,
+    /// Whether the clock is right: a wrong one would end holds early.
+    pub watch: Arc<Watch>,
+    pub settle: SettleQueue,
+    pub metrics: Metrics,
+    /// How long after its end a lapse is recorded.
+    pub after: TimeDelta,
+}
+
+/// How far a sweep came.
+struct Reached {
+    /// The last turn that it saw.
+    turn: Option<i64>,
+    /// The last hold that it read; `None` to begin at the mark.
+    place: Option<(DateTime<Utc>, EntryId)>,
+    goes_back_at: Instant,
+}
+
+impl LapseSweep {
+    /// Records lapses until the task is aborted. If the ledger does not answer, it tries again.
+    pub async fn run(self: Arc<Self>) {
+        let mut reached = Reached {
+            turn: None,
+            place: None,
+            goes_back_at: Instant::now() + GO_BACK_EVERY,
+        };
+        let mut is_failing = false;
+        loop {
+            let pace = Pace::begin();
+            let swept = match self.watch.clock_is_off() {
+                true => Ok(false),
+                false => self.step(&mut reached).await,
+            };
+            if let Err(error) = &swept
+                && !is_failing
+            {
+                tracing::warn!(error = %Chain(error), "lapses cannot be recorded: trying again");
+            }
+            is_failing = swept.is_err();
+            match swept {
+                Ok(true) => pace.rest().await,
+                Ok(false) | Err(_) => sleep(EVERY).await,
+            }
+        }
+    }
+
+    /// Records the next lapses that are due. Returns whether there may be more.
+    async fn step(&self, reached: &mut Reached) -> Result<bool, LedgerError> {
+        // 1. Read the next lapses that are due. Go back now and then.
+        let now = self.clock.now();
+        let mark = self.ledger.lapses_mark().await?;
+        if reached.goes_back_at <= Instant::now() {
+            reached.place = None;
+            reached.goes_back_at = Instant::now() + GO_BACK_EVERY;
+        }
+        let begin = || {
+            (
+                mark.until - GO_BACK,
+                EntryId::first_at(DateTime::UNIX_EPOCH),
+            )
+        };
+        let place = reached.place.unwrap_or_else(begin);
+        let until = now - self.after;
+        let due = self.ledger.due_lapses(place, until, LAPSES_MOST).await?;
+        let age = due.first().map(|lapse| now - lapse.held_until);
+        self.metrics.lapses_lag(age.unwrap_or_default());
+        // 2. If another instance has taken a turn meanwhile, leave the work to it this time.
+        let seen = reached.turn.replace(mark.turn);
+        let mut turn = mark.turn;
+        if !due.is_empty() {
+            if seen.is_some_and(|seen| seen != turn) || !self.ledger.take_lapses_turn(turn).await? {
+                reached.place = None;
+                return Ok(false);
+            }
+            turn += 1;
+            reached.turn = Some(turn);
+            // 3. Record them.
+            self.record(&due, now).await?;
+        }
+        // 4. Note how far the sweep came.
+        let is_full = due.len() == LAPSES_MOST as usize;
+        let last = due.last().filter(|_| is_full);
+        let place = last.map_or_else(
+            || (until, EntryId::first_at(DateTime::UNIX_EPOCH)),
+            |lapse| (lapse.held_until, lapse.grant),
+        );
+        reached.place = Some(place);
+        let (until, _) = place;
+        if until - mark.until >= MARK_MOVES {
+            let moved = LapsesMark { until, turn };
+            self.ledger.move_lapses_mark(moved).await?;
+        }
+        Ok(is_full)
+    }
+
+    /// Records the lapses that are due in the accounts of some holds.
+    async fn record(&self, due: &[DueLapse], now: DateTime<Utc>) -> Result<(), LedgerError> {
+        let accounts: BTreeSet<(AccountId, PolicyId)> = due
+            .iter()
+            .map(|lapse| (lapse.account, lapse.policy))
+            .collect();
+        let look = Look {
+            accounts: accounts.iter().map(|(account, _)| *account).collect(),
+            ..Look::default()
+        };
+        let seen = self.ledger.look(&look).await?;
+        let mut drafts = Vec::with_capacity(accounts.len());
+        for (account, policy) in accounts {
+            let Some(last) = seen.lines.get(&account) else {
+                continue;
+            };
+            match self.draft(account, policy, last, now).await {
+                Ok(draft) => drafts.extend(draft),
+                Err(error) if error.is_about_data() => self.leave(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        self.append(&drafts, now).await
+    }
+
+    /// The lapses of an account; `None` if nothing is due, or only a newer perdiem can read its
+    /// policy. An account whose last line is in the future waits.
+    async fn draft(
+        &self,
+        account: AccountId,
+        policy: PolicyId,
+        last: &Line,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Draft>, LedgerError> {
+        let Ok(Some(terms)) = self.policies.terms.newest(policy) else {
+            return Ok(None);
+        };
+        if last.at > now || !last.may_have_lapses(now) {
+            return Ok(None);
+        }
+        let mut known = Known::to_append(Engine::nonce());
+        let entries = loop {
+            match lapses(account, &terms, last, &known, now) {
+                Ok(entries) => break entries,
+                Err(unknown) => {
+                    let learned = known.learn(unknown, &self.ledger, account, Some(last), now);
+                    learned.await?;
+                }
+            }
+        };
+        Ok((!entries.is_empty()).then(|| Draft {
+            account,
+            policy,
+            subject: None,
+            after: Some(last.clone()),
+            entries,
+        }))
+    }
+
+    /// Appends drafts in one transaction; one by one if the ledger refuses one of them.
+    async fn append(&self, drafts: &[Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
+        match self.append_together(drafts, now).await {
+            Err(error) if error.is_about_data() => {}
+            result => return result,
+        }
+        for draft in drafts {
+            match self.append_together(std::slice::from_ref(draft), now).await {
+                Err(error) if error.is_about_data() => self.leave(&error),
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn append_together(
+        &self,
+        drafts: &[Draft],
+        now: DateTime<Utc>,
+    ) -> Result<(), LedgerError> {
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        let appended = self.ledger.append_in_burst(drafts, None).await;
+        self.watch.note_write(&appended);
+        // A decision of the account was first: it has recorded the lapses.
+        let appended = match appended {
+            Err(LedgerError::Conflict) => return Ok(()),
+            appended => appended?,
+        };
+        for (_, why) in &appended.untimely {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(*why);
+        }
+        let is_committed = |draft: &&Draft| appended.accounts.contains(&draft.account);
+        for draft in drafts.iter().filter(is_committed) {
+            self.metrics.lapses_recorded(draft.entries.len());
+            let counts = self.policies.terms.may_be_counted(draft.policy);
+            self.settle.appended(draft, counts, now);
+        }
+        Ok(())
+    }
+
+    /// Leaves the lapses of an account to its next decision.
+    fn leave(&self, error: &LedgerError) {
+        tracing::error!(error = %Chain(error), "the lapses of an account cannot be recorded");
+    }
+}
+
+/// The lapses of an account that are due.
+fn lapses(
+    account: AccountId,
+    policy: &Policy,
+    last: &Line,
+    known: &Known,
+    now: DateTime<Utc>,
+) -> Result<Vec<Entry>, Unknown> {
+    let drafting = Drafting::begin(account, policy, Some(last.clone()), known, now)?;
+    Ok(drafting.into_lapses().entries)
+}

@@ -1,0 +1,100 @@
+//! Holds that ended without a confirmation: whose lapses are due, and how far they were recorded.
+
+use chrono::{DateTime, Utc};
+
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::PolicyId;
+use crate::ledger::access::Ending;
+use crate::ledger::query::query;
+use crate::ledger::row::{StoredRow, only};
+use crate::ledger::{Ledger, LedgerError};
+
+/// A hold that has ended without an entry that says what became of it.
+#[derive(Debug, Clone, Copy)]
+pub struct DueLapse {
+    pub account: AccountId,
+    pub policy: PolicyId,
+    pub grant: EntryId,
+    pub held_until: DateTime<Utc>,
+}
+
+/// How far lapses were recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LapsesMark {
+    /// The lapses of holds that ended up to here were recorded once.
+    pub until: DateTime<Utc>,
+    /// How many turns instances have taken. One instance at a time records lapses.
+    pub turn: i64,
+}
+
+/// Open holds that ended after ($1, $2) and up to $3. The index has the ends in this order.
+const DUE: &str = "SELECT hold.account, e.policy, hold.id, hold.held_until
+    FROM entry_details AS hold
+    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+    WHERE hold.held_until >= $1 AND hold.held_until <= $3
+        AND (hold.held_until > $1 OR hold.id > $2)
+        AND NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id)
+    ORDER BY hold.held_until, hold.id LIMIT $4";
+const MARK: &str = "SELECT recorded_until, turn FROM lapses_mark";
+const TAKE_TURN: &str = "UPDATE lapses_mark SET turn = $1 + 1 WHERE turn = $1 RETURNING turn";
+const MOVE_MARK: &str = "UPDATE lapses_mark SET recorded_until = $2 WHERE turn = $1 RETURNING turn";
+
+fn decode_due(row: &StoredRow<'_>) -> Result<DueLapse, LedgerError> {
+    Ok(DueLapse {
+        account: row.get("account")?,
+        policy: row.get("policy")?,
+        grant: row.get("id")?,
+        held_until: row.get("held_until")?,
+    })
+}
+
+fn decode_mark(row: &StoredRow<'_>) -> Result<LapsesMark, LedgerError> {
+    Ok(LapsesMark {
+        until: row.get("recorded_until")?,
+        turn: row.get("turn")?,
+    })
+}
+
+impl Ledger {
+    pub async fn lapses_mark(&self) -> Result<LapsesMark, LedgerError> {
+        let mark = self
+            .own()
+            .await?
+            .lend()
+            .first(query(MARK), decode_mark)
+            .await?;
+        mark.ok_or_else(|| LedgerError::Corrupt("lapses_mark has no row".to_owned()))
+    }
+
+    /// The open holds that ended after a hold, or after an instant, and up to another instant; the
+    /// earliest end first, at most `limit`.
+    pub async fn due_lapses(
+        &self,
+        (after, grant): (DateTime<Utc>, EntryId),
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<DueLapse>, LedgerError> {
+        let due = query(DUE).bind(after).bind(grant).bind(until).bind(limit);
+        self.own().await?.lend().all(due, decode_due).await
+    }
+
+    /// Takes the next turn. Returns whether no other instance took it first.
+    pub async fn take_lapses_turn(&self, turn: i64) -> Result<bool, LedgerError> {
+        let taken = query(TAKE_TURN).bind(turn);
+        self.own_edit(async |mut session| {
+            let taken = session.first(taken, only::<i64>).await?;
+            Ok(Ending::Commit(taken.is_some()))
+        })
+        .await
+    }
+
+    /// Notes how far lapses were recorded, unless another instance has taken a turn since.
+    pub async fn move_lapses_mark(&self, mark: LapsesMark) -> Result<(), LedgerError> {
+        let moved = query(MOVE_MARK).bind(mark.turn).bind(mark.until);
+        self.own_edit(async |mut session| {
+            session.first(moved, only::<i64>).await?;
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+}
