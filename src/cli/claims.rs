@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::client::{call, describe, request, segment, send, text};
@@ -31,7 +31,10 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         request = request.header("Idempotency-Key", key);
     }
     let (status, answer) = send(request).await?;
-    let denied = answer["outcome"] == "denied";
+    // A retry of a grant that was reversed or lapsed is not granted either.
+    let ended =
+        matches!(status, StatusCode::CONFLICT | StatusCode::GONE) && is_about_the_grant(&answer);
+    let denied = answer["outcome"] == "denied" || ended;
     if !status.is_success() && !denied {
         bail!(describe(&answer));
     }
@@ -57,6 +60,12 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         true => ExitCode::from(DENIED),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Whether a problem says that the grant of the claim's key has ended.
+fn is_about_the_grant(problem: &Value) -> bool {
+    let kind = text(&problem["type"]);
+    kind.ends_with("#grant-reversed") || kind.ends_with("#hold-lapsed")
 }
 
 pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {

@@ -181,6 +181,15 @@ impl GrantState {
     }
 }
 
+/// How a grant ended: its units were given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantEnd {
+    /// It was reversed at this instant.
+    Reversed(DateTime<Utc>),
+    /// Its hold lapsed at this instant.
+    Lapsed(DateTime<Utc>),
+}
+
 /// The entries that name a grant: at most one of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
@@ -223,6 +232,20 @@ impl Followers {
         }
         followers
     }
+
+    /// How a grant ended; `None` while it is in force. A hold ends at its own instant, whether or not
+    /// its lapse is recorded.
+    pub fn end_of(&self, grant: &Entry, now: DateTime<Utc>) -> Option<GrantEnd> {
+        let confirmed = self.confirmation.as_ref();
+        let until = grant.held_until().filter(|_| confirmed.is_none());
+        match &self.closing {
+            Some(closing) if matches!(closing.kind, EntryKind::Lapse { .. }) => {
+                Some(GrantEnd::Lapsed(closing.at))
+            }
+            Some(closing) => Some(GrantEnd::Reversed(closing.at)),
+            None => until.filter(|until| *until <= now).map(GrantEnd::Lapsed),
+        }
+    }
 }
 
 /// A grant as an auditor sees it.
@@ -236,24 +259,14 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The state of the grant at an instant. A hold lapses by itself: its lapse entry is appended
-    /// with the next decision of the account.
+    /// The state of the grant at an instant.
     pub fn state(&self, now: DateTime<Utc>) -> GrantState {
-        let Followers {
-            confirmation,
-            closing,
-        } = &self.followers;
-        match (
-            closing.as_ref().map(|closing| closing.kind),
-            self.entry.held_until(),
-        ) {
-            (Some(EntryKind::Lapse { .. }), _) => GrantState::Lapsed,
-            (Some(_), _) => GrantState::Reversed,
-            (None, Some(until)) if confirmation.is_none() => match now < until {
-                true => GrantState::Held,
-                false => GrantState::Lapsed,
-            },
-            (None, _) => GrantState::Granted,
+        let is_confirmed = self.followers.confirmation.is_some();
+        match self.followers.end_of(&self.entry, now) {
+            Some(GrantEnd::Lapsed(_)) => GrantState::Lapsed,
+            Some(GrantEnd::Reversed(_)) => GrantState::Reversed,
+            None if self.entry.held_until().is_some() && !is_confirmed => GrantState::Held,
+            None => GrantState::Granted,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::grant::GrantEnd;
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
@@ -22,6 +23,8 @@ pub enum Refusal {
     Denied(Vec<Total>),
     /// The usage of a window would be larger than perdiem can count.
     TooMany,
+    /// The grant of the claim's `Idempotency-Key` has ended.
+    Ended(GrantEnd),
     NotCorrected(CorrectionRefusal),
 }
 

@@ -13,7 +13,7 @@ use crate::domain::policy::PolicyId;
 pub struct Look {
     /// Accounts whose last lines are wanted.
     pub accounts: Vec<AccountId>,
-    /// Keys whose entries are wanted.
+    /// Keys whose entries are wanted, and the entries that name these.
     pub keys: Vec<KeyId>,
     /// Entries that may or may not be committed.
     pub entries: Vec<EntryId>,

@@ -284,6 +284,7 @@ impl Batch {
         // 1. Each claim that already has a failure or an entry keeps it. The others are sorted by
         //    account.
         let as_of = self.engine.policies.terms.as_of();
+        let now = self.engine.clock.now();
         let mut members: BTreeMap<usize, MemberOutcome> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, claim) in self.claims.iter().enumerate() {
@@ -299,7 +300,7 @@ impl Batch {
                 Some(entry) => {
                     members.insert(
                         index,
-                        MemberOutcome::Ended(Ok(Outcome::of_key(work, entry.clone()))),
+                        MemberOutcome::Ended(Ok(Outcome::of_key(work, entry, &seen.entries, now))),
                     );
                 }
                 None => accounts

@@ -8,7 +8,7 @@ use foldhash::HashSet;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::grant::Entry;
+use crate::domain::grant::{Entry, Followers};
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy, PolicyName};
 use crate::domain::refusal::Refusal;
@@ -31,11 +31,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of work whose key already has an entry.
-    pub fn of_key(work: &Work, entry: Entry) -> Self {
-        match work.is_done_by(&entry) {
-            true => Self::Repeated(entry),
-            false => Self::KeyReused,
+    /// The outcome of work whose key already has an entry. `seen` has the entries that name it.
+    pub fn of_key(work: &Work, entry: &Entry, seen: &[Entry], now: DateTime<Utc>) -> Self {
+        if !work.is_done_by(entry) {
+            return Self::KeyReused;
+        }
+        match Followers::among(entry.id, seen).end_of(entry, now) {
+            None => Self::Repeated(entry.clone()),
+            Some(end) => Self::Refused(work.policy.clone(), Refusal::Ended(end)),
         }
     }
 
@@ -258,6 +261,7 @@ pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Refusal::NeverFits { .. } => "never_fits",
             Refusal::Denied(_) => "denied",
             Refusal::TooMany => "too_many",
+            Refusal::Ended(_) => "ended",
             Refusal::NotCorrected(_) => "not_corrected",
         },
         Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::Receiver;
-use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::dispatch::{Denied, Dispatch};
@@ -20,7 +19,7 @@ pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<
     in_batches(queue, LANES, BATCH_MOST, move |denied| {
         let (dispatch, ledger) = (dispatch.clone(), ledger.clone());
         async move {
-            for (claim, step) in probe(&ledger, denied).await {
+            for (claim, step) in probe(&dispatch, &ledger, denied).await {
                 dispatch.go(claim, step);
             }
         }
@@ -29,16 +28,20 @@ pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<
 }
 
 /// The next step of claims that their counters deny. Claims without a key are not searched for.
-pub async fn probe(ledger: &Ledger, denied: Vec<Denied>) -> Vec<(InFlight, Step)> {
+pub async fn probe(
+    dispatch: &Dispatch,
+    ledger: &Ledger,
+    denied: Vec<Denied>,
+) -> Vec<(InFlight, Step)> {
     let keys = denied.iter().filter_map(|denied| denied.claim.work.key);
     let look = Look {
         keys: keys.collect(),
         ..Look::default()
     };
     let seen = ledger.look(&look).await.ok();
-    let now = Instant::now();
+    let present = dispatch.present();
     let next = |Denied { claim, denial }| {
-        let step = probed(&claim, denial, seen.as_ref(), now);
+        let step = probed(&claim, denial, seen.as_ref(), &present);
         (claim, step)
     };
     denied.into_iter().map(next).collect()

@@ -106,8 +106,10 @@ impl Engine {
                 keys: work.key.into_iter().collect(),
                 ..Look::default()
             };
-            if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
-                return Ok(Rehearsal::Ended(Outcome::of_key(&work, entry)));
+            let seen = self.ledger.look(&look).await?.entries;
+            if let Some(entry) = seen.iter().find(|entry| entry.key == work.key) {
+                let now = self.clock.now();
+                return Ok(Rehearsal::Ended(Outcome::of_key(&work, entry, &seen, now)));
             }
         }
         let now = self.clock.now();

@@ -202,15 +202,18 @@ pub fn probed(
     claim: &InFlight,
     denial: CounterDenial,
     seen: Option<&LedgerView>,
-    at: Instant,
+    present: &Present,
 ) -> Step {
     let Some(seen) = seen else {
         return Step::Join;
     };
     let mut entries = seen.entries.iter();
     match entries.find(|entry| entry.key == claim.work.key) {
-        Some(entry) => Step::End(Ok(Outcome::of_key(&claim.work, entry.clone()))),
-        None if is_fresh(denial.as_of, at) => {
+        Some(entry) => {
+            let seen = &seen.entries;
+            Step::End(Ok(Outcome::of_key(&claim.work, entry, seen, present.now)))
+        }
+        None if is_fresh(denial.as_of, present.at) => {
             let policy = claim.work.policy.clone();
             Step::End(Ok(Outcome::Refused(policy, denial.refusal)))
         }
@@ -341,7 +344,7 @@ impl Group {
         //    decided next.
         if self.plan.is_none() {
             self.end_corrections_of_lost(seen, steps);
-            self.answer_repeated(seen, steps);
+            self.answer_repeated(seen, present, steps);
         }
     }
 
@@ -534,7 +537,7 @@ impl Group {
     }
 
     /// Ends the claims whose entries, or whose keys, the ledger already has.
-    fn answer_repeated(&mut self, seen: &LedgerView, steps: &mut Steps) {
+    fn answer_repeated(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         let found = |claim: &InFlight| {
             let own = |entry: &&Entry| claim.sent.contains(&entry.id);
             if let Some(entry) = seen.entries.iter().find(own) {
@@ -542,7 +545,8 @@ impl Group {
             }
             let key = claim.work.key?;
             let entry = seen.entries.iter().find(|entry| entry.key == Some(key))?;
-            Some(Outcome::of_key(&claim.work, entry.clone()))
+            let seen = &seen.entries;
+            Some(Outcome::of_key(&claim.work, entry, seen, present.now))
         };
         let claims = std::mem::take(&mut self.claims);
         for claim in claims {

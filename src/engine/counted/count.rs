@@ -115,7 +115,7 @@ impl Counting {
         // 4. Denied claims with keys are searched for in the ledger. Claims that the ledger has to
         //    decide go to the queue of unsure claims.
         if !denied.is_empty() {
-            for (claim, step) in probe(&self.ledger, denied).await {
+            for (claim, step) in probe(&self.dispatch, &self.ledger, denied).await {
                 let step = Some(step).filter(|step| !matches!(step, Step::Join));
                 self.go(claim, step);
             }
@@ -229,7 +229,7 @@ impl Counting {
                     continue;
                 }
             }
-            told.push(match not_counted(claim, &seen) {
+            told.push(match not_counted(claim, &seen, now) {
                 Some(step) => Ok(LedgerAnswer::NotCounted(step)),
                 None => {
                     if let Some(line) = last {

@@ -130,11 +130,11 @@ pub fn counted_first(
 /// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
 /// has its key, or the present terms do not let Redis decide. The terms may have limits without
 /// calendar windows, which Redis cannot count.
-pub fn not_counted(claim: &mut InFlight, seen: &LedgerView) -> Option<Step> {
+pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) -> Option<Step> {
     let mut entries = seen.entries.iter();
     let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
     if let Some(entry) = entries.find(has_key) {
-        let outcome = Outcome::of_key(&claim.work, entry.clone());
+        let outcome = Outcome::of_key(&claim.work, entry, &seen.entries, now);
         return Some(Step::End(Ok(outcome)));
     }
     let may_be_counted = claim.work.policy.rule.may_be_counted();
@@ -172,7 +172,9 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
         // 2. The same key already waits in the queue.
         Some(Counted::Queued(queued)) => {
             let entry = entry_of(&queued.grant, queued.totals);
-            Step::End(Ok(Outcome::of_key(&claim.work, entry)))
+            // What waits in the queue was not given back: nothing corrects it there.
+            let outcome = Outcome::of_key(&claim.work, &entry, &[], count.now);
+            Step::End(Ok(outcome))
         }
         // 3. Older grants of the account go first, while there is time.
         Some(Counted::Waits(..)) if may_wait(claim, at) => Step::CountLater,

@@ -12,7 +12,7 @@ use super::denial::{Asked, Denial};
 use super::etag;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
-use crate::domain::grant::Entry;
+use crate::domain::grant::{Entry, GrantEnd};
 use crate::domain::key::Role;
 use crate::domain::limit::total::NotUsed;
 use crate::domain::policy::{Inactive, PolicyName};
@@ -93,6 +93,16 @@ pub enum ApiError {
     HoldGone(DateTime<Utc>),
     #[error("this hold lapsed at {}: its units were given back then", written(*.0))]
     HoldLapsed(DateTime<Utc>),
+    #[error(
+        "the grant of this Idempotency-Key was reversed at {}: send another Idempotency-Key to claim again",
+        written(*.0)
+    )]
+    RetryOfReversed(DateTime<Utc>),
+    #[error(
+        "the hold of this Idempotency-Key lapsed at {}: send another Idempotency-Key to claim again",
+        written(*.0)
+    )]
+    RetryOfLapsed(DateTime<Utc>),
     #[error("another claim of the batch was not granted, so this claim is not granted either")]
     FailedDependency,
     #[error("{}", describe_version(*.0))]
@@ -181,6 +191,7 @@ impl ApiError {
                     format!("a window would have more than {UNITS_MAX} units: send fewer units");
                 Self::invalid_body("/units", detail)
             }
+            Refusal::Ended(end) => Self::retried(end),
             Refusal::NotCorrected(CorrectionRefusal::NotUsed(NotUsed { per, used })) => {
                 let detail = format!("only {used} are used per {per}: subtract at most {used}");
                 Self::invalid_body("/units", detail)
@@ -189,6 +200,14 @@ impl ApiError {
             Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
             Refusal::NotCorrected(CorrectionRefusal::Lapsed(at)) => Self::HoldGone(at),
             Refusal::NotCorrected(CorrectionRefusal::GivenBack(at)) => Self::HoldLapsed(at),
+        }
+    }
+
+    /// The answer to a retry of a claim whose grant has ended.
+    pub fn retried(end: GrantEnd) -> Self {
+        match end {
+            GrantEnd::Reversed(at) => Self::RetryOfReversed(at),
+            GrantEnd::Lapsed(at) => Self::RetryOfLapsed(at),
         }
     }
 
@@ -238,8 +257,8 @@ impl ApiError {
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
-            Self::GrantReversed(_) => problem::GRANT_REVERSED,
-            Self::HoldGone(_) => problem::HOLD_GONE,
+            Self::GrantReversed(_) | Self::RetryOfReversed(_) => problem::GRANT_REVERSED,
+            Self::HoldGone(_) | Self::RetryOfLapsed(_) => problem::HOLD_GONE,
             Self::HoldLapsed(_) => problem::HOLD_LAPSED,
             Self::PreconditionFailed(_) => problem::PRECONDITION_FAILED,
             Self::KeyReused => problem::IDEMPOTENCY_KEY_REUSED,

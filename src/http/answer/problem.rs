@@ -116,17 +116,17 @@ BEING_ERASED = CONFLICT "being-erased" "Being erased" None,
     do "Wait until the instant in `detail`. Each new claim of the subject makes this time longer."
     retry "Yes, after that instant.";
 GRANT_REVERSED = CONFLICT "grant-reversed" "Grant reversed" None,
-    "a confirmation of a hold that was reversed"
-    means "The hold was reversed, and its units were given back. A reversed hold cannot be \
-           confirmed."
-    do "Claim again if the units are still needed."
+    "a confirmation, or a retry of a claim, whose grant was reversed"
+    means "The grant was reversed, and its units were given back. A reversed hold cannot be \
+           confirmed. The `Idempotency-Key` of a reversed grant stays used."
+    do "Claim again if the units are still needed, with another `Idempotency-Key`."
     retry "No.";
 HOLD_LAPSED = CONFLICT "hold-lapsed" "Hold lapsed" None,
     "a reversal of a hold that lapsed"
     means "The hold was not confirmed in time, and its units were given back. A reversal then gets \
-           409. A confirmation gets 410."
-    do "Claim again if the units are needed. Next time, confirm earlier, or ask for more \
-        `hold_seconds`."
+           409. A confirmation, and a retry of the claim, get 410."
+    do "Claim again if the units are needed, with another `Idempotency-Key`. Next time, confirm \
+        earlier, or ask for more `hold_seconds`."
     retry "No.";
 NOT_A_HOLD = CONFLICT "not-a-hold" "Not a hold" None,
     "a confirmation of a grant that is not a hold"
@@ -154,7 +154,7 @@ NOT_SEALED = CONFLICT "not-sealed" "Not sealed" SOON,
         within seconds. If the problem continues, look at `/readyz`."
     retry "Yes, after `Retry-After`, if the instance has a key that signs seals.";
 HOLD_GONE = GONE "hold-lapsed" "Hold lapsed" None,
-    "a confirmation that came too late";
+    "a confirmation that came too late, or a retry of a claim whose hold lapsed";
 ARCHIVED = GONE "archived" "Archived" None,
     "the answer needs entries that were archived and dropped"
     means "The answer needs entries that `perdiem archive --drop` has dropped from the ledger. The \

@@ -67,8 +67,8 @@ pub fn describe_verdict(
             let detail = "a window would have had more units than can be counted".to_owned();
             ("too_many_units", detail)
         }
-        // A claim is not a correction: `NotCorrected` does not occur.
-        Refusal::Denied(_) | Refusal::NotCorrected(_) => ("no_room", no_room()),
+        // A new claim is no correction and no retry: only `Denied` occurs.
+        Refusal::Denied(_) | Refusal::Ended(_) | Refusal::NotCorrected(_) => ("no_room", no_room()),
     }
 }
 

@@ -143,6 +143,10 @@ impl Claimed {
             true => engine.followers(&entry).await?,
             false => Followers::default(),
         };
+        // The grant may have ended since the decision.
+        if let Some(end) = followers.end_of(&entry, now).filter(|_| is_repeat) {
+            return Err(ApiError::retried(end));
+        }
         let grant = Grant {
             entry,
             policy: self.policy,
@@ -162,7 +166,9 @@ impl Claimed {
 ///
 /// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
 /// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
-/// 200 and `Idempotent-Replayed: true`. A denial is not stored: the same key can be granted later.
+/// 200 and `Idempotent-Replayed: true`. If the grant was reversed, or its hold lapsed, a retry says
+/// so: its key stays used, and a new claim needs another key. A denial is not stored: the same key
+/// can be granted later.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
@@ -177,7 +183,8 @@ impl Claimed {
         (status = 200, description = "Granted before with the same key; or a dry run.", body = ClaimAnswer, headers(
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
-        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active."),
+        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active; `grant-reversed`: the grant of this key was reversed."),
+        (status = 410, description = "`hold-lapsed`: the hold of this key lapsed."),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim can fit."),
             ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),

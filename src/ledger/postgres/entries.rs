@@ -128,23 +128,27 @@ pub async fn last_lines(
 }
 
 /// Reads entries by their keys, by their ids, and by the grants that they follow (at most two
-/// follow one). Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
+/// follow one). The followers of grants that are found by their keys come too. Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
 /// nearly empty would later read the whole ledger, until PostgreSQL analyzes the table.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
     sqlx::query(concat!(
-        "SELECT ",
-        entry_columns!(),
-        " FROM (
+        "WITH of_keys AS MATERIALIZED (
              SELECT found.* FROM UNNEST($1::uuid[]) AS wanted (key) CROSS JOIN LATERAL (
                  SELECT * FROM entries WHERE entries.key = wanted.key LIMIT 1
              ) AS found
+         )
+         SELECT ",
+        entry_columns!(),
+        " FROM (
+             SELECT * FROM of_keys
              UNION ALL
              SELECT found.* FROM UNNEST(
                  $2::uuid[] || ARRAY(
-                     SELECT found.id FROM UNNEST($3::uuid[]) AS wanted (of_grant)
+                     SELECT found.id
+                     FROM UNNEST($3::uuid[] || ARRAY(SELECT id FROM of_keys)) AS wanted (of_grant)
                      CROSS JOIN LATERAL (
                          SELECT id FROM entry_details
                          WHERE entry_details.of_grant = wanted.of_grant LIMIT 2

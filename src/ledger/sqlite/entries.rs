@@ -47,17 +47,21 @@ pub async fn last_lines(
     of_ids(connection, &LAST_LINES, accounts.collect()).await
 }
 
-/// The entries that have one of the keys or ids, or follow one of the grants.
+/// The entries that have one of the keys or ids, or follow one of the grants. The followers of grants
+/// that are found by their keys come too.
 async fn entries(
     connection: &mut SqliteConnection,
     look: &Look,
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     let keys = look.keys.iter().map(|key| key.0);
     let ids = look.entries.iter().map(|entry| entry.0);
-    let grants = look.followers_of.iter().map(|grant| grant.0);
+    let mut grants: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
     let mut rows = of_ids(connection, &WITH_KEYS, keys.collect()).await?;
+    for row in &rows {
+        grants.push(row.try_get("id")?);
+    }
     rows.extend(of_ids(connection, &WITH_IDS, ids.collect()).await?);
-    rows.extend(of_ids(connection, &FOLLOWERS, grants.collect()).await?);
+    rows.extend(of_ids(connection, &FOLLOWERS, grants).await?);
     Ok(rows)
 }
 

@@ -51,13 +51,21 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        // 5. Every claim is decided.
+        // 5. A retry is told that its grant has ended only if it has.
+        let mut ends = attempts
+            .iter()
+            .filter(|attempt| attempt.outcome == Outcome::Ended);
+        let is_ended = |entry: &&Entry| stores.entries.iter().any(|other| ends_grant(other, entry));
+        if ends.any(|attempt| !history.may_be_lost(attempt)) && !entries.iter().any(is_ended) {
+            breaches.push(Breach::NotEnded { wish: number });
+        }
+        // 6. Every claim is decided.
         // A wish that nobody has sent is no claim.
         let is_claim = history.wishes[number].has_key && !attempts.is_empty();
         if is_claim && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
         }
-        // 6. Every answer is in the contract.
+        // 7. Every answer is in the contract.
         for attempt in attempts {
             if let Outcome::Wrong(answer) = &attempt.outcome {
                 breaches.push(Breach::Wrong {
@@ -68,6 +76,11 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         }
     }
     breaches
+}
+
+/// Whether an entry gave the units of a grant back.
+fn ends_grant(entry: &Entry, grant: &Entry) -> bool {
+    matches!(entry.kind, Kind::Reversal | Kind::Lapse) && entry.of == Some(grant.id)
 }
 
 /// The attempts whose answer is a grant. Answers that a lost part of the ledger explains are left
@@ -114,6 +127,7 @@ fn check_claimed(
             .outcome
             .told()
             .is_some_and(|told| told.id == entry.id || told.provisional)
+            || attempt.outcome == Outcome::Ended
             || !attempt.outcome.is_known()
     });
     if !excused {

@@ -36,6 +36,8 @@ pub enum Outcome {
     Granted(Told),
     /// Status 200: granted before.
     Repeated(Told),
+    /// Status 409 or 410: the grant was reversed, or its hold lapsed.
+    Ended,
     /// Status 429.
     Denied,
     /// The outcome is unknown: the ledger may have the grant or not.
@@ -159,6 +161,8 @@ impl Outcome {
             StatusCode::CONFLICT if text.contains("claim-in-progress") => {
                 Self::Unknown(Why::InProgress)
             }
+            StatusCode::CONFLICT if text.contains("grant-reversed") => Self::Ended,
+            StatusCode::GONE if text.contains("hold-lapsed") => Self::Ended,
             _ => wrong(),
         }
     }
@@ -167,7 +171,7 @@ impl Outcome {
     pub fn told(&self) -> Option<&Told> {
         match self {
             Self::Granted(told) | Self::Repeated(told) => Some(told),
-            Self::Denied | Self::Unknown(_) | Self::Wrong(_) => None,
+            Self::Ended | Self::Denied | Self::Unknown(_) | Self::Wrong(_) => None,
         }
     }
 

@@ -66,6 +66,8 @@ pub enum Breach {
     Altered { wish: usize, entry: Uuid },
     /// Answers for one key name different grants, or two answers say that the grant is new.
     TwoGrants { wish: usize, ids: Vec<Uuid> },
+    /// A retry was told that its grant had ended, and the ledger does not say so.
+    NotEnded { wish: usize },
     /// A claim was denied after its grant was known, or was in the ledger.
     Forgotten { wish: usize },
     /// A claim was never decided, although all servers are up again.
@@ -90,6 +92,7 @@ impl Breach {
             | Self::Doubled { wish, .. }
             | Self::Altered { wish, .. }
             | Self::TwoGrants { wish, .. }
+            | Self::NotEnded { wish }
             | Self::Forgotten { wish }
             | Self::Undecided { wish }
             | Self::Wrong { wish, .. } => Some(*wish),

@@ -97,10 +97,14 @@ impl Ledger {
 
     /// The second half of a look: the entries.
     pub fn entries_for(&self, look: &Look) -> Vec<Entry> {
+        let has_key = |entry: &Entry| entry.key.is_some_and(|key| look.keys.contains(&key));
+        let of_keys = self.entries.iter().filter(|entry| has_key(entry));
+        let mut grants: Vec<EntryId> = of_keys.map(|entry| entry.id).collect();
+        grants.extend(&look.followers_of);
         let is_wanted = |entry: &&Entry| {
-            entry.key.is_some_and(|key| look.keys.contains(&key))
+            has_key(entry)
                 || look.entries.contains(&entry.id)
-                || names(entry.kind).is_some_and(|of| look.followers_of.contains(&of))
+                || names(entry.kind).is_some_and(|of| grants.contains(&of))
         };
         self.entries.iter().filter(is_wanted).cloned().collect()
     }

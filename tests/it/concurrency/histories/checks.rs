@@ -90,6 +90,8 @@ impl Model {
                 is_problem(status, told, 429, "quota-exceeded")?;
                 self.check_limits(claim.subject, now, &told["limits"])
             }
+            Expected::Reversed => is_problem(status, told, 409, "grant-reversed"),
+            Expected::Lapsed => is_problem(status, told, 410, "hold-lapsed"),
             Expected::KeyReused => is_problem(status, told, 422, "idempotency-key-reused"),
             Expected::Unknown => is_problem(status, told, 404, "unknown-policy"),
             Expected::Inactive => is_problem(status, told, 409, "policy-inactive"),

@@ -60,6 +60,10 @@ pub enum Expected {
     Granted,
     /// The claim gets the grant in this place again.
     Repeated(usize),
+    /// The grant of the key was reversed.
+    Reversed,
+    /// The hold of the key lapsed.
+    Lapsed,
     KeyReused,
     /// The policy is archived.
     Unknown,
@@ -261,7 +265,11 @@ impl Model {
     pub fn expect(&self, claim: Claim, now: DateTime<Utc>) -> Expected {
         match claim.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Grant(place)) if self.grants[*place].is(claim) => {
-                return Expected::Repeated(*place);
+                return match self.grants[*place].state(now) {
+                    "reversed" => Expected::Reversed,
+                    "lapsed" => Expected::Lapsed,
+                    _ => Expected::Repeated(*place),
+                };
             }
             Some(Done::Grant(_) | Done::Adjustment(_)) => return Expected::KeyReused,
             None => {}

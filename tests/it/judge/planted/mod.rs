@@ -353,6 +353,7 @@ planted! {
     another_grant_for_the_same_key {
         |history, _| tell(history, 0, 7, Outcome::Repeated(told(2))) => { TwoGrants { wish: 0, .. } }
         |history, _| tell(history, 0, 7, Outcome::Granted(told(1))) => { TwoGrants { wish: 0, .. } }
+        |history, _| tell(history, 0, 7, Outcome::Ended) => { only NotEnded { wish: 0 } }
     }
     a_grant_that_was_forgotten {
         |history, _| tell(history, 0, 2, Outcome::Denied) => { only Forgotten { wish: 0 } }

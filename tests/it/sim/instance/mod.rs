@@ -192,7 +192,7 @@ impl Instance {
                 self.go(*claim, step, around);
             }
             Waiting::Key(claim, denial) => {
-                match way::probed(&claim, denial, response.view().as_ref(), present.at) {
+                match way::probed(&claim, denial, response.view().as_ref(), &present) {
                     // Redis counts the claim after the ledger was asked.
                     Step::Join if claim.counted.is_some() => {
                         self.go_or_ask(*claim, None, 0, around);

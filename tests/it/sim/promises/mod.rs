@@ -180,7 +180,16 @@ impl Promises {
                 })?;
                 self.check_grant(claim, entry, ledger, redis)
             }
-            Ok(Outcome::Repeated(entry)) => self.check_grant(claim, entry, ledger, redis),
+            Ok(Outcome::Repeated(entry)) => {
+                let is_earlier = |other: &Entry| self.committed[&other.id] <= claim.sent_after;
+                let is_closed =
+                    |other: &Entry| closes(other.kind) == Some(entry.id) && is_earlier(other);
+                let is_claim = matches!(claim.work.task, Task::Claim(_));
+                promise(!is_claim || !ledger.entries.iter().any(is_closed), || {
+                    "a retry says that its grant has ended".to_owned()
+                })?;
+                self.check_grant(claim, entry, ledger, redis)
+            }
             Ok(Outcome::KeyReused) => {
                 let waiting = Counts::waiting(ledger, redis);
                 let mut entries = ledger.entries.iter().chain(&self.lost).chain(&waiting);
@@ -190,7 +199,8 @@ impl Promises {
                 })
             }
             Ok(Outcome::Refused(policy, refusal)) => {
-                if !self.counts.is_mixed {
+                // How a grant ended depends on no version.
+                if !self.counts.is_mixed && !matches!(refusal, Refusal::Ended(_)) {
                     self.check_version(policy.version, claim)?;
                 }
                 self.check_refusal(claim, refusal, ledger, redis, time)
@@ -258,7 +268,8 @@ impl Promises {
                 && self.committed[&entry.id] <= claim.sent_after
                 && (entry.account == claim.work.account || !self.counts.is_mixed)
         };
-        promise(!ledger.entries.iter().any(is_earlier), || {
+        let is_ended = matches!(refusal, Refusal::Ended(_));
+        promise(is_ended || !ledger.entries.iter().any(is_earlier), || {
             "a retry gets its grant: it was refused".to_owned()
         })?;
         // 3. A denied claim lacked room, and a refused correction came too late.
@@ -269,6 +280,17 @@ impl Promises {
                 let since = claim.sent_at.before(CONFIRMED);
                 promise(full_at.is_some_and(|full_at| *full_at >= since), || {
                     "a claim that fits is granted: it was denied".to_owned()
+                })
+            }
+            Refusal::Ended(_) => {
+                let mut entries = ledger.entries.iter().chain(&self.lost);
+                let grant =
+                    entries.find(|entry| entry.key.is_some() && entry.key == claim.work.key);
+                let grant = grant.ok_or("a grant that has ended was granted")?;
+                let mut entries = ledger.entries.iter().chain(&self.lost);
+                let is_closed = entries.any(|entry| closes(entry.kind) == Some(grant.id));
+                promise(is_closed || grant.held_until().is_some(), || {
+                    "a grant has ended only if it was given back".to_owned()
                 })
             }
             Refusal::NotCorrected(_) => {

@@ -1,6 +1,7 @@
 //! Claims of an unknown policy, and claims while the ledger is gone.
 
 mod denials;
+mod ended;
 mod observe;
 mod replays;
 mod usage;
