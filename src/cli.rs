@@ -4,6 +4,7 @@
 #[macro_use]
 mod output;
 
+mod adjustment_file;
 mod apply;
 mod archive;
 mod backtest;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{all_items, describe, request, segment, send, text};
 use super::difference::{FieldDifference, differences, words};
+use super::policies::tell_warnings;
 use super::{ServerArgs, yaml};
 use crate::domain::policy::PolicyName;
 
@@ -220,6 +221,7 @@ async fn rehearse(
     if !status.is_success() {
         return Ok(Err(describe(&answer)));
     }
+    tell_warnings(&answer);
     // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
         step.action = match before["version"] == answer["version"] {

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::client::{call, describe, request, segment, send, text};
 use super::limits::print_limits;
@@ -14,17 +16,27 @@ use super::{ClaimArgs, UsageArgs};
 /// The exit code of a denied claim.
 const DENIED: u8 = 3;
 
+/// The body of a claim. The metadata keeps the numbers as they were written.
+#[derive(Serialize)]
+struct SentClaim<'a> {
+    subject: &'a str,
+    units: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_seconds: Option<u64>,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
-    let mut body = json!({
-        "subject": args.subject,
-        "units": args.units,
-        "hold_seconds": args.hold_seconds,
-        "dry_run": args.dry_run,
-    });
-    if let Some(metadata) = &args.metadata {
-        let metadata: Value = serde_json::from_str(metadata).context("--metadata is not JSON")?;
-        body["metadata"] = metadata;
-    }
+    let metadata = args.metadata.as_deref().map(serde_json::from_str);
+    let body = SentClaim {
+        subject: &args.subject,
+        units: args.units,
+        hold_seconds: args.hold_seconds,
+        dry_run: args.dry_run,
+        metadata: metadata.transpose().context("--metadata is not JSON")?,
+    };
     let path = format!("/v1/policies/{}/claims", segment(&args.policy));
     let mut request = request(&args.server, Method::POST, &path)?.json(&body);
     if let Some(key) = &args.idempotency_key {

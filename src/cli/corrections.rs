@@ -1,19 +1,17 @@
 //! The commands that correct: reverse, confirm and adjust.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ServerArgs;
 use super::client::{describe, request, segment, send, text};
 use super::limits::print_limits;
 use super::local::LocalTime;
+use super::{ServerArgs, adjustment_file};
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
@@ -72,15 +70,6 @@ pub struct AdjustArgs {
 
     #[command(flatten)]
     server: ServerArgs,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdjustmentLine {
-    subject: String,
-    units: i64,
-    #[serde(default)]
-    at: Option<String>,
 }
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
@@ -145,12 +134,14 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
 
 async fn adjust_from_file(
     args: &AdjustArgs,
-    file: &PathBuf,
+    file: &Path,
     name: &str,
 ) -> anyhow::Result<ExitCode> {
-    let rows = read_rows(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let rows = adjustment_file::read(file);
+    let rows = rows.with_context(|| format!("{} cannot be read", file.display()))?;
     let (mut entered, mut before) = (0, 0);
-    for (line, row) in &rows {
+    for row in &rows {
+        let line = row.line;
         let body = json!({ "units": row.units, "at": row.at, "reason": args.reason });
         let key = row.key(name);
         let (status, answer) = enter(args, &row.subject, &body, Some(&key)).await?;
@@ -167,48 +158,6 @@ async fn adjust_from_file(
     }
     println!("entered {entered}, already entered {before}");
     Ok(ExitCode::SUCCESS)
-}
-
-/// All rows with their line numbers. One wrong row is an error, so nothing is entered.
-fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, AdjustmentLine)>> {
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(file)?;
-    let headers = reader.headers()?.clone();
-    let mut rows = Vec::new();
-    let mut seen = HashSet::new();
-    for record in reader.records() {
-        let record = record?;
-        let line = record.position().map_or(0, |position| position.line());
-        let row: AdjustmentLine = record.deserialize(Some(&headers)).with_context(|| {
-            format!(
-                "line {line} is wrong: write a subject, units (a whole number) and, if wanted, at"
-            )
-        })?;
-        ensure!(
-            row.units != 0,
-            "line {line}: units is 0: write another number"
-        );
-        ensure!(
-            seen.insert((row.subject.clone(), row.at.clone())),
-            "line {line}: another line has the same subject and instant: add the two up in one line",
-        );
-        rows.push((line, row));
-    }
-    Ok(rows)
-}
-
-impl AdjustmentLine {
-    /// The idempotency key of the line: a second run of the file is safe, in any order of lines.
-    fn key(&self, name: &str) -> String {
-        let at = self.at.as_deref().unwrap_or_default();
-        let mut hasher = blake3::Hasher::new();
-        for part in [name, &self.subject, at] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
-        }
-        format!("adjustment-{}", &hasher.finalize().to_hex()[..32])
-    }
 }
 
 async fn enter(

@@ -59,6 +59,14 @@ pub fn show(server: &ServerArgs, policy: &Value) {
     } else {
         print_policy(policy);
     }
+    tell_warnings(policy);
+}
+
+/// Writes the warnings about a policy to standard error.
+pub fn tell_warnings(policy: &Value) {
+    for warning in policy["warnings"].as_array().into_iter().flatten() {
+        eprintln!("warning: {}", text(warning));
+    }
 }
 
 fn print_policy(policy: &Value) {

@@ -39,6 +39,8 @@ pub enum ClaimError {
     SubjectControl(char),
     #[error(transparent)]
     SubjectLook(#[from] Illegible),
+    #[error("no URL can have the subject {0:?} in its path; write another text, such as an id")]
+    SubjectDots(String),
     #[error("the Idempotency-Key has {0} characters; write 1 to {KEY_MAX_CHARACTERS}")]
     KeyLength(usize),
     /// A key that is neither plain visible ASCII nor a quoted string.
@@ -53,6 +55,8 @@ pub enum ClaimError {
     /// Metadata with the character U+0000. PostgreSQL refuses it in JSON.
     #[error("the metadata has U+0000 in a name or a string; remove it")]
     MetadataNul,
+    #[error("the metadata has the number {0}, which is not kept exactly; write it as a string")]
+    MetadataNumber(String),
     /// Which of the two members counts would depend on the reader.
     #[error("the metadata has the name {0:?} twice in one object; send each name once")]
     MetadataRepeated(String),
@@ -121,7 +125,11 @@ impl Subject {
     pub fn new(text: &str) -> Result<Self, ClaimError> {
         let subject = Self::existing(text)?;
         legible::check(text)?;
-        Ok(subject)
+        // Clients and proxies take these away from a path (RFC 3986, section 5.2.4), also encoded.
+        match text {
+            "." | ".." => Err(ClaimError::SubjectDots(text.to_owned())),
+            _ => Ok(subject),
+        }
     }
 
     /// A subject that a ledger can have. Older versions of perdiem took subjects that

@@ -38,4 +38,5 @@ pub mod statistics;
 pub mod window;
 pub mod work;
 pub mod zone;
+pub mod zone_hints;
 pub mod zones;

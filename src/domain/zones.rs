@@ -11,6 +11,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use jiff::tz::{Offset, TimeZoneDatabase};
 
 use super::zone::Zone;
+use super::zone_hints;
 
 /// Why a text is not the name of a zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -212,12 +213,16 @@ impl Zones {
             })
     }
 
-    /// Up to three names that are similar to `text`, the best first. The whole name or its part
-    /// after the last slash is compared.
+    /// Up to three names that `text` means, or that are similar to it, the best first. The whole name
+    /// or its part after the last slash is compared.
     fn near(&self, text: &str) -> Vec<String> {
         // No name is this long, and the time of a comparison grows with the length.
         if text.len() > 40 {
             return Vec::new();
+        }
+        let meant = zone_hints::meant(text);
+        if !meant.is_empty() {
+            return meant;
         }
         let text = text.to_ascii_lowercase().replace(' ', "_");
         let mut scored: Vec<(f64, &Zone)> = self

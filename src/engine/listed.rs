@@ -37,6 +37,15 @@ pub enum Misfit {
     MetadataWithoutSpan,
     #[error("there is no key with this id")]
     UnknownKey,
+    #[error(
+        "figures are of whole days: write a date, or the instant at which a local day of the policy begins"
+    )]
+    WithinADay,
+    #[error(
+        "this is not after the beginning of the span, so nothing can match: write the day after the last \
+         day, or a later instant"
+    )]
+    EmptySpan,
 }
 
 impl Engine {

@@ -8,7 +8,7 @@ use crate::domain::claim::Subject;
 use crate::domain::identity::to_micros;
 use crate::domain::policy::PolicyName;
 use crate::engine::cursor::{self, cut_page};
-use crate::engine::{Engine, Failure, ListFailure};
+use crate::engine::{Bound, Engine, Failure, ListFailure};
 use crate::ledger::{ChangeFilter, ChangeKind, PastChange};
 
 /// Which changes to list. Filters combine.
@@ -17,9 +17,9 @@ pub struct ChangeQuery {
     /// Changes of this policy, archived or not, and of its overrides.
     pub policy: Option<PolicyName>,
     /// Changes made at this instant or later.
-    pub from: Option<DateTime<Utc>>,
+    pub from: Option<Bound>,
     /// Changes made before this instant.
-    pub to: Option<DateTime<Utc>>,
+    pub to: Option<Bound>,
     /// Changes of this kind.
     pub kind: Option<ChangeKind>,
     /// Changes made by this author: a key's id, or another value of a change's author.
@@ -51,10 +51,12 @@ impl Engine {
             Some(subject) => Some(self.listed_accounts(subject, query.policy.as_ref()).await?),
             None => None,
         };
+        let (from, to) = (("from", query.from), ("to", query.to));
+        let [from, to] = self.instants(query.policy.as_ref(), from, to).await?;
         let filter = ChangeFilter {
             policy,
-            from: query.from.map(first_micros_from),
-            to: query.to.map(first_micros_from),
+            from: from.map(first_micros_from),
+            to: to.map(first_micros_from),
             below: match cursor {
                 Some(cursor) => u64::from_be_bytes(cursor::decode(identity, &list, cursor)?),
                 None => u64::MAX,

@@ -6,8 +6,9 @@ use super::reader::known_as_of;
 use crate::domain::claim::MetadataFilter;
 use crate::domain::identity::EntryId;
 use crate::domain::local_days::LocalDays;
-use crate::domain::policy::Policy;
+use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::record::RecordPlace;
+use crate::domain::window::Length;
 use crate::engine::listed::{METADATA_DAYS_MOST, Misfit};
 use crate::engine::{Engine, ListFailure};
 use crate::ledger::CountedSpan;
@@ -72,11 +73,75 @@ pub fn check_metadata(
 const METADATA: &str = "metadata.<name>";
 
 impl Engine {
+    /// The instants of two bounds, each with the name of its parameter. Its local days are those of the
+    /// policy, as they are known now.
+    ///
+    /// # Errors
+    /// As [`Engine::counted_span`].
+    pub(in crate::engine) async fn instants(
+        &self,
+        policy: Option<&PolicyName>,
+        (from_name, from): (&'static str, Option<Bound>),
+        (to_name, to): (&'static str, Option<Bound>),
+    ) -> Result<[Option<DateTime<Utc>>; 2], ListFailure> {
+        let is_day = |bound: &Option<Bound>| matches!(bound, Some(Bound::Day(_)));
+        let versions = match policy.filter(|_| is_day(&from) || is_day(&to)) {
+            Some(policy) => {
+                self.listed_policy(policy).await?;
+                let as_of = known_as_of(RecordPlace::LAST);
+                self.ledger.known_versions(policy, as_of).await?
+            }
+            None => Vec::new(),
+        };
+        let days = LocalDays::of(&versions);
+        let start = |name, bound| match bound {
+            Bound::Instant(instant) => Ok(instant),
+            Bound::Day(_) if policy.is_none() => {
+                Err(ListFailure::Misfit(name, Misfit::DayWithoutPolicy))
+            }
+            Bound::Day(date) => Ok(days.start(date)),
+        };
+        let from = from.map(|bound| start(from_name, bound)).transpose()?;
+        let to = to.map(|bound| start(to_name, bound)).transpose()?;
+        match (from, to) {
+            (Some(from), Some(to)) if to <= from => {
+                Err(ListFailure::Misfit(to_name, Misfit::EmptySpan))
+            }
+            instants => Ok(instants.into()),
+        }
+    }
+
+    /// The local day of a bound. An instant must begin a local day of the policy.
+    ///
+    /// # Errors
+    /// [`ListFailure::Misfit`]; [`ListFailure::Failure`].
+    pub(in crate::engine) async fn local_day(
+        &self,
+        policy: Option<&PolicyName>,
+        name: &'static str,
+        bound: Option<Bound>,
+    ) -> Result<Option<NaiveDate>, ListFailure> {
+        let instant = match bound {
+            None => return Ok(None),
+            Some(Bound::Day(date)) => return Ok(Some(date)),
+            Some(Bound::Instant(instant)) => instant,
+        };
+        let policy = policy.ok_or(ListFailure::Misfit(name, Misfit::DayWithoutPolicy))?;
+        let policy = self.listed_policy(policy).await?;
+        let calendar = &policy.rule.calendar;
+        let window = calendar.window(Length::Day, instant);
+        match window.start == instant {
+            true => Ok(Some(calendar.local_date(Length::Day, window))),
+            false => Err(ListFailure::Misfit(name, Misfit::WithinADay)),
+        }
+    }
+
     /// The instants of a span. Its local days are those of the policy, by the versions that were in
     /// force then, as far as they were known at a place of the record.
     ///
     /// # Errors
-    /// [`ListFailure::Misfit`] for a local day without a policy; [`ListFailure::Failure`].
+    /// [`ListFailure::Misfit`] for a local day without a policy, and for a span that has no instant;
+    /// [`ListFailure::Failure`].
     pub(in crate::engine) async fn counted_span(
         &self,
         span: &DaySpan,
@@ -113,6 +178,13 @@ impl Engine {
             if let Some(bound) = bound {
                 counted.to = counted.to.min(start(name, bound)?);
             }
+        }
+        // A day that the zone skipped has no instants. Any other empty span is a wrong question.
+        let bounds = [span.on.is_some(), span.from.is_some(), span.to.is_some()];
+        let has_two = bounds.iter().filter(|is_given| **is_given).count() > 1;
+        if has_two && counted.to <= counted.from {
+            let name = if span.to.is_some() { "to" } else { "from" };
+            return Err(ListFailure::Misfit(name, Misfit::EmptySpan));
         }
         Ok(Some(counted))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::day_span::{DaySpan, InstantSpan, check_metadata};
+use super::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
 use super::positions::mark_at;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
@@ -44,9 +44,9 @@ pub struct HistoryQuery {
     /// Entries whose own metadata has this member: grants. Needs a policy and a span.
     pub metadata: Option<MetadataFilter>,
     /// Entries that got their positions at this instant or later.
-    pub recorded_from: Option<DateTime<Utc>>,
+    pub recorded_from: Option<Bound>,
     /// Entries that got their positions before this instant.
-    pub recorded_to: Option<DateTime<Utc>>,
+    pub recorded_to: Option<Bound>,
     /// The list as it was known then.
     pub as_of: Option<AsOf>,
     /// Entries above this position.
@@ -220,19 +220,22 @@ impl Engine {
         after: u64,
         as_of: Option<AsOf>,
     ) -> Result<RecordSpan, ListFailure> {
+        let from = ("recorded_from", query.recorded_from);
+        let to = ("recorded_to", query.recorded_to);
+        let [recorded_from, recorded_to] = self.instants(query.policy.as_ref(), from, to).await?;
         let newest = self.ledger.last_mark().await?;
         let mut up_to = match as_of {
             None => newest,
             Some(as_of) => self.mark_as_of("as_of", as_of).await?,
         };
-        if let Some(recorded_to) = query.recorded_to {
+        if let Some(recorded_to) = recorded_to {
             let before = self.ledger.mark_before(recorded_to).await?;
             if before.position < up_to.position {
                 up_to = before;
             }
         }
         let mut after = self.mark_as_of("after", AsOf::Position(after)).await?.place;
-        if let Some(recorded_from) = query.recorded_from {
+        if let Some(recorded_from) = recorded_from {
             after = after.max(self.ledger.mark_before(recorded_from).await?.place);
         }
         Ok(RecordSpan {

@@ -1,7 +1,8 @@
 //! Lists of a policy's windows.
 
-use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta};
 
+use super::day_span::Bound;
 use crate::domain::local_days::{Lived, LocalDays};
 use crate::domain::policy::PolicyName;
 use crate::domain::record::RecordPlace;
@@ -15,9 +16,9 @@ pub struct WindowQuery {
     /// The kind of window.
     pub per: Length,
     /// From the window that contains this instant on; `None` means now.
-    pub from: Option<DateTime<Utc>>,
+    pub from: Option<Bound>,
     /// Windows that begin before this instant; `None` means one window.
-    pub to: Option<DateTime<Utc>>,
+    pub to: Option<Bound>,
 }
 
 /// A window, with its local date.
@@ -43,8 +44,12 @@ impl Engine {
     ) -> Result<(Vec<LivedWindow>, Option<String>), ListFailure> {
         let list = format!("windows of {policy} {query:?}");
         let identity = self.ledger.identity();
-        let from = query.from.unwrap_or_else(|| self.clock.now());
-        let to = query.to.unwrap_or_else(|| {
+        let now = self.clock.now();
+        let begins = query.from.unwrap_or(Bound::Instant(now));
+        let (from, to) = (("from", Some(begins)), ("to", query.to));
+        let [from, to] = self.instants(Some(policy), from, to).await?;
+        let from = from.unwrap_or(now);
+        let to = to.unwrap_or_else(|| {
             let next = from.checked_add_signed(TimeDelta::microseconds(1));
             next.unwrap_or(from)
         });

@@ -13,6 +13,8 @@ use crate::domain::record::RecordPlace;
 use crate::domain::statistics::FirstDenial;
 use crate::domain::window::Window;
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::listed::Misfit;
+use crate::engine::record::Bound;
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
 use crate::ledger::{FigureFilter, PolicyDay};
 
@@ -21,13 +23,13 @@ use crate::ledger::{FigureFilter, PolicyDay};
 pub struct FigureQuery {
     pub policy: Option<PolicyName>,
     /// Local days from this one on …
-    pub from: Option<NaiveDate>,
+    pub from: Option<Bound>,
     /// … and before this one.
-    pub to: Option<NaiveDate>,
+    pub to: Option<Bound>,
     /// What got its position on a local day from this one on …
-    pub recorded_from: Option<NaiveDate>,
+    pub recorded_from: Option<Bound>,
     /// … and before this one.
-    pub recorded_to: Option<NaiveDate>,
+    pub recorded_to: Option<Bound>,
 }
 
 /// A local day with its figures.
@@ -81,14 +83,23 @@ impl Engine {
             Some(name) => Some(self.listed_policy(name).await?.id),
             None => None,
         };
+        let day = |name, bound| self.local_day(query.policy.as_ref(), name, bound);
         let filter = FigureFilter {
             policy,
-            from: query.from,
-            to: query.to,
-            recorded_from: query.recorded_from,
-            recorded_to: query.recorded_to,
+            from: day("from", query.from).await?,
+            to: day("to", query.to).await?,
+            recorded_from: day("recorded_from", query.recorded_from).await?,
+            recorded_to: day("recorded_to", query.recorded_to).await?,
             after,
         };
+        for (name, from, to) in [
+            ("to", filter.from, filter.to),
+            ("recorded_to", filter.recorded_from, filter.recorded_to),
+        ] {
+            if from.zip(to).is_some_and(|(from, to)| to <= from) {
+                return Err(ListFailure::Misfit(name, Misfit::EmptySpan));
+            }
+        }
         // Read the position before the figures, which may grow in between.
         let as_of = self.ledger.figures_position().await?;
         let mut found = self.ledger.figures(&filter, limit + 1).await?;

@@ -5,37 +5,54 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
+use super::exact::inexact_number;
 use crate::domain::claim::{ClaimError, Metadata};
 
-/// The longest part of a repeated name in an error, in characters.
+/// The longest part of a repeated name or of a number in an error, in characters.
 const NAME_SHOWN: usize = 64;
 
-/// An object, and the first name that was repeated in it, at any depth. A repeated name is a wrong
-/// value and no wrong JSON, so the parsing goes on and the check tells it with the other faults.
+/// An object, the first name that was repeated in it, at any depth, and the first number that is not
+/// kept exactly. Both are wrong values and no wrong JSON, so the parsing goes on and the check tells them
+/// with the other faults.
 #[derive(Debug)]
 pub struct DistinctObject {
     object: Map<String, Value>,
     repeated: Option<String>,
+    inexact: Option<String>,
 }
 
 impl DistinctObject {
     /// # Errors
     /// The `Metadata…` variants of [`ClaimError`].
     pub fn metadata(self) -> Result<Metadata, ClaimError> {
-        match self.repeated {
-            Some(name) => Err(ClaimError::MetadataRepeated(name)),
-            None => Metadata::new(self.object),
+        match (self.repeated, self.inexact) {
+            (Some(name), _) => Err(ClaimError::MetadataRepeated(name)),
+            (None, Some(number)) => Err(ClaimError::MetadataNumber(number)),
+            (None, None) => Metadata::new(self.object),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for DistinctObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let inexact = inexact_number(text.get());
+        let inexact = inexact.map(|number| number.chars().take(NAME_SHOWN).collect());
         let mut repeated = None;
-        let object = deserializer.deserialize_map(Members(&mut repeated))?;
-        Ok(Self { object, repeated })
+        let mut reader = serde_json::Deserializer::from_str(text.get());
+        // A number beyond binary64 is a wrong value too.
+        let object = match reader.deserialize_map(Members(&mut repeated)) {
+            Err(_) if inexact.is_some() => Map::new(),
+            object => object.map_err(D::Error::custom)?,
+        };
+        Ok(Self {
+            object,
+            repeated,
+            inexact,
+        })
     }
 }
 
@@ -137,16 +154,21 @@ mod tests {
             let value: Value = serde_json::from_str(text).unwrap();
             assert_eq!(Value::Object(read.object), value);
         }
-        for wrong in [
-            "[]",
-            "1",
-            r#"{"a":}"#,
-            r#"{"a":1e400}"#,
-            r#"{"a":"\ud800"}"#,
-        ] {
-            let known = serde_json::from_str::<Map<String, Value>>(wrong).unwrap_err();
-            let found = serde_json::from_str::<DistinctObject>(wrong).unwrap_err();
-            assert_eq!(found.to_string(), known.to_string(), "{wrong}");
+        for wrong in ["[]", "1", r#"{"a":}"#, r#"{"a":"\ud800"}"#] {
+            assert!(
+                serde_json::from_str::<DistinctObject>(wrong).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_kept_is_a_wrong_value() {
+        for number in ["1e400", "123456789012345678901234567890"] {
+            let text = format!(r#"{{"a":[{number}]}}"#);
+            let read: DistinctObject = serde_json::from_str(&text).unwrap();
+            let error = ClaimError::MetadataNumber(number.to_owned());
+            assert_eq!(read.metadata(), Err(error));
         }
     }
 

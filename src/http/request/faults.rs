@@ -4,6 +4,7 @@ use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
 use crate::domain::fault::Fault;
 use crate::domain::policy::check_reason;
+use crate::engine::Bound;
 use crate::http::answer::{ApiError, InvalidPart};
 
 /// Collects the wrong values of parameters and bodies, so that one answer reports all of them.
@@ -59,6 +60,11 @@ impl Faults {
         self.parameter(name, text, parse_instant)
     }
 
+    /// A day or an instant in the query.
+    pub fn bound(&mut self, name: &'static str, text: Option<&String>) -> Option<Bound> {
+        self.parameter(name, text, parse_bound)
+    }
+
     /// The value that was made of the parts, unless a part was wrong.
     ///
     /// # Errors
@@ -90,6 +96,14 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
         0..=9999 => Ok(instant),
         _ => Err("write another instant: in UTC it is outside the years 0 to 9999".to_owned()),
     }
+}
+
+fn parse_bound(text: &str) -> Result<Bound, String> {
+    let date = parse_date(text).map(Bound::Day);
+    date.or_else(|date| {
+        let instant = parse_instant(text).map(Bound::Instant);
+        instant.map_err(|instant| format!("{instant}; or {date}"))
+    })
 }
 
 /// A position in the record, or a revision.

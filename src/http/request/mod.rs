@@ -3,6 +3,7 @@
 mod body;
 mod caller;
 mod distinct;
+mod exact;
 mod faults;
 mod header;
 mod metadata;

@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::faults::{Faults, parse_date, parse_instant};
-use crate::engine::{Bound, DaySpan, MadeBy};
+use super::faults::{Faults, parse_date};
+use crate::engine::{DaySpan, MadeBy};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -31,8 +31,8 @@ impl SpanQuery {
     pub fn check(&self, faults: &mut Faults) -> (DaySpan, Option<MadeBy>) {
         let span = DaySpan {
             on: faults.parameter("on", self.on.as_ref(), parse_date),
-            from: faults.parameter("from", self.from.as_ref(), parse_bound),
-            to: faults.parameter("to", self.to.as_ref(), parse_bound),
+            from: faults.bound("from", self.from.as_ref()),
+            to: faults.bound("to", self.to.as_ref()),
         };
         (
             span,
@@ -47,12 +47,4 @@ fn parse_made_by(text: &str) -> Result<MadeBy, &'static str> {
         "PERDIEM_ADMIN_KEY" => Ok(MadeBy::Settings),
         _ => id.map_err(|_| "write a key's id, or PERDIEM_ADMIN_KEY"),
     }
-}
-
-fn parse_bound(text: &str) -> Result<Bound, String> {
-    let date = parse_date(text).map(Bound::Day);
-    date.or_else(|date| {
-        let instant = parse_instant(text).map(Bound::Instant);
-        instant.map_err(|instant| format!("{instant}; or {date}"))
-    })
 }

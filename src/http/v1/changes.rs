@@ -166,11 +166,11 @@ pub struct ChangeFilterQuery {
     /// Only changes of this policy, archived or not, and of its overrides.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only changes at this instant or later.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// Only changes at this instant or later. A date means the start of that local day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// Only changes before this instant.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// Only changes before this instant. A date means the start of that local day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
     /// Only changes of this kind.
     #[param(value_type = Option<words::ChangeKind>)]
@@ -311,8 +311,8 @@ pub async fn list(
     let mut faults = Faults::default();
     let query = ChangeQuery {
         policy: faults.parameter("policy", query.policy.as_ref(), PolicyName::new),
-        from: faults.instant("from", query.from.as_ref()),
-        to: faults.instant("to", query.to.as_ref()),
+        from: faults.bound("from", query.from.as_ref()),
+        to: faults.bound("to", query.to.as_ref()),
         kind: faults.parameter("kind", query.kind.as_ref(), parse_kind),
         by: faults.parameter("by", query.by.as_ref(), parse_by),
         subject: faults.parameter("subject", query.subject.as_ref(), Subject::existing),

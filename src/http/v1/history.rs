@@ -136,11 +136,13 @@ pub struct HistoryFilterQuery {
     /// Only entries of this kind.
     #[param(value_type = Option<words::EntryKind>)]
     kind: Option<String>,
-    /// Only entries that got their positions at this instant or later.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// Only entries that got their positions at this instant or later. A date means the start of that
+    /// local day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     recorded_from: Option<String>,
-    /// Only entries that got their positions before this instant.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// Only entries that got their positions before this instant. A date means the start of that local
+    /// day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
     recorded_to: Option<String>,
     /// Only entries up to this position. An instant means the last position of that time. Only a
     /// list as of a position never changes.
@@ -174,8 +176,8 @@ impl HistoryFilterQuery {
             by,
             span,
             metadata: metadata.check(faults),
-            recorded_from: faults.instant("recorded_from", self.recorded_from.as_ref()),
-            recorded_to: faults.instant("recorded_to", self.recorded_to.as_ref()),
+            recorded_from: faults.bound("recorded_from", self.recorded_from.as_ref()),
+            recorded_to: faults.bound("recorded_to", self.recorded_to.as_ref()),
             as_of: faults.parameter("as_of", self.as_of.as_ref(), parse_as_of),
             after: faults.parameter("after", self.after.as_ref(), parse_position),
         }

@@ -12,6 +12,7 @@ use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
     Durability, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute, weekday_name,
 };
+use crate::domain::zone_hints::warning;
 use crate::engine::{PolicyChange, Precondition, Standing};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
 use crate::http::request::{
@@ -143,6 +144,11 @@ pub struct PolicyAnswer {
     /// The reason.
     #[schema(example = "campaign 7")]
     reason: Option<String>,
+    /// What the policy may not mean as its author takes it: a name of a time zone whose clocks never
+    /// change, or whose sign is the opposite of the usual one. Absent if there is nothing to tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    warnings: Vec<String>,
 }
 
 /// `max` units `per` window.
@@ -192,6 +198,7 @@ impl From<Policy> for PolicyAnswer {
             name: policy.name.to_string(),
             version: policy.version,
             time_zone: calendar.zone.name().to_owned(),
+            warnings: warning(&calendar.zone).into_iter().collect(),
             limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
             day_starts_at: format_minute(calendar.day_starts_at),
             week_starts_on: weekday_name(calendar.week_starts_on),

@@ -12,7 +12,6 @@ use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
 use crate::http::answer::{HttpAnswer, LimitUsage, page, words};
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
-    parse_date,
 };
 
 /// The figures of a policy's local day.
@@ -139,24 +138,25 @@ pub struct StatisticsQuery {
     /// Only figures of this policy, archived or not.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// The first local day of the policy.
-    #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
+    /// The first local day of the policy. An instant means the local day that begins then.
+    #[param(format = "day-or-instant", example = "2026-11-03")]
     from: Option<String>,
-    /// The local day after the last one.
-    #[param(value_type = Option<NaiveDate>, example = "2026-11-04")]
+    /// The local day after the last one. An instant means the local day that begins then.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
-    /// Only what was recorded on this local day or later, such as later corrections.
-    #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
+    /// Only what was recorded on this local day or later, such as later corrections. An instant means
+    /// the local day that begins then.
+    #[param(format = "day-or-instant", example = "2026-11-03")]
     recorded_from: Option<String>,
-    /// Only what was recorded before this local day: the figures as they were known then.
-    #[param(value_type = Option<NaiveDate>, example = "2026-11-05")]
+    /// Only what was recorded before this local day: the figures as they were known then. An instant
+    /// means the local day that begins then.
+    #[param(format = "day-or-instant", example = "2026-11-05")]
     recorded_to: Option<String>,
 }
 
 impl StatisticsQuery {
     fn check(&self, faults: &mut Faults) -> FigureQuery {
-        let mut date =
-            |name, text: &Option<String>| faults.parameter(name, text.as_ref(), parse_date);
+        let mut date = |name, text: &Option<String>| faults.bound(name, text.as_ref());
         let query = FigureQuery {
             policy: None,
             from: date("from", &self.from),

@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::window::Length;
 use crate::engine::{LivedWindow, WindowQuery};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, words};
+use crate::http::answer::{ApiError, HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
 
 /// The windows to list.
@@ -16,11 +16,13 @@ pub struct WindowListQuery {
     /// `minute`, `hour`, `day`, `week`, `month` or `year`. Default: `day`.
     #[param(value_type = Option<words::WindowLength>, example = "day")]
     per: Option<String>,
-    /// The list begins with the window that contains this instant. Default: now.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// The list begins with the window that contains this instant. A date means the start of that local
+    /// day of the policy. Default: now.
+    #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// The list has the windows that begin before this instant. Default: one window.
-    #[param(value_type = Option<DateTime<Utc>>)]
+    /// The list has the windows that begin before this instant. A date means the start of that local day
+    /// of the policy. Default: one window.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
 }
 
@@ -75,12 +77,9 @@ pub async fn list(
     let mut faults = Faults::default();
     let per = faults.parameter("per", per.as_ref(), str::parse::<Length>);
     let per = per.unwrap_or(Length::Day);
-    let from = faults.instant("from", from.as_ref());
-    let to = faults.instant("to", to.as_ref());
+    let from = faults.bound("from", from.as_ref());
+    let to = faults.bound("to", to.as_ref());
     let page = page.0.check(&mut faults);
-    if to.is_some_and(|to| to <= from.unwrap_or_else(|| engine.now())) {
-        faults.add(InvalidPart::parameter("to", "write an instant after from"));
-    }
     faults.or(Some(()))?;
     let query = WindowQuery { per, from, to };
     // An archived policy has no windows.

@@ -28,7 +28,8 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
         ("subject,units\nmember-1,2\nmember-2,two\n", "line 3"),
         ("subject,units\nmember-1,2\nmember-2,0\n", "line 3"),
         ("subject,units\nmember-1,2\nmember-1,3\n", "line 3"),
-        ("member,units\nmember-1,2\n", "line 2"),
+        ("member,units\nmember-1,2\n", "line 1, column 1"),
+        ("Subject;Units\r\nmember-1;2,5\r\n", "line 2, column units"),
     ] {
         let fault = run(text).await.fault();
         assert!(fault.contains(told), "{fault}");

@@ -13,6 +13,7 @@ mod overload;
 mod pages;
 mod preconditions;
 mod queries;
+mod questions;
 mod refusals;
 mod request_id;
 mod routes;

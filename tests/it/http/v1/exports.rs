@@ -68,12 +68,10 @@ fn csv_rows(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The CSV cell of a JSON value. An apostrophe precedes a text that a spreadsheet reads as a
-/// formula.
+/// The CSV cell of a JSON value.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) if text.starts_with(['=', '＋', '－', '＠']) => format!("'{text}"),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }

@@ -329,7 +329,11 @@ async fn bad_input_is_told_with_its_place() {
         ("on=2026-11-03", "on", "name the policy too"),
         ("from=2026-11-03", "from", "name the policy too"),
         ("to=yesterday", "to", "or write a date, such as"),
-        ("recorded_from=2026-11-03", "recorded_from", "RFC 3339"),
+        (
+            "recorded_from=2026-11-03",
+            "recorded_from",
+            "name the policy too",
+        ),
         ("as_of=-1", "as_of", "write a position"),
         ("as_of=9223372036854775808", "as_of", "write a position"),
         ("as_of=99", "as_of", "the record ends at position"),
