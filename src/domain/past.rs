@@ -161,6 +161,25 @@ impl Past {
         self
     }
 
+    /// What is known of grants, without the sums and the entries, which new entries change.
+    pub fn grants_alone(self) -> Self {
+        Self {
+            grants: self.grants,
+            ..Self::default()
+        }
+    }
+
+    /// About how much memory this takes.
+    pub fn bytes(&self) -> usize {
+        let movements = self.tail.as_ref().map_or(0, |tail| tail.movements.len());
+        let totals = self.grants.iter().map(|(_, totals)| totals.len());
+        let totals: usize = totals.sum();
+        self.sums.len() * size_of::<(Window, u64)>()
+            + movements * size_of::<Movement>()
+            + self.grants.len() * size_of::<(EntryId, Arc<[Total]>)>()
+            + totals * size_of::<Total>()
+    }
+
     /// The usage of a window.
     pub fn sum(&self, window: Window) -> Option<u64> {
         let found = self.sums.iter().find(|(summed, _)| *summed == window);
@@ -249,6 +268,17 @@ fn return_units(
     }
     total.age(at);
     Ok(())
+}
+
+/// The next instant at which a total that is computed from the past forgets an entry.
+pub fn forgets_next(past: &Past, total: &Total, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let counts_for = at - total.forgets_at(at);
+    let movements = past.tail.iter().flat_map(|tail| &tail.movements);
+    let forgotten = movements.filter_map(|movement| {
+        let counted_at = movement.counted_at();
+        counted_at.checked_add_signed(counts_for)
+    });
+    forgotten.filter(|forgotten| *forgotten > at).min()
 }
 
 /// As [`go_on_after`], and returns the total.
