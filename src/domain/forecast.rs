@@ -373,7 +373,9 @@ impl<'a> Walk<'a> {
         let grows_at = present.and_then(|total| total.fits_at(limit.more_units()?));
         let mut returns = limit.returns;
         if returns.more_at.is_none() {
-            returns.more_at = first(&[grows_at, resets_at], &|later| limit.has_more(later))?;
+            let fits_at = present.and_then(|total| total.fits_at(Units::ONE));
+            let instants = [grows_at, fits_at, resets_at];
+            returns.more_at = first(&instants, &|later| limit.has_more(later))?;
         }
         if returns.resets_at.is_none() {
             returns.resets_at = first(&[resets_at], &|later| limit.has_reset(later))?;
@@ -430,8 +432,8 @@ impl Waiting {
     /// Whether a later total has more units left, or is in a later window.
     fn has_more(&self, later: Option<&Total>) -> bool {
         later.is_none_or(|later| {
-            let is_renewed = later.max > 0 && self.has_left_window(Some(later));
-            later.remaining() > self.remaining || is_renewed
+            let left = later.remaining();
+            left > self.remaining || left > 0 && self.has_left_window(Some(later))
         })
     }
 

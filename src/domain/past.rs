@@ -272,11 +272,16 @@ fn return_units(
 
 /// The next instant at which a total that is computed from the past forgets an entry.
 pub fn forgets_next(past: &Past, total: &Total, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let counts_for = at - total.forgets_at(at);
     let movements = past.tail.iter().flat_map(|tail| &tail.movements);
     let forgotten = movements.filter_map(|movement| {
         let counted_at = movement.counted_at();
-        counted_at.checked_add_signed(counts_for)
+        match &total.state {
+            LimitState::Calendar(_) => None,
+            LimitState::Sliding(log) => log.forgets(counted_at),
+            LimitState::FromFirstClaim(_) | LimitState::Rate(_) => {
+                counted_at.checked_add_signed(at - total.forgets_at(at))
+            }
+        }
     });
     forgotten.filter(|forgotten| *forgotten > at).min()
 }

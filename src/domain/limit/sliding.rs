@@ -120,6 +120,11 @@ impl SlidingLog {
         self.pairs.last().map(|pair| self.returns_at(pair))
     }
 
+    /// The instant from which on units of `counted_at` do not count any more.
+    pub fn forgets(&self, counted_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp_micros(self.cell(counted_at).saturating_add(self.per.micros()))
+    }
+
     fn returns_at(&self, pair: &TakenUnits) -> i64 {
         pair.at.saturating_add(self.per.micros())
     }

@@ -3,6 +3,7 @@
 
 mod backtest;
 mod folds;
+mod forecasts;
 mod plain;
 
 use std::collections::BTreeMap;
