@@ -20,6 +20,7 @@ use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
 use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::almanac::Almanac;
 use perdiem::domain::claim::{Claim, IdempotencyKey, Subject, Units};
+use perdiem::domain::forecast::Forecast;
 use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use perdiem::domain::key::KeyNumber;
@@ -336,8 +337,9 @@ fn grant(limits: usize) -> &'static Grant {
 
 fn render(grant: &'static Grant) -> HttpResponse {
     let mut response = HttpResponse::Created();
-    insert_fields(&mut response, &grant.entry.line.totals, NOW);
-    ClaimAnswer::of(grant, NOW).respond(response)
+    let forecast = Forecast::default();
+    insert_fields(&mut response, &grant.entry.line.totals, &forecast, NOW);
+    ClaimAnswer::of(grant, &forecast, NOW).respond(response)
 }
 
 #[library_benchmark(setup = grant)]
@@ -357,6 +359,7 @@ fn denial(limits: usize) -> &'static Denial {
             now: NOW,
         },
         totals: last.expect("a line").totals.to_vec(),
+        forecast: Forecast::default(),
     };
     warm(denial, Denial::response)
 }

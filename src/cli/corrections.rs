@@ -132,11 +132,7 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn adjust_from_file(
-    args: &AdjustArgs,
-    file: &Path,
-    name: &str,
-) -> anyhow::Result<ExitCode> {
+async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {
     let rows = adjustment_file::read(file);
     let rows = rows.with_context(|| format!("{} cannot be read", file.display()))?;
     let (mut entered, mut before) = (0, 0);

@@ -8,7 +8,7 @@ use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
 use super::past::{Past, WantedPast, go_on_after};
 use super::policy::{Mode, Policy};
-use super::refusal::Refusal;
+use super::refusal::{Denied, Refusal};
 
 /// The verdict of the rule on a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,8 @@ pub fn decide(
     let mut totals = totals_at(policy, last, past, at)?;
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
-        return Ok(Verdict::Refused(Refusal::Denied(totals)));
+        let last = last.cloned();
+        return Ok(Verdict::Refused(Refusal::Denied(Denied { totals, last })));
     }
     // 5. The units are taken from all totals.
     if totals
@@ -100,6 +101,17 @@ pub(super) fn next_line(
         at,
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
+        totals: totals.into(),
+    }
+}
+
+/// The line of the totals that Redis tells. The ledger does not have it: it has no number.
+pub fn line_of(policy_version: u32, totals: &[Total], at: DateTime<Utc>) -> Line {
+    Line {
+        number: 0,
+        at,
+        policy_version,
+        lapses_at: None,
         totals: totals.into(),
     }
 }
@@ -297,7 +309,7 @@ mod tests {
             last = Some(line);
         }
         let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
-        let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!((totals[0].used(), totals[0].remaining()), (3, 0));
@@ -318,7 +330,7 @@ mod tests {
         let first = granted(first);
         let now = at("2026-11-21T00:00:00Z");
         let denied = decide(&policy, units(2), Some(&first), &Past::default(), now);
-        let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!([totals[0].used(), totals[1].used()], [0, 3]);
@@ -347,7 +359,7 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let five = policy(1, "UTC", &[(5, "day")]);
         let last = granted(decide(&five, units(4), None, &Past::default(), now));
-        let Ok(Verdict::Refused(Refusal::Denied(totals))) =
+        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) =
             take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
         else {
             panic!()
@@ -431,7 +443,9 @@ mod tests {
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
         let blocked = own.with_max(|_| Some(0));
-        let Ok(Verdict::Refused(Refusal::Denied(totals))) = take(&blocked, None, now) else {
+        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) =
+            take(&blocked, None, now)
+        else {
             panic!()
         };
         assert_eq!((totals[0].max, totals[0].used()), (0, 0));

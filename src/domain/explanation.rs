@@ -1,11 +1,14 @@
 //! Explains a claim at an instant of the past: the terms of an account at that instant, and the
 //! verdict of the rule after the line that was the last one.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, totals_at};
 use super::claim::Units;
 use super::correction::Hold;
+use super::course::Course;
 use super::drafting::{Drafting, Known};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
@@ -57,6 +60,27 @@ impl TermsThen {
             version,
             exception,
             policy,
+        })
+    }
+
+    /// The course of the terms after an instant, as far as it was known then.
+    pub fn course(
+        versions: &[Policy],
+        overrides: &[Override],
+        last: Option<&Line>,
+        at: DateTime<Utc>,
+    ) -> Course {
+        let since = last.map_or(0, |line| line.policy_version);
+        let known = |version: &&Policy| version.changed_at <= at || version.version <= since;
+        let known: Vec<Policy> = versions.iter().filter(known).cloned().collect();
+        // An override that ends keeps its place: no later version was known.
+        let ends_at = holding(overrides, at).and_then(|found| found.terms?.until);
+        let changes = known.iter().map(|version| version.effective_at);
+        Course::new(at, changes.chain(ends_at), |later| {
+            let known_overrides = overrides.iter().filter(|version| version.changed_at <= at);
+            let known_overrides: Vec<Override> = known_overrides.cloned().collect();
+            let terms = Self::of_claim(&known, &known_overrides, last, later);
+            terms.map(|terms| Arc::new(terms.policy))
         })
     }
 
@@ -127,7 +151,7 @@ mod tests {
     use crate::domain::limit::shape::OtherMax;
     use crate::domain::overrides::OverrideTerms;
     use crate::domain::policy::PolicyId;
-    use crate::domain::refusal::Refusal;
+    use crate::domain::refusal::{Denied, Refusal};
     use crate::domain::samples::policy;
     use crate::domain::window::Length;
 
@@ -210,7 +234,7 @@ mod tests {
         assert_eq!(told.map(Option::unwrap), [3, 7, 0, 3, 9, 3]);
         let terms = TermsThen::of_claim(&versions, &overrides, None, at(20)).unwrap();
         let met = terms.explain(ACCOUNT, None, &Known::default(), at(20), Units::ONE);
-        let Verdict::Refused(Refusal::Denied(totals)) = met.unwrap().verdict else {
+        let Verdict::Refused(Refusal::Denied(Denied { totals, .. })) = met.unwrap().verdict else {
             panic!("not denied")
         };
         assert_eq!((totals[0].max, totals[0].used()), (0, 0));

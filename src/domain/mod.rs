@@ -9,10 +9,12 @@ pub mod audit;
 pub mod backtest;
 pub mod claim;
 pub mod correction;
+pub mod course;
 pub mod drafting;
 pub mod erasure;
 pub mod explanation;
 pub mod fault;
+pub mod forecast;
 pub mod grant;
 #[cfg(test)]
 pub mod histories;

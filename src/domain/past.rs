@@ -200,6 +200,12 @@ impl Past {
         self
     }
 
+    /// About how much memory this takes.
+    pub fn bytes(&self) -> usize {
+        let movements = self.tail.as_ref().map_or(0, |tail| tail.movements.len());
+        self.sums.len() * size_of::<(Window, u64)>() + movements * size_of::<Movement>()
+    }
+
     /// The usage of a window.
     pub fn sum(&self, window: Window) -> Option<u64> {
         let found = self.sums.iter().find(|(summed, _)| *summed == window);

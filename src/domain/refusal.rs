@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::grant::GrantEnd;
+use super::grant::{GrantEnd, Line};
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
@@ -19,13 +19,23 @@ pub enum Refusal {
         /// The most units that fit at once.
         max: u64,
     },
-    /// A window has no room. These are the present totals, in the order of the policy's limits.
-    Denied(Vec<Total>),
+    /// A window has no room.
+    Denied(Denied),
     /// The usage of a window would be larger than perdiem can count.
     TooMany,
     /// The grant of the claim's `Idempotency-Key` has ended.
     Ended(GrantEnd),
     NotCorrected(CorrectionRefusal),
+}
+
+/// A claim that a window has no room for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// The present totals, in the order of the policy's limits.
+    pub totals: Vec<Total>,
+    /// The line that the claim was decided on; `None` for an account without entries. The number is
+    /// 0 where Redis decided: it knows the totals alone.
+    pub last: Option<Line>,
 }
 
 impl From<CorrectionRefusal> for Refusal {

@@ -212,6 +212,13 @@ impl Versions {
         self.in_order.get(has_effect.max(least)?)
     }
 
+    /// The instants at which another version can become active.
+    pub fn changes(&self) -> impl Iterator<Item = DateTime<Utc>> {
+        self.in_order
+            .iter()
+            .map(|version| time_of(version).effective_at)
+    }
+
     pub fn get(&self, version: u32) -> Option<&StoredVersion> {
         let mut versions = self.in_order.iter();
         versions.find(|stored| time_of(stored).version == version)

@@ -170,18 +170,18 @@ impl Total {
     }
 
     /// The next instant at which units return, if nothing more is granted. `None`: never. For a window this
-    /// is the end of the window.
+    /// is the end of the window. Under a `max` of 0 nobody gets the units that return.
     pub fn more_at(&self) -> Option<DateTime<Utc>> {
         match &self.state {
+            _ if self.max == 0 => None,
             LimitState::Sliding(log) => {
                 let most = self.max.min(log.used()).checked_sub(1)?;
                 log.falls_to(most).and_then(instant)
             }
-            LimitState::Rate(bucket) if self.max > 0 => {
+            LimitState::Rate(bucket) => {
                 let next = self.remaining().saturating_add(1);
                 bucket.fits_at(self.max, next).and_then(instant)
             }
-            LimitState::Rate(_) => None,
             LimitState::Calendar(_) | LimitState::FromFirstClaim(_) => self.resets_at(),
         }
     }

@@ -3,6 +3,7 @@
 
 mod backtest;
 mod folds;
+mod forecasts;
 mod lapses;
 mod plain;
 
@@ -242,7 +243,7 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
                 if let Refusal::Denied(denied) = refusal
                     && book.history.open.is_empty()
                 {
-                    is_granted_when_told(&book.history, &policy, units, &denied)?;
+                    is_granted_when_told(&book.history, &policy, units, &denied.totals)?;
                 }
             }
             Some(Verdict::WouldDeny(_)) => prop_assert!(false, "nothing observes"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::foretell::Foretold;
 use super::in_flight::{ClaimFailure, Outcome, Undecided, outcome_of};
 use super::lane::turn_at;
 use super::way::LOSSES_BEFORE_TURN;
@@ -25,7 +26,10 @@ use crate::ledger::{Draft, LedgerError, LedgerView, Look, Turn};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The outcome of a claim of an atomic batch; `None` for a claim that would have been granted.
-pub type Member = Option<Result<Outcome, ClaimFailure>>;
+type Member = Option<Result<Outcome, ClaimFailure>>;
+
+/// A member, with what is foretold.
+pub type ForetoldMember = Option<Result<Foretold, ClaimFailure>>;
 
 /// A batch in progress.
 struct Batch {
@@ -77,7 +81,7 @@ impl Engine {
         caller: &Arc<str>,
         claims: Vec<(PolicyName, Claim)>,
         is_doomed: bool,
-    ) -> Result<Vec<Member>, Undecided> {
+    ) -> Result<Vec<ForetoldMember>, Undecided> {
         // 1. The batch needs a right clock, and one place for each claim.
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock);
@@ -85,9 +89,9 @@ impl Engine {
         let came = Instant::now();
         let places = self.claims_under_way.try_take_many(caller, claims.len());
         let places = places.ok_or_else(|| {
-            let refused = Err(Undecided::Overloaded.into());
+            let refused = Undecided::Overloaded.into();
             let claims = claims.iter();
-            claims.for_each(|_| self.metrics.claim_ended(outcome_of(&refused), came));
+            claims.for_each(|_| self.metrics.claim_ended(outcome_of(Err(&refused)), came));
             Undecided::Overloaded
         })?;
         // 2. Each claim needs its policy, and the turn of its key. A claim without one of them
@@ -117,16 +121,8 @@ impl Engine {
         let engine = self.clone();
         let work = async move {
             let (_places, _turns) = (places, turns);
-            let result = batch.run(deadline).await;
-            let members = result.iter().flatten().flatten();
-            members.for_each(|result| engine.metrics.claim_ended(outcome_of(result), came));
-            let members = result.iter().flatten();
-            for (work, member) in batch.claims.iter().zip(members) {
-                if let (Ok(work), Some(result)) = (work, member) {
-                    engine.note_denial(work.account, work.units, result);
-                }
-            }
-            result
+            let members = batch.run(deadline).await?;
+            Ok(engine.foretell_members(&batch.claims, members, came).await)
         };
         // 4. The client waits until the deadline.
         match timeout_at(deadline, self.detached(work)).await {
@@ -134,6 +130,41 @@ impl Engine {
             Ok(Err(_)) => Err(Undecided::Ending),
             Err(_) => Err(Undecided::Deadline),
         }
+    }
+
+    /// Counts the members of a batch, and adds to each what is known of the time to come.
+    async fn foretell_members(
+        self: &Arc<Self>,
+        claims: &[Result<Work, ClaimFailure>],
+        members: Vec<Member>,
+        came: Instant,
+    ) -> Vec<ForetoldMember> {
+        let is_entered = |member: &Member| matches!(member, Some(Ok(Outcome::Entered(_))));
+        // The line of a denial may have entries of a batch that was refused.
+        let is_committed = members.iter().any(is_entered);
+        let mut foretold = Vec::with_capacity(members.len());
+        for (work, member) in claims.iter().zip(members) {
+            let told = match (work, member) {
+                (_, None) => None,
+                (Ok(work), Some(Ok(outcome))) => {
+                    let (account, units) = (work.account, work.units);
+                    let told = self.foretell(&work.policy, account, units, outcome, is_committed);
+                    let told = told.await;
+                    self.note_denial(account, units, &told.outcome);
+                    Some(Ok(told))
+                }
+                (Err(failure), Some(_)) => Some(Err(failure.clone())),
+                (Ok(_), Some(Err(failure))) => Some(Err(failure)),
+            };
+            let result = told
+                .as_ref()
+                .map(|told| told.as_ref().map(|told| &told.outcome));
+            if let Some(result) = result {
+                self.metrics.claim_ended(outcome_of(result), came);
+            }
+            foretold.push(told);
+        }
+        foretold
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::foretell::Foretold;
 use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
 use super::present::Present;
 use super::submit::Admission;
@@ -21,24 +22,25 @@ impl Engine {
     /// # Errors
     /// [`ClaimFailure`].
     pub async fn claim(
-        &self,
+        self: &Arc<Self>,
         admission: Admission,
         policy: &PolicyName,
         claim: Claim,
-    ) -> Result<Outcome, ClaimFailure> {
+    ) -> Result<Foretold, ClaimFailure> {
         let came = Instant::now();
         let result = self.decide_claim(admission, policy, claim, came).await;
-        self.metrics.claim_ended(outcome_of(&result), came);
+        let outcome = result.as_ref().map(|foretold| &foretold.outcome);
+        self.metrics.claim_ended(outcome_of(outcome), came);
         result
     }
 
     async fn decide_claim(
-        &self,
+        self: &Arc<Self>,
         admission: Admission,
         policy: &PolicyName,
         claim: Claim,
         came: Instant,
-    ) -> Result<Outcome, ClaimFailure> {
+    ) -> Result<Foretold, ClaimFailure> {
         let policy = self.policy_of_claim(policy, came).await?;
         let work = self.work(policy, claim);
         let counting = self.counting.as_ref();
@@ -49,22 +51,19 @@ impl Engine {
             let redis_decides = counts && claim.may_be_counted;
             begin(claim, redis_decides, counters_answer, present)
         };
-        let (account, units) = (work.account, work.units);
-        let result = self.submit(admission, work, begin).await;
-        self.note_denial(account, units, &result);
-        result
+        let (policy, account, units) = (work.policy.clone(), work.account, work.units);
+        let outcome = self.submit(admission, work, begin).await?;
+        let foretold = self.foretell(&policy, account, units, outcome, true).await;
+        self.note_denial(account, units, &foretold.outcome);
+        Ok(foretold)
     }
 
     /// Adds a denial to the statistics.
-    pub(super) fn note_denial(
-        &self,
-        account: AccountId,
-        units: Units,
-        result: &Result<Outcome, ClaimFailure>,
-    ) {
-        if let Ok(Outcome::Refused(policy, Refusal::Denied(totals))) = result {
+    pub(super) fn note_denial(&self, account: AccountId, units: Units, outcome: &Outcome) {
+        if let Outcome::Refused(policy, Refusal::Denied(denied)) = outcome {
             let now = self.clock.now();
-            self.denials.note(policy, account, units, totals, now);
+            self.denials
+                .note(policy, account, units, &denied.totals, now);
         }
     }
 

@@ -506,7 +506,7 @@ mod tests {
             decide(&mut group, 10);
             let mut plan = group.plan.take().unwrap();
             let claim = plan.entered.pop().unwrap().claim;
-            let refused = Outcome::Refused(benefit(), Refusal::Denied(Vec::new()));
+            let refused = Outcome::Refused(benefit(), Refusal::TooMany);
             plan.others.push((claim, refused));
             plan.draft.take_if(|_| !is_certain);
             plan.answers().for_each(|(claim, answer)| claim.end(answer));

@@ -247,7 +247,7 @@ pub enum ClaimFailure {
 }
 
 /// The outcome of a claim as the label of a metric.
-pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
+pub fn outcome_of(result: Result<&Outcome, &ClaimFailure>) -> &'static str {
     match result {
         Ok(Outcome::Entered(entry)) => match entry.provisional {
             None => "granted",

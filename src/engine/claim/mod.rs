@@ -4,7 +4,8 @@
 //! step says. The claims of one account form a `group`; `accounts` knows where each group waits.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
-//! (`append`) and settle counters (`settle`). An atomic batch has its own transaction (`atomic`). A
+//! (`append`) and settle counters (`settle`). An outcome is answered with what is known of the time to
+//! come (`foretell`). An atomic batch has its own transaction (`atomic`). A
 //! dry run appends nothing (`rehearse`).
 
 pub mod accounts;
@@ -14,6 +15,7 @@ mod atomic;
 mod batch;
 mod begin;
 mod dispatch;
+mod foretell;
 pub mod group;
 pub mod in_flight;
 mod lane;
@@ -30,9 +32,10 @@ mod wake;
 pub mod way;
 
 pub use ask::ask_all;
-pub use atomic::Member;
+pub use atomic::ForetoldMember;
 pub use batch::in_batches;
 pub use dispatch::{Denied, Dispatch, Groups};
+pub use foretell::{Foretold, once_foreknown};
 pub use in_flight::{ClaimFailure, InFlight, KeysInProgress, Outcome, Undecided};
 pub use lanes::Lanes;
 pub use learn::once_known;

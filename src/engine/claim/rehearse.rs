@@ -5,19 +5,21 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::foretell::Foretold;
 use super::in_flight::{ClaimFailure, Outcome, Undecided};
 use super::learn::once_known;
 use super::submit::Admission;
 use super::totals::{last_line, totals};
-use crate::domain::account::{Verdict, instant_after, refuse};
+use crate::domain::account::{Verdict, instant_after, line_of, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::drafting::Drafting;
-use crate::domain::grant::Line;
+use crate::domain::forecast::Forecast;
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::work::Work;
 use crate::engine::instance::READ_AGAIN_AFTER;
 use crate::engine::{Engine, Failure};
 use crate::ledger::{LedgerError, Look};
@@ -28,6 +30,8 @@ pub struct Usage {
     pub policy: Arc<Policy>,
     /// One total for each limit.
     pub totals: Vec<Total>,
+    /// What is foretold for the limits.
+    pub forecast: Forecast,
     /// The active override of the subject.
     pub override_terms: Option<Arc<OverrideTerms>>,
 }
@@ -41,8 +45,16 @@ pub enum Rehearsal {
         totals: Arc<[Total]>,
         /// Whether the claim would be granted only because the policy observes.
         would_deny: bool,
+        /// What is foretold for the limits after the claim.
+        forecast: Forecast,
     },
     /// The claim has an outcome already, or would be refused.
+    Ended(Foretold),
+}
+
+/// What the rule says to a claim that is not made.
+enum Rehearsed {
+    Verdict(Arc<Policy>, Verdict),
     Ended(Outcome),
 }
 
@@ -66,13 +78,15 @@ impl Engine {
         let deadline = admission.deadline;
         let work = async move {
             let _admission = admission;
+            let work = engine.work(policy, claim);
             loop {
-                match engine.rehearse(policy.clone(), claim.clone()).await {
+                match engine.rehearse(&work).await {
                     // A connection may break while the ledger does not answer.
                     Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
                         sleep(READ_AGAIN_AFTER).await;
                     }
-                    result => return result,
+                    Ok(rehearsed) => return engine.foretell_rehearsed(work, rehearsed).await,
+                    Err(error) => return Err(error),
                 }
             }
         };
@@ -98,9 +112,7 @@ impl Engine {
         }
     }
 
-    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
-        let work = self.work(policy, claim);
-        let (policy, account, units) = (work.policy.clone(), work.account, work.units);
+    async fn rehearse(&self, work: &Work) -> Result<Rehearsed, LedgerError> {
         if work.key.is_some() {
             let look = Look {
                 keys: work.key.into_iter().collect(),
@@ -108,47 +120,56 @@ impl Engine {
             };
             let seen = self.ledger.look(&look).await?.entries;
             if let Some(entry) = seen.iter().find(|entry| entry.key == work.key) {
-                let now = self.clock.now();
-                return Ok(Rehearsal::Ended(Outcome::of_key(&work, entry, &seen, now)));
+                let outcome = Outcome::of_key(work, entry, &seen, self.clock.now());
+                return Ok(Rehearsed::Ended(outcome));
             }
         }
-        let now = self.clock.now();
-        if let Some(totals) = self.counted(&policy, account, now).await? {
-            return Ok(match rehearse_counted(&policy, units, totals, now) {
-                Ok((totals, would_deny)) => Rehearsal::WouldGrant { totals, would_deny },
-                Err(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
-            });
+        let (policy, account, now) = (&work.policy, work.account, self.clock.now());
+        if let Some(totals) = self.counted(policy, account, now).await? {
+            let verdict = rehearse_counted(policy, work.units, totals, now);
+            return Ok(Rehearsed::Verdict(policy.clone(), verdict));
         }
-        self.rehearse_on_ledger(policy, account, units).await
+        self.rehearse_on_ledger(work).await
     }
 
-    async fn rehearse_on_ledger(
-        &self,
-        policy: Arc<Policy>,
-        account: AccountId,
-        units: Units,
-    ) -> Result<Rehearsal, LedgerError> {
+    async fn rehearse_on_ledger(&self, work: &Work) -> Result<Rehearsed, LedgerError> {
+        let (account, units) = (work.account, work.units);
         let last = last_line(&self.ledger, account).await?;
         // The terms are read after the look, which may have taken long.
         self.policies.freshen(&self.ledger, || false).await?;
         let now = self.clock.now();
         let (policies, after) = (&self.policies, last.as_ref());
-        let policy = policies.terms_after(&policy, account, after, now, &self.ledger);
+        let policy = policies.terms_after(&work.policy, account, after, now, &self.ledger);
         let policy = policy.await?;
         let verdict = once_known(&self.ledger, account, last.as_ref(), now, |known| {
             Drafting::begin(account, &policy, last.clone(), known, now)?.rehearse(units)
         });
-        Ok(match verdict.await? {
-            Verdict::Granted(Line { totals, .. }) => Rehearsal::WouldGrant {
-                totals,
-                would_deny: false,
-            },
-            Verdict::WouldDeny(Line { totals, .. }) => Rehearsal::WouldGrant {
-                totals,
-                would_deny: true,
-            },
-            Verdict::Refused(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
-        })
+        let verdict = verdict.await?;
+        Ok(Rehearsed::Verdict(policy, verdict))
+    }
+
+    /// Adds what is known of the time to come.
+    async fn foretell_rehearsed(
+        self: &Arc<Self>,
+        work: Work,
+        rehearsed: Rehearsed,
+    ) -> Result<Rehearsal, LedgerError> {
+        let (account, units) = (work.account, work.units);
+        let (policy, outcome) = match rehearsed {
+            Rehearsed::Ended(outcome) => (work.policy, outcome),
+            Rehearsed::Verdict(policy, Verdict::Refused(refusal)) => {
+                (policy.clone(), Outcome::Refused(policy, refusal))
+            }
+            Rehearsed::Verdict(policy, Verdict::Granted(line)) => {
+                return self.foretell_grant(policy, &work, line, false).await;
+            }
+            Rehearsed::Verdict(policy, Verdict::WouldDeny(line)) => {
+                return self.foretell_grant(policy, &work, line, true).await;
+            }
+        };
+        // The line of a denial may have lapses that no entry tells.
+        let foretold = self.foretell(&policy, account, units, outcome, false).await;
+        Ok(Rehearsal::Ended(foretold))
     }
 
     /// The present limits of a subject; `None` if the policy does not exist or is archived.
@@ -176,7 +197,10 @@ impl Engine {
             let now = engine.clock.now();
             let terms = policies.terms.of(&policy, account, None, now);
             if let Some(totals) = engine.counted(&terms, account, now).await? {
+                let last = Some(line_of(terms.version, &totals, now));
+                let forecast = engine.foretell_totals(&terms, account, last, now);
                 return Ok(Some(Usage {
+                    forecast: forecast.await,
                     policy: terms,
                     totals,
                     override_terms: policies.terms.override_of(account, now),
@@ -188,8 +212,10 @@ impl Engine {
             let terms = policies.terms_after(&policy, account, after, now, &engine.ledger);
             let terms = terms.await?;
             let at = instant_after(after, now);
-            let totals = totals(&engine.ledger, &terms, account, last, now).await?;
+            let totals = totals(&engine.ledger, &terms, account, last.clone(), now).await?;
+            let forecast = engine.foretell_totals(&terms, account, last, now);
             Ok(Some(Usage {
+                forecast: forecast.await,
                 policy: terms,
                 totals,
                 override_terms: policies.terms.override_of(account, at),
@@ -199,23 +225,28 @@ impl Engine {
     }
 }
 
-/// The outcome of a claim that Redis decides on these totals: the totals after the claim, and
-/// whether the claim would be granted only because the policy observes.
+/// The verdict on a claim that Redis decides on these totals. The ledger does not have its line.
 fn rehearse_counted(
     policy: &Policy,
     units: Units,
     mut totals: Vec<Total>,
     now: DateTime<Utc>,
-) -> Result<(Arc<[Total]>, bool), Refusal> {
+) -> Verdict {
     if let Some(refusal) = refuse(policy, units, now) {
-        return Err(refusal);
+        return Verdict::Refused(refusal);
     }
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
-        return Err(Refusal::Denied(totals));
+        let last = Some(line_of(policy.version, &totals, now));
+        return Verdict::Refused(Refusal::Denied(Denied { totals, last }));
     }
-    for total in &mut totals {
-        total.take(units, now, now)?;
+    let mut taken = totals.iter_mut();
+    if taken.any(|total| total.take(units, now, now).is_err()) {
+        return Verdict::Refused(Refusal::TooMany);
     }
-    Ok((totals.into(), !fits))
+    let line = line_of(policy.version, &totals, now);
+    match fits {
+        true => Verdict::Granted(line),
+        false => Verdict::WouldDeny(line),
+    }
 }

@@ -53,9 +53,9 @@ impl Engine {
     fn admission(&self, place: Option<Place>, deadline: Instant) -> Result<Admission, Undecided> {
         let admission = place.map(|place| Admission { place, deadline });
         admission.ok_or_else(|| {
-            let refused = Err(Undecided::Overloaded.into());
+            let refused = Undecided::Overloaded.into();
             self.metrics
-                .claim_ended(outcome_of(&refused), Instant::now());
+                .claim_ended(outcome_of(Err(&refused)), Instant::now());
             Undecided::Overloaded
         })
     }

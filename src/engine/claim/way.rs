@@ -418,6 +418,8 @@ impl Group {
         if let Some(draft) = &plan.draft {
             let (entries, epoch) = (&draft.entries, plan.basis.epoch);
             memory.learn(self.account, entries, epoch, may_have_counter, present.at);
+            let (after, outlooks) = (plan.basis.after.as_ref(), &memory.outlooks);
+            outlooks.appended(self.account, after, entries, epoch, present.at);
         }
         if own_need == CounterNeed::Wanted && !counts {
             // The account has a counter from now on: it is asked before the next claim.

@@ -15,13 +15,13 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::counter::{Count, Counted, CountedGrant, LedgerWord};
-use crate::domain::account::refuse;
+use crate::domain::account::{line_of, refuse};
 use crate::domain::grant::{Entry, Line, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::limit::shape::Limit;
 use crate::domain::limit::total::{Total, with_used};
 use crate::domain::policy::{Durability, Mode, OnLedgerOutage, Policy, Rule};
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Denied, Refusal};
 use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
@@ -227,7 +227,11 @@ fn may_wait(claim: &InFlight, at: Instant) -> bool {
 fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
     match count.observes {
         true => Refusal::TooMany,
-        false => Refusal::Denied(with_used(count.totals, used)),
+        false => {
+            let totals = with_used(count.totals, used);
+            let last = Some(line_of(count.policy_version, &totals, count.now));
+            Refusal::Denied(Denied { totals, last })
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use foldhash::{HashMap, HashSet};
 use tokio::time::Instant;
 
+use super::outlooks::Outlooks;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::limit::total::Total;
@@ -57,7 +58,11 @@ pub enum Recalled {
 
 /// The accounts that this instance appended to.
 #[derive(Default)]
-pub struct Memory(Mutex<Remembered>);
+pub struct Memory {
+    remembered: Mutex<Remembered>,
+    /// What forecasts know of accounts.
+    pub outlooks: Outlooks,
+}
 
 /// Two generations. When the younger one is full, the older one is forgotten.
 #[derive(Default)]
@@ -227,7 +232,8 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let remembered = &self.remembered;
+        remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,6 +10,7 @@ use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::domain::account::{Unknown, Verdict, decide, instant_after};
+use crate::domain::course::Course;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
@@ -128,11 +129,56 @@ impl Terms {
         let versions = known.versions.get(&policy.id);
         let in_force = versions.and_then(|versions| versions.in_force(at, since));
         let in_force = in_force.and_then(|version| version.as_ref().ok());
-        let in_force = in_force.unwrap_or(policy);
+        self.of_account(in_force.unwrap_or(policy), account, at)
+    }
+
+    /// A version of a policy, with the override of an account at an instant.
+    fn of_account(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        at: DateTime<Utc>,
+    ) -> Arc<Policy> {
         match self.override_of(account, at) {
-            Some(terms) => Arc::new(terms.apply(in_force)),
-            None => in_force.clone(),
+            Some(terms) => Arc::new(terms.apply(policy)),
+            None => policy.clone(),
         }
+    }
+
+    /// The known course of the terms of an account after its `last` line, from the instant of a
+    /// decision at `now` on. It begins with the terms of [`Terms::of`].
+    pub fn course(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+    ) -> Course {
+        let from = instant_after(last, now);
+        let since = last.map_or(0, |line| line.policy_version);
+        let known = self.known.load();
+        let versions = known.versions.get(&policy.id);
+        let changes = versions.into_iter().flat_map(Versions::changes);
+        let ends_at = self
+            .override_of(account, from)
+            .and_then(|terms| terms.until);
+        Course::new(from, changes.chain(ends_at), |at| {
+            if at == from {
+                return Some(self.of(policy, account, last, now));
+            }
+            let in_force = versions.and_then(|versions| versions.in_force(at, since));
+            let in_force = in_force.and_then(|version| version.as_ref().ok());
+            in_force.map(|policy| self.of_account(policy, account, at))
+        })
+    }
+
+    /// Whether no change of the terms of an account is known that is still to come.
+    pub fn are_steady(&self, policy: PolicyId, account: AccountId, at: DateTime<Utc>) -> bool {
+        let known = self.known.load();
+        let versions = known.versions.get(&policy);
+        let mut changes = versions.into_iter().flat_map(Versions::changes);
+        let terms = self.override_of(account, at);
+        changes.all(|change| change <= at) && terms.is_none_or(|terms| terms.until.is_none())
     }
 
     /// As [`Terms::of`]; `None` while the version of the last line is not known.

@@ -12,12 +12,14 @@ use crate::domain::account::{Verdict, instant_after};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
 use crate::domain::explanation::TermsThen;
+use crate::domain::forecast::{Forecast, Foreknown, foresee};
 use crate::domain::grant::{Followers, Grant, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
-use crate::engine::claim::once_known;
+use crate::domain::refusal::{Denied, Refusal};
+use crate::engine::claim::{once_foreknown, once_known};
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
 use crate::ledger::{LedgerError, ListedEntry, check_window};
@@ -71,6 +73,8 @@ pub struct ExplainedClaim {
     pub known_at: Option<u64>,
     /// `None` if no version of the policy was in force.
     pub met: Option<(LimitsThen, Verdict)>,
+    /// What was foretold at that instant.
+    pub forecast: Forecast,
 }
 
 /// The explanation of a grant: its decision, and later entries about it.
@@ -141,6 +145,10 @@ impl Engine {
         let at = query.at.unwrap_or_else(|| instant_after(last, now));
         let versions = self.ledger.known_versions(&policy.name, up_to).await?;
         let overrides = self.ledger.known_overrides(account, up_to).await?;
+        let course = TermsThen::course(&versions, &overrides, last, at);
+        let mut known = Arc::default();
+        let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
+        let forecast = once_foreknown(&self.ledger, account, last, &mut known, foresee).await?;
         let met = match TermsThen::of_claim(&versions, &overrides, last, at) {
             None => None,
             Some(terms) => {
@@ -149,14 +157,25 @@ impl Engine {
                 });
                 let explanation = explanation.await?;
                 let (totals, lapsed) = (explanation.totals, explanation.lapsed);
+                let verdict = match explanation.verdict {
+                    // The units fit one day: the claim is denied like every other.
+                    Verdict::Refused(Refusal::NeverFits { .. }) if forecast.fits_at.is_some() => {
+                        Verdict::Refused(Refusal::Denied(Denied {
+                            totals: totals.clone(),
+                            last: last.cloned(),
+                        }))
+                    }
+                    verdict => verdict,
+                };
                 let limits = self.limits_then(account, last, totals, &lapsed, at).await?;
-                Some((LimitsThen { terms, limits }, explanation.verdict))
+                Some((LimitsThen { terms, limits }, verdict))
             }
         };
         Ok(ExplainedClaim {
             at,
             known_at: knowledge.position,
             met,
+            forecast,
         })
     }
 

@@ -10,10 +10,12 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::instant;
 use super::limits::{LimitUsage, insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, Problem, QUOTA_EXCEEDED};
 use super::words::{self, any_of};
 use crate::domain::claim::Units;
+use crate::domain::forecast::Forecast;
 use crate::domain::limit::per::Per;
 use crate::domain::limit::shape::LimitKind;
 use crate::domain::limit::total::Total;
@@ -38,6 +40,7 @@ pub struct Asked {
 pub struct Denial {
     pub asked: Asked,
     pub totals: Vec<Total>,
+    pub forecast: Forecast,
 }
 
 /// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
@@ -67,6 +70,12 @@ pub struct DenialBody {
     /// The subject.
     #[schema(example = "member-42")]
     pub subject: String,
+    /// The earliest instant at which the claim would be granted, if nobody else claims and nobody
+    /// changes the policy or the override. It knows the windows, open holds that lapse, the end of an
+    /// override, and a scheduled version. Null where nothing that is known makes room for the claim.
+    #[serde(serialize_with = "instant::serialize_some")]
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    pub fits_at: Option<DateTime<Utc>>,
     /// The limits without room for the units, each by its `per`.
     #[serde(rename = "violated-policies")]
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
@@ -90,13 +99,6 @@ impl Denial {
         self.totals.iter().filter(move |total| !total.fits(units))
     }
 
-    /// When the claim can fit: `Some(None)` where a limit never has room for it, `None` where all
-    /// limits have room.
-    fn fits_at(&self) -> Option<Option<DateTime<Utc>>> {
-        let ends = self.lacking().map(|total| total.fits_at(self.asked.units));
-        ends.max_by(|one, two| compare_ends(*one, *two))
-    }
-
     pub fn body(&self) -> DenialBody {
         DenialBody {
             kind: QUOTA_EXCEEDED_TYPE,
@@ -107,16 +109,17 @@ impl Denial {
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
             violated_policies: self.lacking().map(Total::per).collect(),
-            limits: LimitUsage::all(&self.totals),
+            fits_at: self.forecast.fits_at,
+            limits: LimitUsage::foretold(&self.totals, &self.forecast),
         }
     }
 
-    /// The answer, with `Retry-After`: the time until the claim can fit.
+    /// The answer, with `Retry-After`: the time until the claim fits.
     pub fn response(&self) -> HttpResponse {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
-        insert_fields(&mut response, &self.totals, now);
-        if let Some(Some(fits_at)) = self.fits_at() {
+        insert_fields(&mut response, &self.totals, &self.forecast, now);
+        if let Some(fits_at) = self.forecast.fits_at {
             response.insert_header((header::RETRY_AFTER, seconds_until(fits_at, now).max(1)));
         }
         response.content_type(MEDIA_TYPE).json(self.body())
@@ -149,12 +152,16 @@ impl fmt::Display for Denial {
             write!(formatter, " and asks for {}", units.get())?;
         }
         let at = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
-        match (total.kind(), total.resets_at(), fits_at(total)) {
-            (LimitKind::Calendar, Some(ends_at), _) => {
-                write!(formatter, "; the next window begins at {}", at(ends_at))
+        let is_calendar = total.kind() == LimitKind::Calendar;
+        match self.forecast.fits_at {
+            Some(told) if is_calendar && total.resets_at() == Some(told) => {
+                write!(formatter, "; the next window begins at {}", at(told))
             }
-            (_, _, Some(fits_at)) => write!(formatter, "; there is room again at {}", at(fits_at)),
-            (_, _, None) => write!(formatter, "; used units of this limit do not return"),
+            Some(told) => write!(formatter, "; there is room again at {}", at(told)),
+            None if total.per() == Per::Ever => {
+                write!(formatter, "; used units of this limit do not return")
+            }
+            None => write!(formatter, "; nothing that is known now makes room for it"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The errors of requests, and the problem document for each one.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::denial::{Asked, Denial};
 use super::etag;
+use super::limits::seconds_until;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, GrantEnd};
 use crate::domain::key::Role;
 use crate::domain::limit::total::NotUsed;
@@ -83,8 +86,8 @@ pub enum ApiError {
         at = written(*.0)
     )]
     BeingErased(DateTime<Utc>),
-    #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
-    PolicyInactive(PolicyName, Inactive),
+    #[error("{0}")]
+    PolicyInactive(Box<InactiveAnswer>),
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
@@ -141,6 +144,32 @@ pub enum ApiError {
     TooSlow,
 }
 
+/// A claim under a policy that grants nothing now.
+#[derive(Debug)]
+pub struct InactiveAnswer {
+    asked: Asked,
+    why: Inactive,
+    /// The earliest instant at which the claim would be granted.
+    fits_at: Option<DateTime<Utc>>,
+}
+
+impl fmt::Display for InactiveAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inactive = describe_inactive(self.why);
+        write!(
+            formatter,
+            "the policy {} is {inactive}",
+            self.asked.policy.name
+        )?;
+        match self.fits_at {
+            Some(fits_at) if self.why != Inactive::Before(fits_at) => {
+                write!(formatter, "; there is room at {}", written(fits_at))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
 /// Why a request with a valid key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
@@ -175,17 +204,25 @@ impl ApiError {
     }
 
     /// The error for a claim or a correction that was refused.
-    fn refused(asked: Asked, refusal: Refusal) -> Self {
+    fn refused(asked: Asked, refusal: Refusal, forecast: Forecast) -> Self {
         match refusal {
             Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
-            Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
+            Refusal::Inactive(why) => Self::PolicyInactive(Box::new(InactiveAnswer {
+                asked,
+                why,
+                fits_at: forecast.fits_at,
+            })),
             Refusal::NeverFits { per, max } => {
                 let detail = format!(
                     "these units can never fit: at most {max} fit per {per}; send fewer units"
                 );
                 Self::invalid_body("/units", detail)
             }
-            Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
+            Refusal::Denied(denied) => Self::Denied(Box::new(Denial {
+                asked,
+                totals: denied.totals,
+                forecast,
+            })),
             Refusal::TooMany => {
                 let detail =
                     format!("a window would have more than {UNITS_MAX} units: send fewer units");
@@ -278,6 +315,10 @@ impl ApiError {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
+            Self::PolicyInactive(inactive) => inactive.fits_at.map(|fits_at| {
+                let seconds = seconds_until(fits_at, inactive.asked.now);
+                seconds.max(1).cast_unsigned()
+            }),
             _ => self.kind().retry_after,
         }
     }
@@ -332,6 +373,7 @@ impl ResponseError for ApiError {
 /// The entry of a claim or a correction, and whether it was made before, under the same key.
 pub fn entered(
     outcome: Outcome,
+    forecast: Forecast,
     subject: Option<&str>,
     units: Units,
     now: DateTime<Utc>,
@@ -347,7 +389,7 @@ pub fn entered(
                 units,
                 now,
             };
-            Err(ApiError::refused(asked, refusal))
+            Err(ApiError::refused(asked, refusal, forecast))
         }
     }
 }

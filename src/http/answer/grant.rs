@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::limits::LimitUsage;
 use super::{instant, words};
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
 
 /// A grant.
@@ -146,20 +147,26 @@ pub struct ClaimAnswer {
     /// The grant. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantBody>,
+    /// In a dry run that is denied: the earliest instant at which the claim would be granted, as in a
+    /// denial. Absent otherwise, and where nothing that is known makes room for the claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub fits_at: Option<DateTime<Utc>>,
     /// The policy's limits as they were at the grant, in the policy's order.
     pub limits: Vec<LimitUsage>,
 }
 
 impl ClaimAnswer {
     /// The answer for a grant, with its state at an instant.
-    pub fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
+    pub fn of(grant: &Grant, forecast: &Forecast, now: DateTime<Utc>) -> Self {
         let entry = &grant.entry;
         Self {
             outcome: "granted",
             provisional: entry.provisional.is_some(),
             would_deny: entry.would_deny,
             grant: Some(GrantBody::new(grant, now)),
-            limits: LimitUsage::all(&entry.line.totals),
+            fits_at: None,
+            limits: LimitUsage::foretold(&entry.line.totals, forecast),
         }
     }
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{instant, words};
+use crate::domain::forecast::{Forecast, Returns};
 use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::LimitKind;
 use crate::domain::limit::total::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
@@ -42,24 +42,22 @@ pub struct LimitUsage {
     #[schema(example = "2026-11-20T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub window_start: Option<DateTime<Utc>>,
-    /// When the next units return; null where no units return.
+    /// When more units are left, or the window ends, if nothing more is granted: by the limit, by open
+    /// holds that lapse, and by changes of the limit that are known. Null where that is never.
     #[schema(example = "2026-11-21T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub more_at: Option<DateTime<Utc>>,
-    /// When all units have returned, if nothing more is granted; null where no units return.
+    /// When all units have returned, if nothing more is granted: by the limit, by open holds that
+    /// lapse, and by changes of the limit that are known. Null where no units return.
     #[schema(example = "2026-11-21T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub resets_at: Option<DateTime<Utc>>,
 }
 
-impl From<&Total> for LimitUsage {
-    fn from(total: &Total) -> Self {
-        let per = total.per();
-        let (window, resets_at) = (total.window(), total.resets_at());
-        let more_at = match total.kind() {
-            LimitKind::Calendar => resets_at,
-            _ => total.more_at(),
-        };
+impl LimitUsage {
+    pub fn new(total: &Total, returns: Returns) -> Self {
+        let (per, window) = (total.per(), total.window());
+        let Returns { more_at, resets_at } = returns;
         Self {
             per,
             kind: total.kind().as_str(),
@@ -73,25 +71,36 @@ impl From<&Total> for LimitUsage {
             resets_at,
         }
     }
-}
 
-impl LimitUsage {
+    /// Limits as they were, or as time alone moves them.
     pub fn all(totals: &[Total]) -> Vec<Self> {
-        totals.iter().map(Self::from).collect()
+        Self::foretold(totals, &Forecast::default())
+    }
+
+    pub fn foretold(totals: &[Total], forecast: &Forecast) -> Vec<Self> {
+        let limits = totals.iter();
+        let limit = |total| Self::new(total, forecast.returns_of(total));
+        limits.map(limit).collect()
     }
 }
 
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item for
 /// each limit, named by its `per`. Quotas are in units, times in seconds. `t` is the time until
 /// more units return: until then at most `r` units can be used.
-pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
+pub fn insert_fields(
+    response: &mut HttpResponseBuilder,
+    totals: &[Total],
+    forecast: &Forecast,
+    now: DateTime<Utc>,
+) {
     let (mut policies, mut limits) = (String::with_capacity(32), String::with_capacity(32));
     for total in totals {
         let quota = total.at_once().min(FIELD_INTEGER_MAX);
         let window = total.refill_seconds();
         push_item(&mut policies, total.per(), (";q=", quota), (";w=", window));
         let remaining = total.remaining().min(FIELD_INTEGER_MAX);
-        let seconds = total.more_at().map(|more_at| seconds_until(more_at, now));
+        let more_at = forecast.returns_of(total).more_at;
+        let seconds = more_at.map(|more_at| seconds_until(more_at, now));
         push_item(
             &mut limits,
             total.per(),

@@ -35,6 +35,7 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
         provisional: false,
         would_deny: false,
         grant: Some(grant),
+        fits_at: None,
         limits,
     } = answer
     else {
@@ -214,6 +215,7 @@ mod tests {
                 provisional: rare[0],
                 would_deny: rare[2],
                 grant: (!rare[3]).then_some(grant),
+                fits_at: None,
                 limits,
             }
         }

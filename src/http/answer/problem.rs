@@ -137,8 +137,9 @@ POLICY_INACTIVE = CONFLICT "policy-inactive" "Policy inactive" None,
     "the policy is paused, or it is before `active_from`, or not before `active_until`"
     means "The policy is paused, has not begun (`active_from`), or has ended (`active_until`). \
            `detail` says which."
-    do "Wait until the policy is active, or ask an admin."
-    retry "Yes, when the policy is active. `detail` has the instant at which a policy begins.";
+    do "Wait for `Retry-After`. Without `Retry-After` ask an admin: nothing that is known makes the \
+        policy active again."
+    retry "Yes, after `Retry-After`, or when the policy is active again.";
 RECONCILIATION_IN_PROGRESS =
     CONFLICT "reconciliation-in-progress" "Reconciliation in progress" SOON,
     "this instance already runs a reconciliation"
@@ -204,10 +205,11 @@ FAILED_DEPENDENCY = FAILED_DEPENDENCY "failed-dependency" "Failed dependency" No
 QUOTA_EXCEEDED = TOO_MANY_REQUESTS "quota-exceeded" "Quota exceeded" None,
     "denied; nothing was counted"
     means "The claim is denied: a limit has no room for its units. Nothing was counted. \
-           `violated-policies` names the limits without room. `limits` shows every limit. `type` \
+           `violated-policies` names the limits without room. `limits` shows every limit. `fits_at` \
+           is the earliest instant at which the claim would be granted. `type` \
            is `https://iana.org/assignments/http-problem-types#quota-exceeded`."
-    do "Wait for `Retry-After`, or ask for fewer units. Without `Retry-After` a limit never has \
-        room for these units."
+    do "Wait for `Retry-After`, or ask for fewer units. Without `Retry-After` nothing that is known \
+        makes room for these units."
     retry "Yes, after `Retry-After`. You can use the same `Idempotency-Key`, because perdiem does \
            not store a denial under it.";
 TOO_MANY_WRONG_KEYS = TOO_MANY_REQUESTS "too-many-wrong-keys" "Too many wrong keys" None,

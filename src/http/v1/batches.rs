@@ -204,8 +204,8 @@ async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData
         async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
             let (policy, claim, admission) = claim?;
             let claimed = Claimed::of(&policy, &claim);
-            let outcome = engine.claim(admission, &policy, claim).await?;
-            claimed.tell(outcome, engine).await
+            let foretold = engine.claim(admission, &policy, claim).await?;
+            claimed.tell(foretold, engine).await
         },
     );
     told.buffered(UNDER_WAY_MOST).collect().await
@@ -242,7 +242,7 @@ async fn claim_together(
         told.push(match claim {
             Err(error) => Err(error),
             Ok((policy, claim)) => match members.next().flatten() {
-                Some(Ok(outcome)) => Claimed::of(&policy, &claim).tell(outcome, engine).await,
+                Some(Ok(foretold)) => Claimed::of(&policy, &claim).tell(foretold, engine).await,
                 Some(Err(failure)) => Err(failure.into()),
                 None => Err(ApiError::FailedDependency),
             },

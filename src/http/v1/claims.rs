@@ -9,12 +9,13 @@ use utoipa::ToSchema;
 
 use super::explanation::{ClaimExplanation, ExplanationQuery, explain};
 use crate::domain::claim::{Claim, HoldTime, Subject, Units};
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant};
 use crate::domain::key::KeyNumber;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::refusal::Refusal;
-use crate::engine::{Outcome, Rehearsal};
+use crate::engine::{Foretold, Outcome, Rehearsal};
 use crate::http::answer::{
     ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, any_of, entered, entered_once,
     insert_fields,
@@ -120,6 +121,7 @@ pub struct GrantedClaim {
     pub is_repeat: bool,
     pub answer: ClaimAnswer,
     totals: Arc<[Total]>,
+    forecast: Forecast,
 }
 
 impl Claimed {
@@ -134,11 +136,13 @@ impl Claimed {
     /// The answer to the claim with this outcome.
     pub async fn tell(
         self,
-        outcome: Outcome,
+        foretold: Foretold,
         engine: &EngineData,
     ) -> Result<GrantedClaim, ApiError> {
         let now = engine.now();
-        let (entry, is_repeat) = entered(outcome, Some(&self.subject), self.units, now)?;
+        let Foretold { outcome, forecast } = foretold;
+        let (subject, of_denial) = (Some(self.subject.as_str()), forecast.clone());
+        let (entry, is_repeat) = entered(outcome, of_denial, subject, self.units, now)?;
         let followers = match is_repeat {
             true => engine.followers(&entry).await?,
             false => Followers::default(),
@@ -156,8 +160,9 @@ impl Claimed {
         let totals = grant.entry.line.totals.clone();
         Ok(GrantedClaim {
             is_repeat,
-            answer: ClaimAnswer::of(&grant, now),
+            answer: ClaimAnswer::of(&grant, &forecast, now),
             totals,
+            forecast,
         })
     }
 }
@@ -183,10 +188,10 @@ impl Claimed {
         (status = 200, description = "Granted before with the same key; or a dry run.", body = ClaimAnswer, headers(
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
-        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active; `grant-reversed`: the grant of this key was reversed."),
+        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the claim would be granted, if that is known; `grant-reversed`: the grant of this key was reversed."),
         (status = 410, description = "`hold-lapsed`: the hold of this key lapsed."),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
-            ("Retry-After" = u64, description = "Seconds until the claim can fit."),
+            ("Retry-After" = u64, description = "Seconds until `fits_at`, rounded up. Absent where `fits_at` is null."),
             ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),
             ("RateLimit" = String, description = "The units left of each limit, and the seconds until more units return."),
         )),
@@ -200,21 +205,45 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
     let admission = engine.admit(&caller.key())?;
-    let outcome = match dry_run {
+    let foretold = match dry_run {
         true => match engine.try_claim(admission, &policy.0, claim).await? {
-            Rehearsal::WouldGrant { totals, would_deny } => {
-                return Ok(rehearsed("granted", would_deny, &totals, engine.now()));
+            Rehearsal::WouldGrant {
+                totals,
+                would_deny,
+                forecast,
+            } => {
+                return Ok(rehearsed(
+                    "granted",
+                    would_deny,
+                    &totals,
+                    &forecast,
+                    engine.now(),
+                ));
             }
-            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
-                return Ok(rehearsed("denied", false, &totals, engine.now()));
+            Rehearsal::Ended(Foretold {
+                outcome: Outcome::Refused(_, Refusal::Denied(denied)),
+                forecast,
+            }) => {
+                return Ok(rehearsed(
+                    "denied",
+                    false,
+                    &denied.totals,
+                    &forecast,
+                    engine.now(),
+                ));
             }
-            Rehearsal::Ended(outcome) => outcome,
+            Rehearsal::Ended(foretold) => foretold,
         },
         false => engine.claim(admission, &policy.0, claim).await?,
     };
-    let granted = claimed.tell(outcome, &engine).await?;
+    let granted = claimed.tell(foretold, &engine).await?;
     let mut response = entered_once(granted.is_repeat);
-    insert_fields(&mut response, &granted.totals, engine.now());
+    insert_fields(
+        &mut response,
+        &granted.totals,
+        &granted.forecast,
+        engine.now(),
+    );
     Ok(granted.answer.respond(response))
 }
 
@@ -222,16 +251,18 @@ fn rehearsed(
     outcome: &'static str,
     would_deny: bool,
     totals: &[Total],
+    forecast: &Forecast,
     now: DateTime<Utc>,
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
-    insert_fields(&mut response, totals, now);
+    insert_fields(&mut response, totals, forecast, now);
     response.json(ClaimAnswer {
         outcome,
         provisional: false,
         would_deny,
         grant: None,
-        limits: LimitUsage::all(totals),
+        fits_at: forecast.fits_at,
+        limits: LimitUsage::foretold(totals, forecast),
     })
 }
 
@@ -276,7 +307,7 @@ pub async fn usage(
         policy_version: usage.policy.version,
         time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
         subject: subject.0.as_str().to_owned(),
-        limits: LimitUsage::all(&usage.totals),
+        limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
         override_note: until.map(|until| OverrideNote { until }),
     }))
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout_at;
 use utoipa::ToSchema;
 
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Admission, Correction, Undecided};
@@ -119,7 +120,12 @@ async fn correct(
     let correcting = engine.correct(admission, &grant, correction, claimed_by, note);
     let outcome = correcting.await?;
     let (subject, units) = (grant.subject.as_deref(), grant.entry.units);
-    let (entry, is_repeat) = entered(outcome, subject, units, engine.now())?;
+    let not_denied = Forecast::default();
+    let (entry, is_repeat) = entered(outcome, not_denied, subject, units, engine.now())?;
+    let forecast = match is_repeat {
+        true => Forecast::default(),
+        false => engine.foretell_entry(&grant.policy, &entry).await,
+    };
     let mut response = match is_repeat {
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
@@ -136,6 +142,6 @@ async fn correct(
     let grant = Grant { followers, ..grant };
     Ok(response.json(CorrectionAnswer {
         grant: GrantBody::new(&grant, engine.now()),
-        limits: LimitUsage::all(&entry.line.totals),
+        limits: LimitUsage::foretold(&entry.line.totals, &forecast),
     }))
 }

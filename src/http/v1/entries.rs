@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::claim::{ClaimError, Subject, Units};
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Direction, Entry, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
@@ -170,7 +171,7 @@ pub async fn adjust(
     let units = adjustment.units;
     let admission = engine.admit(&caller.key())?;
     let outcome = engine.adjust(admission, &policy.0, adjustment).await?;
-    let (entry, is_repeat) = entered(outcome, Some(&name), units, now)?;
+    let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
     Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
 

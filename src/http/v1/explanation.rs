@@ -12,6 +12,7 @@ use super::policies::PolicyAnswer;
 use crate::domain::account::Verdict;
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
+use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, KindWord};
 use crate::domain::identity::to_micros;
 use crate::domain::key::KeyNumber;
@@ -79,6 +80,11 @@ pub struct ClaimExplanation {
     /// The reason, in a sentence.
     #[schema(example = "there was no room for 1 more: 3 of 3 per day were used")]
     detail: String,
+    /// Where the claim is not granted: the earliest instant at which it would be, by what was known
+    /// at `at`, if nobody else claims. Null where the claim is granted, and where nothing that was
+    /// known makes room for it.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    fits_at: Option<DateTime<Utc>>,
     /// The limits without room for the units, each by its `per`.
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     lacking: Vec<Per>,
@@ -226,7 +232,7 @@ impl From<Hold> for CountedEntryBody {
 }
 
 impl LimitExplanation {
-    fn new(limit: LimitThen, zone: &Zone) -> Self {
+    fn new(limit: LimitThen, forecast: &Forecast, zone: &Zone) -> Self {
         let local = |at: DateTime<Utc>| at.with_timezone(&zone.offset(at));
         let LimitThen {
             total,
@@ -237,7 +243,7 @@ impl LimitExplanation {
         let lapsed = lapsed.into_iter().map(CountedEntryBody::from);
         let newest = newest.into_iter().map(CountedEntryBody::from);
         let entries: Vec<_> = lapsed.chain(newest).collect();
-        let usage = LimitUsage::from(&total);
+        let usage = LimitUsage::new(&total, forecast.returns_of(&total));
         Self {
             window_start_local: usage.window_start.map(local),
             resets_at_local: usage.resets_at.map(local),
@@ -250,11 +256,11 @@ impl LimitExplanation {
 }
 
 /// The terms and the limits, in the form of answers.
-fn told(met: LimitsThen) -> (TermsBody, Vec<LimitExplanation>) {
+fn told(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplanation>) {
     let version = met.terms.version;
     let zone = version.rule.calendar.zone.clone();
     let limits = met.limits.into_iter();
-    let limits = limits.map(|limit| LimitExplanation::new(limit, &zone));
+    let limits = limits.map(|limit| LimitExplanation::new(limit, forecast, &zone));
     let exception = met.terms.exception;
     let exception = exception.map(|found| OverrideAnswer::new(&version.name, found));
     let terms = TermsBody {
@@ -277,7 +283,8 @@ impl ClaimExplanation {
         let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
         let (reason, detail) = describe_verdict(verdict, &lacking, units);
         let lacking = lacking.iter().map(|total| total.per()).collect();
-        let told = found.met.map(|(met, _)| told(met));
+        let fits_at = found.forecast.fits_at.filter(|_| is_refused);
+        let told = found.met.map(|(met, _)| told(met, &found.forecast));
         let (terms, limits) = told.unzip();
         Self {
             policy: asked.policy.to_string(),
@@ -288,6 +295,7 @@ impl ClaimExplanation {
             outcome: if is_refused { "denied" } else { "granted" },
             reason,
             detail,
+            fits_at,
             lacking,
             terms,
             limits: limits.unwrap_or_default(),
@@ -312,7 +320,7 @@ impl GrantExplanation {
             max: limit.total.at_once(),
         });
         let took = took.collect();
-        let (terms, limits) = told(met);
+        let (terms, limits) = told(met, &Forecast::default());
         Self {
             notes: notes(&grant.entry),
             grant: GrantBody::new(&grant, known_until),

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::domain::correction::{Hold, Holds};
+use crate::domain::forecast::HoldsAhead;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
@@ -21,25 +22,44 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
     })
 }
 
-/// A query for the holds of an account from an instant on that no entry up to a line has ended, in
-/// the order of their ends.
+/// How many open holds a forecast reads.
+const HOLDS_FORETOLD: u32 = 256;
+
+/// A query for the holds of an account from an instant on that no entry up to a line has ended.
 macro_rules! open_holds {
-    ($condition:literal) => {
+    ($columns:literal, $condition:literal, $order:literal) => {
         concat!(
-            "SELECT hold.id, e.units, hold.held_until FROM entry_details AS hold
+            "SELECT ",
+            $columns,
+            " FROM entry_details AS hold
              JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
-             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND ",
+             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3",
             $condition,
             " AND NOT EXISTS (
                  SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
              )
-             ORDER BY hold.held_until, hold.id LIMIT $5"
+             ORDER BY ",
+            $order
         )
     };
 }
 
-const LAPSED_HOLDS: &str = open_holds!("hold.held_until <= $4");
-const NEXT_HOLDS: &str = open_holds!("hold.held_until > $4");
+const LAPSED_HOLDS: &str = open_holds!(
+    "hold.id, e.units, hold.held_until",
+    " AND hold.held_until <= $4",
+    "hold.held_until, hold.id LIMIT $5"
+);
+const NEXT_HOLDS: &str = open_holds!(
+    "hold.id, e.units, hold.held_until",
+    " AND hold.held_until > $4",
+    "hold.held_until, hold.id LIMIT $5"
+);
+const HOLDS_TO_COME: &str = open_holds!(
+    "hold.id, e.units, hold.held_until",
+    "",
+    "hold.held_until, hold.id LIMIT $4"
+);
+const LAST_END: &str = open_holds!("hold.held_until", "", "hold.held_until DESC LIMIT 1");
 
 /// The instant of the last entry that the account $1 has lost to a cut.
 pub(super) const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
@@ -96,6 +116,33 @@ impl Ledger {
             .await?;
         let [lapsed_most, ahead_most] = [lapsed_most, HOLDS_AHEAD].map(|most| most as usize);
         Ok(Holds::at(at, found, lapsed_most, ahead_most))
+    }
+
+    /// What a forecast needs of the holds that are open after an account's line `last`: the first of
+    /// them, and the end of the last one if there are more.
+    pub async fn holds_to_come(
+        &self,
+        account: AccountId,
+        last: &Line,
+    ) -> Result<HoldsAhead, LedgerError> {
+        let Some(from) = last.lapses_at else {
+            return Ok(HoldsAhead::default());
+        };
+        let of_account = |text| query(text).bind(account).bind(last.number).bind(from);
+        let holds = of_account(HOLDS_TO_COME).bind(HOLDS_FORETOLD);
+        let last_end = of_account(LAST_END);
+        self.in_time(async |mut session| {
+            let holds = session.all(holds, decode_hold).await?;
+            let mut last_ends_at = None;
+            if holds.len() >= HOLDS_FORETOLD as usize {
+                last_ends_at = session.first(last_end, only).await?;
+            }
+            Ok(HoldsAhead {
+                holds,
+                last_ends_at,
+            })
+        })
+        .await
     }
 
     /// The keys of an account's entries since an instant, newest first, at most `limit`.

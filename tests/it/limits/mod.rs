@@ -60,7 +60,7 @@ impl Counting {
                 self.last = Some(line);
                 Outcome::Granted(total)
             }
-            Verdict::Refused(Refusal::Denied(totals)) => Outcome::Denied(totals[0].clone()),
+            Verdict::Refused(Refusal::Denied(denied)) => Outcome::Denied(denied.totals[0].clone()),
             Verdict::Refused(Refusal::NeverFits { .. }) => Outcome::NeverFits,
             other => panic!("{other:?}"),
         }

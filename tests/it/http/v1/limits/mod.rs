@@ -2,6 +2,7 @@
 
 mod bodies;
 mod changes;
+mod forecasts;
 mod kinds;
 
 use serde_json::{Value, json};

@@ -1,0 +1,406 @@
+//! What an answer tells about the time to come.
+//!
+//! The ledger is read only where holds are open, where a scheduled version needs the past, or where
+//! a claim was refused without a look at its account. The memory keeps what was read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::time::{Instant, timeout};
+
+use super::in_flight::Outcome;
+use super::rehearse::Rehearsal;
+use super::totals::{last_line, totals};
+use crate::domain::account::{Unknown, refuse};
+use crate::domain::claim::Units;
+use crate::domain::correction::Hold;
+use crate::domain::course::Course;
+use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::limit::total::Total;
+use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::work::{Task, Work};
+use crate::engine::Engine;
+use crate::engine::instance::Outlook;
+use crate::ledger::{Ledger, LedgerError};
+
+/// How long an answer waits for what only its forecast needs. Without it the forecast knows windows
+/// and changes of the terms: the told instant can then be too late.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An outcome, and what is foretold with it.
+#[derive(Debug)]
+pub struct Foretold {
+    pub outcome: Outcome,
+    pub forecast: Forecast,
+}
+
+/// The line that a forecast follows.
+#[derive(Debug, Clone)]
+enum After {
+    Line(Option<Line>),
+    /// Redis' totals. The holds are those after the last line of the ledger.
+    Counted(Line),
+    /// The last line, which is not read yet.
+    Last,
+}
+
+/// A forecast in question.
+#[derive(Debug, Clone)]
+struct Question {
+    policy: Arc<Policy>,
+    account: AccountId,
+    after: After,
+    units: Option<Units>,
+    now: DateTime<Utc>,
+    /// Whether the line is committed: the memory then keeps what is read for it.
+    is_committed: bool,
+}
+
+/// Returns a forecast after it got everything that it asked for. `last` is the last line that the
+/// ledger has.
+///
+/// # Errors
+/// As [`Ledger::past`].
+pub async fn once_foreknown(
+    ledger: &Ledger,
+    account: AccountId,
+    last: Option<&Line>,
+    known: &mut Arc<Foreknown>,
+    foresee: impl Fn(&Foreknown) -> Result<Forecast, Unknown> + Send + Sync,
+) -> Result<Forecast, LedgerError> {
+    loop {
+        match foresee(known) {
+            Ok(forecast) => return Ok(forecast),
+            Err(unknown) => {
+                let known = Arc::make_mut(known);
+                known.learn(unknown, ledger, account, last).await?;
+            }
+        }
+    }
+}
+
+impl Foreknown {
+    /// Learns what a forecast asked for.
+    ///
+    /// # Errors
+    /// As [`Ledger::past`].
+    pub async fn learn(
+        &mut self,
+        unknown: Unknown,
+        ledger: &Ledger,
+        account: AccountId,
+        last: Option<&Line>,
+    ) -> Result<(), LedgerError> {
+        match (unknown, last) {
+            (Unknown::Past(wanted), _) => {
+                self.past.extend(ledger.past(account, last, &wanted).await?);
+            }
+            (Unknown::Holds, Some(line)) => {
+                self.holds = Some(ledger.holds_to_come(account, line).await?);
+            }
+            (Unknown::Holds, None) => self.holds = Some(HoldsAhead::default()),
+            (Unknown::Policy, _) => {
+                let corrupt = "a line under a version that its policy does not have";
+                return Err(LedgerError::Corrupt(corrupt.to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Adds to the outcome of a claim what is known of the time to come. `is_committed` tells
+    /// whether the line of a denial is in the ledger.
+    pub(in crate::engine) async fn foretell(
+        self: &Arc<Self>,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        units: Units,
+        outcome: Outcome,
+        is_committed: bool,
+    ) -> Foretold {
+        let forecast = match &outcome {
+            Outcome::Entered(entry) => self.foretell_after(policy, account, &entry.line).await,
+            Outcome::Refused(terms, refusal) => {
+                let question = Question {
+                    policy: terms.clone(),
+                    account,
+                    after: After::Last,
+                    units: Some(units),
+                    now: self.clock.now(),
+                    is_committed,
+                };
+                match refusal {
+                    Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
+                    Refusal::NeverFits { .. } if self.may_be_granted(&question) => {
+                        return self.deny_until_it_fits(question, outcome).await;
+                    }
+                    Refusal::Inactive(_) if self.may_be_granted(&question) => {
+                        self.read_in_time(question).await
+                    }
+                    _ => Forecast::default(),
+                }
+            }
+            Outcome::Repeated(_) | Outcome::KeyReused => Forecast::default(),
+        };
+        Foretold { outcome, forecast }
+    }
+
+    /// What is foretold for the limits on a line of the ledger, as of the line. No hold is read for a
+    /// grant that Redis alone decided.
+    async fn foretell_after(
+        self: &Arc<Self>,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        line: &Line,
+    ) -> Forecast {
+        let terms = &self.policies.terms;
+        if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
+            return Forecast::default();
+        }
+        let question = Question {
+            policy: policy.clone(),
+            account,
+            after: After::Line(Some(line.clone())),
+            units: None,
+            now: line.at,
+            is_committed: line.number > 0,
+        };
+        self.read_in_time(question).await
+    }
+
+    /// The rehearsal of a claim that would be granted: what is foretold after its line, which no entry
+    /// has. A hold lapses too.
+    pub(super) async fn foretell_grant(
+        self: &Arc<Self>,
+        policy: Arc<Policy>,
+        work: &Work,
+        mut line: Line,
+        would_deny: bool,
+    ) -> Result<Rehearsal, LedgerError> {
+        let (account, now) = (work.account, line.at);
+        let (mut known, after) = (Foreknown::default(), line.clone());
+        if line.lapses_at.is_some() {
+            let (ledger, wanted) = (&self.ledger, Unknown::Holds);
+            known.learn(wanted, ledger, account, Some(&after)).await?;
+        }
+        if let Task::Claim(Some(hold)) = work.task {
+            let until = line.at + hold.get();
+            let hold = Hold {
+                grant: EntryId::new(line.at, line.number, work.nonce),
+                units: work.units,
+                until,
+            };
+            known.open(hold);
+            line.lapses_at = line.lapses_at.into_iter().chain([until]).min();
+        }
+        let terms = &self.policies.terms;
+        let course = terms.course(&policy, account, Some(&line), now);
+        let mut known = Arc::new(known);
+        let foresee = |known: &Foreknown| foresee(&course, Some(&line), known, None, now);
+        let forecast = once_foreknown(&self.ledger, account, Some(&after), &mut known, foresee);
+        Ok(Rehearsal::WouldGrant {
+            forecast: forecast.await?,
+            totals: line.totals.clone(),
+            would_deny,
+        })
+    }
+
+    /// What is foretold for the limits on the line of an entry, as of the entry.
+    pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
+        match self.policies.terms.get(policy, entry.line.at) {
+            Ok(Some(policy)) => {
+                self.foretell_after(&policy, entry.account, &entry.line)
+                    .await
+            }
+            Ok(None) | Err(_) => Forecast::default(),
+        }
+    }
+
+    async fn foretell_denied(self: &Arc<Self>, question: Question, denied: &Denied) -> Forecast {
+        let Denied { totals, last } = denied;
+        let after = After::of(last.clone());
+        if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last) {
+            let units = question.units.unwrap_or(Units::ONE);
+            return Forecast::by_time_alone(totals, units);
+        }
+        self.read_in_time(Question { after, ..question }).await
+    }
+
+    /// The denial of a claim with more units than fit under the present terms, if it fits under
+    /// later terms. Otherwise the outcome stays as it is.
+    async fn deny_until_it_fits(
+        self: &Arc<Self>,
+        question: Question,
+        outcome: Outcome,
+    ) -> Foretold {
+        let is_as_before = |outcome| Foretold {
+            outcome,
+            forecast: Forecast::default(),
+        };
+        let engine = self.clone();
+        let Question {
+            policy,
+            account,
+            now,
+            ..
+        } = question.clone();
+        // 1. The totals of now.
+        let reading = self.detached(async move {
+            let last = engine.last_outlook(account).await?.last;
+            let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
+            Ok::<_, LedgerError>(Denied { totals, last })
+        });
+        let Ok(Ok(Ok(denied))) = timeout(PATIENCE, reading).await else {
+            return is_as_before(outcome);
+        };
+        // 2. When does the claim fit?
+        let policy = question.policy.clone();
+        let after = After::Line(denied.last.clone());
+        let forecast = self.read_in_time(Question { after, ..question }).await;
+        match forecast.fits_at {
+            Some(_) => Foretold {
+                outcome: Outcome::Refused(policy, Refusal::Denied(denied)),
+                forecast,
+            },
+            None => is_as_before(outcome),
+        }
+    }
+
+    /// Whether a claim that is refused whatever its account has may be granted later.
+    fn may_be_granted(&self, question: &Question) -> bool {
+        let course = self.course(question, None);
+        let now = question.now;
+        let mut instants = std::iter::successors(Some(now), |at| course.next_change(*at));
+        let units = question.units.unwrap_or(Units::ONE);
+        instants.any(|at| {
+            let policy = course.policy_at(at);
+            policy.is_some_and(|policy| refuse(policy, units, at).is_none())
+        })
+    }
+
+    fn course(&self, question: &Question, last: Option<&Line>) -> Course {
+        let terms = &self.policies.terms;
+        terms.course(&question.policy, question.account, last, question.now)
+    }
+
+    fn is_by_time_alone(&self, question: &Question, last: &Option<Line>) -> bool {
+        let course = self.course(question, last.as_ref());
+        is_by_time_alone(&course, last.as_ref(), question.now)
+    }
+
+    /// What is foretold for the totals of a view. They follow the last line of the account.
+    pub(super) async fn foretell_totals(
+        self: &Arc<Self>,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<Line>,
+        now: DateTime<Utc>,
+    ) -> Forecast {
+        let question = Question {
+            policy: policy.clone(),
+            account,
+            after: After::of(last.clone()),
+            units: None,
+            now,
+            is_committed: true,
+        };
+        let is_counted = matches!(question.after, After::Counted(_));
+        match !is_counted && self.is_by_time_alone(&question, &last) {
+            true => Forecast::default(),
+            false => self.read_in_time(question).await,
+        }
+    }
+
+    /// Reads what a forecast needs, in a task of its own. If the ledger does not answer in time, the
+    /// forecast knows no holds.
+    async fn read_in_time(self: &Arc<Self>, question: Question) -> Forecast {
+        let (engine, asked) = (self.clone(), question.clone());
+        let reading = self.detached(async move { engine.read_ahead(&asked).await });
+        if let Ok(Ok(Ok(forecast))) = timeout(PATIENCE, reading).await {
+            return forecast;
+        }
+        let last = match &question.after {
+            After::Line(line) => line.as_ref(),
+            After::Counted(line) => Some(line),
+            After::Last => return Forecast::default(),
+        };
+        let known = Foreknown {
+            holds: Some(HoldsAhead::default()),
+            ..Foreknown::default()
+        };
+        let course = self.course(&question, last);
+        let told = foresee(&course, last, &known, question.units, question.now);
+        told.unwrap_or_default()
+    }
+
+    async fn read_ahead(&self, question: &Question) -> Result<Forecast, LedgerError> {
+        let (account, memory) = (question.account, &self.dispatch.memory);
+        // 1. The last line of the ledger, and what is known of it already.
+        let (epoch, _) = memory.fence();
+        let Outlook { last, known: seen } = match &question.after {
+            After::Line(last) if question.is_committed => Outlook {
+                last: last.clone(),
+                known: memory.outlooks.after(account, last.as_ref(), epoch),
+            },
+            After::Line(last) => Outlook {
+                last: last.clone(),
+                known: Arc::default(),
+            },
+            After::Counted(_) | After::Last => self.last_outlook(account).await?,
+        };
+        // 2. The line that the forecast follows.
+        let counted = match &question.after {
+            After::Counted(counted) => Some(Line {
+                lapses_at: last.as_ref().and_then(|line| line.lapses_at),
+                ..counted.clone()
+            }),
+            After::Line(_) | After::Last => None,
+        };
+        let after = counted.as_ref().or(last.as_ref());
+        // 3. The forecast, as soon as everything is known that it asks for.
+        let course = self.course(question, after);
+        let mut known = seen.clone();
+        let foresee =
+            |known: &Foreknown| foresee(&course, after, known, question.units, question.now);
+        let forecast = once_foreknown(&self.ledger, account, last.as_ref(), &mut known, foresee);
+        let forecast = forecast.await?;
+        // 4. The next forecast need not read it again.
+        if question.is_committed && !Arc::ptr_eq(&seen, &known) {
+            let outlook = Outlook { last, known };
+            memory
+                .outlooks
+                .learn(account, outlook, epoch, Instant::now());
+        }
+        Ok(forecast)
+    }
+
+    /// The last line of an account, as of the last second, with what is known of it.
+    async fn last_outlook(&self, account: AccountId) -> Result<Outlook, LedgerError> {
+        let memory = &self.dispatch.memory;
+        let (epoch, _) = memory.fence();
+        if let Some(outlook) = memory.outlooks.recent(account, epoch, Instant::now()) {
+            return Ok(outlook);
+        }
+        let last = last_line(&self.ledger, account).await?;
+        let known = memory.outlooks.after(account, last.as_ref(), epoch);
+        let outlook = Outlook { last, known };
+        let now = Instant::now();
+        memory.outlooks.learn(account, outlook.clone(), epoch, now);
+        Ok(outlook)
+    }
+}
+
+impl After {
+    /// The totals of Redis have a line without a number.
+    fn of(last: Option<Line>) -> Self {
+        match last {
+            Some(line) if line.number == 0 => Self::Counted(line),
+            last => Self::Line(last),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What forecasts know of accounts: the open holds, and the part of the past that a scheduled version
+//! needs. So repeated denials of an account do not read the ledger again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::HashMap;
+use tokio::time::Instant;
+
+use super::memory::Epoch;
+use crate::domain::correction::Hold;
+use crate::domain::forecast::Foreknown;
+use crate::domain::grant::{Entry, EntryKind, Line};
+use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
+
+/// How long a last line that only a forecast needs is used: another instance may append meanwhile.
+const YOUNG: Duration = Duration::from_secs(1);
+/// The number of bytes in a generation; there are two generations.
+const BYTES_MOST: usize = 4 << 20;
+
+/// What a forecast of an account follows from.
+#[derive(Debug, Clone)]
+pub struct Outlook {
+    /// The last line of the account; `None` for an account without entries.
+    pub last: Option<Line>,
+    pub known: Arc<Foreknown>,
+}
+
+/// Two generations. When the younger one is full, the older one is forgotten.
+#[derive(Default)]
+pub struct Outlooks(Mutex<Generations>);
+
+#[derive(Default)]
+struct Generations {
+    younger: Generation,
+    older: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    accounts: HashMap<AccountId, Dated>,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+struct Dated {
+    outlook: Outlook,
+    epoch: Epoch,
+    since: Instant,
+}
+
+impl Outlook {
+    fn number(&self) -> u64 {
+        self.last.as_ref().map_or(0, |line| line.number)
+    }
+
+    fn bytes(&self) -> usize {
+        let holds = self.known.holds.as_ref();
+        let holds = holds.map_or(0, |holds| holds.holds.len());
+        let totals = self.last.as_ref().map_or(0, |line| line.totals.len());
+        size_of::<(AccountId, Dated)>()
+            + self.known.past.bytes()
+            + holds * size_of::<Hold>()
+            + totals * size_of::<Total>()
+    }
+}
+
+impl Outlooks {
+    /// What is known of an account after this line.
+    pub fn after(&self, account: AccountId, last: Option<&Line>, epoch: Epoch) -> Arc<Foreknown> {
+        let number = last.map_or(0, |line| line.number);
+        let generations = self.lock();
+        let found = generations.find(account);
+        let found = found.filter(|dated| dated.epoch == epoch && dated.outlook.number() == number);
+        found.map_or_else(Arc::default, |dated| dated.outlook.known.clone())
+    }
+
+    /// What is known of an account, if this was learned just now.
+    pub fn recent(&self, account: AccountId, epoch: Epoch, now: Instant) -> Option<Outlook> {
+        let generations = self.lock();
+        let dated = generations.find(account)?;
+        let is_young = now.duration_since(dated.since) < YOUNG;
+        (dated.epoch == epoch && is_young).then(|| dated.outlook.clone())
+    }
+
+    pub fn learn(&self, account: AccountId, outlook: Outlook, epoch: Epoch, now: Instant) {
+        let dated = Dated {
+            outlook,
+            epoch,
+            since: now,
+        };
+        self.lock().remember(account, dated);
+    }
+
+    /// Takes the entries that this instance appended to an account after a line.
+    pub fn appended(
+        &self,
+        account: AccountId,
+        after: Option<&Line>,
+        entries: &[Entry],
+        epoch: Epoch,
+        now: Instant,
+    ) {
+        // 1. Without open holds nothing need be known.
+        let Some(last) = entries.last().map(|entry| &entry.line) else {
+            return;
+        };
+        let number = after.map_or(0, |line| line.number);
+        let mut generations = self.lock();
+        let before = generations.forget(account);
+        if last.lapses_at.is_none() {
+            return;
+        }
+        // 2. The open holds before the entries: none, or those that are known.
+        let before =
+            before.filter(|dated| dated.epoch == epoch && dated.outlook.number() == number);
+        let mut known = match (after.and_then(|line| line.lapses_at), before) {
+            (None, _) => Foreknown::default(),
+            (Some(_), Some(dated)) if dated.outlook.known.holds.is_some() => {
+                let known = Arc::unwrap_or_clone(dated.outlook.known);
+                Foreknown {
+                    holds: known.holds,
+                    ..Foreknown::default()
+                }
+            }
+            (Some(_), _) => return,
+        };
+        // 3. The entries open and close holds.
+        for entry in entries {
+            match entry.kind {
+                EntryKind::Grant {
+                    held_until: Some(until),
+                } => {
+                    let hold = Hold {
+                        grant: entry.id,
+                        units: entry.units,
+                        until,
+                    };
+                    known.open(hold);
+                }
+                EntryKind::Confirmation { of }
+                | EntryKind::Reversal { of }
+                | EntryKind::Lapse { of } => known.close(of),
+                EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
+            }
+        }
+        let outlook = Outlook {
+            last: Some(last.clone()),
+            known: Arc::new(known),
+        };
+        let dated = Dated {
+            outlook,
+            epoch,
+            since: now,
+        };
+        generations.remember(account, dated);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn find(&self, account: AccountId) -> Option<&Dated> {
+        let found = self.younger.accounts.get(&account);
+        found.or_else(|| self.older.accounts.get(&account))
+    }
+
+    fn forget(&mut self, account: AccountId) -> Option<Dated> {
+        let forgotten = [&mut self.younger, &mut self.older].map(|generation| {
+            let dated = generation.accounts.remove(&account)?;
+            generation.bytes = generation.bytes.saturating_sub(dated.outlook.bytes());
+            Some(dated)
+        });
+        forgotten.into_iter().flatten().next()
+    }
+
+    fn remember(&mut self, account: AccountId, dated: Dated) {
+        self.forget(account);
+        if self.younger.bytes >= BYTES_MOST {
+            std::mem::swap(&mut self.younger, &mut self.older);
+            self.younger = Generation::default();
+        }
+        self.younger.bytes += dated.outlook.bytes();
+        self.younger.accounts.insert(account, dated);
+    }
+}
