@@ -161,6 +161,14 @@ impl Past {
         self
     }
 
+    /// What is known of the entries, without the totals of grants.
+    pub fn without_grants(self) -> Self {
+        Self {
+            grants: Vec::new(),
+            ..self
+        }
+    }
+
     /// What is known of grants, without the sums and the entries, which new entries change.
     pub fn grants_alone(self) -> Self {
         Self {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout};
 
 use super::in_flight::Outcome;
@@ -30,6 +30,8 @@ use crate::ledger::{Ledger, LedgerError};
 /// How long an answer waits for what only its forecast needs. Without it the forecast knows windows
 /// and changes of the terms: the told instant can then be too late.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 /// An outcome, and what is foretold with it.
 #[derive(Debug)]
@@ -101,6 +103,7 @@ impl Foreknown {
             }
             (Unknown::Holds, Some(line)) => {
                 let Self { past, holds } = ledger.holds_to_come(account, line).await?;
+                self.past = std::mem::take(&mut self.past).without_grants();
                 self.past.extend(past);
                 self.holds = holds;
             }
@@ -358,10 +361,15 @@ impl Engine {
         };
         // 2. The line that the forecast follows.
         let counted = match &question.after {
-            After::Counted(counted) => Some(Line {
-                lapses_at: last.as_ref().and_then(|line| line.lapses_at),
-                ..counted.clone()
-            }),
+            After::Counted(counted) => {
+                // The totals of Redis know the holds that have lapsed.
+                let lapses_at = last.as_ref().and_then(|line| line.lapses_at);
+                let lapses_at = lapses_at.map(|at| at.max(counted.at + MICROSECOND));
+                Some(Line {
+                    lapses_at,
+                    ..counted.clone()
+                })
+            }
             After::Line(_) | After::Last => None,
         };
         let after = counted.as_ref().or(last.as_ref());
