@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Outcome;
 use super::rehearse::Rehearsal;
@@ -60,6 +60,8 @@ struct Question {
     now: DateTime<Utc>,
     /// Whether the line is committed: the memory then keeps what is read for it.
     is_committed: bool,
+    /// The ledger is read up to this instant.
+    until: Instant,
 }
 
 /// Returns a forecast after it got everything that it asked for. `last` is the last line that the
@@ -119,7 +121,7 @@ impl Foreknown {
 
 impl Engine {
     /// Adds to the outcome of a claim what is known of the time to come. `is_committed` tells
-    /// whether the line of a denial is in the ledger.
+    /// whether the line of a denial is in the ledger. No client waits after the deadline.
     pub(in crate::engine) async fn foretell(
         self: &Arc<Self>,
         policy: &Arc<Policy>,
@@ -127,9 +129,14 @@ impl Engine {
         units: Units,
         outcome: Outcome,
         is_committed: bool,
+        deadline: Instant,
     ) -> Foretold {
+        let until = deadline.min(Instant::now() + PATIENCE);
         let forecast = match &outcome {
-            Outcome::Entered(entry) => self.foretell_after(policy, account, &entry.line).await,
+            Outcome::Entered(entry) => {
+                let foretelling = self.foretell_after(policy, account, &entry.line, until);
+                foretelling.await
+            }
             Outcome::Refused(terms, refusal) => {
                 let question = Question {
                     policy: terms.clone(),
@@ -138,6 +145,7 @@ impl Engine {
                     units: Some(units),
                     now: self.clock.now(),
                     is_committed,
+                    until,
                 };
                 match refusal {
                     Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
@@ -162,6 +170,7 @@ impl Engine {
         policy: &Arc<Policy>,
         account: AccountId,
         line: &Line,
+        until: Instant,
     ) -> Forecast {
         let terms = &self.policies.terms;
         if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
@@ -174,6 +183,7 @@ impl Engine {
             units: None,
             now: line.at,
             is_committed: line.number > 0,
+            until,
         };
         self.read_in_time(question).await
     }
@@ -219,8 +229,9 @@ impl Engine {
     pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
         match self.policies.terms.get(policy, entry.line.at) {
             Ok(Some(policy)) => {
-                self.foretell_after(&policy, entry.account, &entry.line)
-                    .await
+                let until = Instant::now() + PATIENCE;
+                let foretelling = self.foretell_after(&policy, entry.account, &entry.line, until);
+                foretelling.await
             }
             Ok(None) | Err(_) => Forecast::default(),
         }
@@ -260,7 +271,7 @@ impl Engine {
             let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
             Ok::<_, LedgerError>(Denied { totals, last })
         });
-        let Ok(Ok(Ok(denied))) = timeout(PATIENCE, reading).await else {
+        let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
             return is_as_before(outcome);
         };
         // 2. When does the claim fit?
@@ -314,6 +325,7 @@ impl Engine {
             units: None,
             now,
             is_committed: true,
+            until: Instant::now() + PATIENCE,
         };
         let is_counted = matches!(question.after, After::Counted(_));
         match !is_counted && self.is_by_time_alone(&question, &last, totals) {
@@ -327,7 +339,7 @@ impl Engine {
     async fn read_in_time(self: &Arc<Self>, question: Question) -> Forecast {
         let (engine, asked) = (self.clone(), question.clone());
         let reading = self.detached(async move { engine.read_ahead(&asked).await });
-        if let Ok(Ok(Ok(forecast))) = timeout(PATIENCE, reading).await {
+        if let Ok(Ok(Ok(forecast))) = timeout_at(question.until, reading).await {
             return forecast;
         }
         let last = match &question.after {
