@@ -59,10 +59,17 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
             Some(detail) => {
                 let ends = limits.as_array().into_iter().flatten();
                 let ends = ends.flat_map(|limit| [&limit["resets_at"], &limit["more_at"]]);
+                let ends = ends.chain([&answer["fits_at"]]);
                 println!("denied: {}", local.show_within(detail, ends));
             }
             None if answer["would_deny"] == true => {
                 println!("granted; in the mode enforce, the claim would be denied");
+            }
+            None if answer["fits_at"].is_string() => {
+                println!(
+                    "denied; there is room at {}",
+                    local.show(&answer["fits_at"])
+                );
             }
             None => println!("{}", text(&answer["outcome"])),
         }

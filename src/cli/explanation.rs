@@ -61,6 +61,12 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
             let detail = local.show_within(text(&answer["detail"]), ends);
             let (outcome, at) = (text(&answer["outcome"]), local.show(&answer["at"]));
             println!("{outcome} at {at}: {detail}");
+            if let fits_at @ Value::String(_) = &answer["fits_at"] {
+                println!(
+                    "granted from {} on, if nothing else happens",
+                    local.show(fits_at)
+                );
+            }
         }
     }
     print_terms(&answer["terms"], &local);

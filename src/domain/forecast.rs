@@ -21,6 +21,8 @@ use super::refusal::Refusal;
 
 /// The most events of a forecast. What comes later is not foretold.
 const STEPS_MOST: u32 = 2000;
+/// The most open holds that are read for a forecast.
+pub const HOLDS_MOST: usize = 256;
 
 /// When units of a limit return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -174,8 +176,12 @@ pub fn foresee(
         totals = walk.totals(next)?;
     }
     // 4. Holds that were not read make room too, at the latest when the last of them ends.
-    let unread = known.holds.as_ref().and_then(|holds| holds.last_ends_at);
-    if let (Some(units), Some(ends_at), None) = (units, unread, fits_at) {
+    if let (Some(units), Some(holds), None) = (units, &known.holds, fits_at)
+        && let Some(ends_at) = holds.last_ends_at
+    {
+        if holds.holds.len() < HOLDS_MOST {
+            return Err(Unknown::Holds);
+        }
         fits_at = first_open(course, units, ends_at.max(walk.at));
     }
     let returns = waiting.into_iter().map(|limit| (limit.per, limit.returns));
@@ -206,7 +212,10 @@ impl<'a> Walk<'a> {
     ) -> Result<Self, Unknown> {
         let lapses_at = last.and_then(|line| line.lapses_at);
         let holds: &[Hold] = match (&known.holds, lapses_at) {
-            (Some(holds), Some(_)) => &holds.holds,
+            // Holds that ended before are not open any more.
+            (Some(HoldsAhead { holds, .. }), Some(lapses_at)) => {
+                &holds[holds.partition_point(|hold| hold.until < lapses_at)..]
+            }
             (_, None) => &[],
             (None, Some(_)) => return Err(Unknown::Holds),
         };

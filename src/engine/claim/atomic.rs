@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::foretell::Foretold;
@@ -122,7 +123,13 @@ impl Engine {
         let work = async move {
             let (_places, _turns) = (places, turns);
             let members = batch.run(deadline).await?;
-            Ok(engine.foretell_members(&batch.claims, members, came).await)
+            let members = engine.foretell_members(&batch.claims, members, deadline);
+            let members = members.await;
+            for result in members.iter().flatten() {
+                let outcome = result.as_ref().map(|foretold| &foretold.outcome);
+                engine.metrics.claim_ended(outcome_of(outcome), came);
+            }
+            Ok(members)
         };
         // 4. The client waits until the deadline.
         match timeout_at(deadline, self.detached(work)).await {
@@ -132,39 +139,29 @@ impl Engine {
         }
     }
 
-    /// Counts the members of a batch, and adds to each what is known of the time to come.
+    /// Adds to the members of a batch what is known of the time to come.
     async fn foretell_members(
         self: &Arc<Self>,
         claims: &[Result<Work, ClaimFailure>],
         members: Vec<Member>,
-        came: Instant,
+        deadline: Instant,
     ) -> Vec<ForetoldMember> {
         let is_entered = |member: &Member| matches!(member, Some(Ok(Outcome::Entered(_))));
         // The line of a denial may have entries of a batch that was refused.
         let is_committed = members.iter().any(is_entered);
-        let mut foretold = Vec::with_capacity(members.len());
-        for (work, member) in claims.iter().zip(members) {
-            let told = match (work, member) {
-                (_, None) => None,
-                (Ok(work), Some(Ok(outcome))) => {
-                    let (account, units) = (work.account, work.units);
-                    let told = self.foretell(&work.policy, account, units, outcome, is_committed);
-                    let told = told.await;
-                    self.note_denial(account, units, &told.outcome);
-                    Some(Ok(told))
-                }
-                (Err(failure), Some(_)) => Some(Err(failure.clone())),
-                (Ok(_), Some(Err(failure))) => Some(Err(failure)),
+        let foretell = async |(work, member): (&Result<Work, ClaimFailure>, Member)| {
+            let (work, outcome) = match (work, member?) {
+                (Ok(work), Ok(outcome)) => (work, outcome),
+                (Err(failure), _) => return Some(Err(failure.clone())),
+                (_, Err(failure)) => return Some(Err(failure)),
             };
-            let result = told
-                .as_ref()
-                .map(|told| told.as_ref().map(|told| &told.outcome));
-            if let Some(result) = result {
-                self.metrics.claim_ended(outcome_of(result), came);
-            }
-            foretold.push(told);
-        }
-        foretold
+            let (policy, account, units) = (&work.policy, work.account, work.units);
+            let told = self.foretell(policy, account, units, outcome, is_committed, deadline);
+            let told = told.await;
+            self.note_denial(account, units, &told.outcome);
+            Some(Ok(told))
+        };
+        join_all(claims.iter().zip(members).map(foretell)).await
     }
 }
 

@@ -52,8 +52,10 @@ impl Engine {
             begin(claim, redis_decides, counters_answer, present)
         };
         let (policy, account, units) = (work.policy.clone(), work.account, work.units);
+        let deadline = admission.deadline;
         let outcome = self.submit(admission, work, begin).await?;
-        let foretold = self.foretell(&policy, account, units, outcome, true).await;
+        let foretelling = self.foretell(&policy, account, units, outcome, true, deadline);
+        let foretold = foretelling.await;
         self.note_denial(account, units, &foretold.outcome);
         Ok(foretold)
     }

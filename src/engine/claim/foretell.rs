@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use tokio::time::{Instant, timeout};
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Outcome;
 use super::rehearse::Rehearsal;
@@ -19,7 +19,6 @@ use crate::domain::course::Course;
 use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::limit::total::Total;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::refusal::{Denied, Refusal};
 use crate::domain::work::{Task, Work};
@@ -30,6 +29,8 @@ use crate::ledger::{Ledger, LedgerError};
 /// How long an answer waits for what only its forecast needs. Without it the forecast knows windows
 /// and changes of the terms: the told instant can then be too late.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 /// An outcome, and what is foretold with it.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ struct Question {
     now: DateTime<Utc>,
     /// Whether the line is committed: the memory then keeps what is read for it.
     is_committed: bool,
+    /// The ledger is read up to this instant.
+    until: Instant,
 }
 
 /// Returns a forecast after it got everything that it asked for. `last` is the last line that the
@@ -114,7 +117,7 @@ impl Foreknown {
 
 impl Engine {
     /// Adds to the outcome of a claim what is known of the time to come. `is_committed` tells
-    /// whether the line of a denial is in the ledger.
+    /// whether the line of a denial is in the ledger. No client waits after the deadline.
     pub(in crate::engine) async fn foretell(
         self: &Arc<Self>,
         policy: &Arc<Policy>,
@@ -122,9 +125,14 @@ impl Engine {
         units: Units,
         outcome: Outcome,
         is_committed: bool,
+        deadline: Instant,
     ) -> Foretold {
+        let until = deadline.min(Instant::now() + PATIENCE);
         let forecast = match &outcome {
-            Outcome::Entered(entry) => self.foretell_after(policy, account, &entry.line).await,
+            Outcome::Entered(entry) => {
+                let foretelling = self.foretell_after(policy, account, &entry.line, until);
+                foretelling.await
+            }
             Outcome::Refused(terms, refusal) => {
                 let question = Question {
                     policy: terms.clone(),
@@ -133,6 +141,7 @@ impl Engine {
                     units: Some(units),
                     now: self.clock.now(),
                     is_committed,
+                    until,
                 };
                 match refusal {
                     Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
@@ -157,6 +166,7 @@ impl Engine {
         policy: &Arc<Policy>,
         account: AccountId,
         line: &Line,
+        until: Instant,
     ) -> Forecast {
         let terms = &self.policies.terms;
         if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
@@ -169,6 +179,7 @@ impl Engine {
             units: None,
             now: line.at,
             is_committed: line.number > 0,
+            until,
         };
         self.read_in_time(question).await
     }
@@ -214,8 +225,9 @@ impl Engine {
     pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
         match self.policies.terms.get(policy, entry.line.at) {
             Ok(Some(policy)) => {
-                self.foretell_after(&policy, entry.account, &entry.line)
-                    .await
+                let until = Instant::now() + PATIENCE;
+                let foretelling = self.foretell_after(&policy, entry.account, &entry.line, until);
+                foretelling.await
             }
             Ok(None) | Err(_) => Forecast::default(),
         }
@@ -255,7 +267,7 @@ impl Engine {
             let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
             Ok::<_, LedgerError>(Denied { totals, last })
         });
-        let Ok(Ok(Ok(denied))) = timeout(PATIENCE, reading).await else {
+        let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
             return is_as_before(outcome);
         };
         // 2. When does the claim fit?
@@ -308,6 +320,7 @@ impl Engine {
             units: None,
             now,
             is_committed: true,
+            until: Instant::now() + PATIENCE,
         };
         let is_counted = matches!(question.after, After::Counted(_));
         match !is_counted && self.is_by_time_alone(&question, &last) {
@@ -321,7 +334,7 @@ impl Engine {
     async fn read_in_time(self: &Arc<Self>, question: Question) -> Forecast {
         let (engine, asked) = (self.clone(), question.clone());
         let reading = self.detached(async move { engine.read_ahead(&asked).await });
-        if let Ok(Ok(Ok(forecast))) = timeout(PATIENCE, reading).await {
+        if let Ok(Ok(Ok(forecast))) = timeout_at(question.until, reading).await {
             return forecast;
         }
         let last = match &question.after {
@@ -355,10 +368,15 @@ impl Engine {
         };
         // 2. The line that the forecast follows.
         let counted = match &question.after {
-            After::Counted(counted) => Some(Line {
-                lapses_at: last.as_ref().and_then(|line| line.lapses_at),
-                ..counted.clone()
-            }),
+            After::Counted(counted) => {
+                // The totals of Redis know the holds that have lapsed.
+                let lapses_at = last.as_ref().and_then(|line| line.lapses_at);
+                let lapses_at = lapses_at.map(|at| at.max(counted.at + MICROSECOND));
+                Some(Line {
+                    lapses_at,
+                    ..counted.clone()
+                })
+            }
             After::Line(_) | After::Last => None,
         };
         let after = counted.as_ref().or(last.as_ref());

@@ -168,8 +168,9 @@ impl Engine {
             }
         };
         // The line of a denial may have lapses that no entry tells.
-        let foretold = self.foretell(&policy, account, units, outcome, false).await;
-        Ok(Rehearsal::Ended(foretold))
+        let deadline = self.claim_deadline();
+        let foretelling = self.foretell(&policy, account, units, outcome, false, deadline);
+        Ok(Rehearsal::Ended(foretelling.await))
     }
 
     /// The present limits of a subject; `None` if the policy does not exist or is archived.

@@ -187,3 +187,115 @@ impl Generations {
         self.younger.accounts.insert(account, dated);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, TimeDelta, Utc};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::claim::{HoldTime, Units};
+    use crate::domain::drafting::{Known, draft};
+    use crate::domain::samples;
+    use crate::domain::work::{Task, Work};
+
+    fn account(number: u128) -> AccountId {
+        AccountId(Uuid::from_u128(number))
+    }
+
+    /// Appends the entries of some work after the last of some entries.
+    fn append(outlooks: &Outlooks, before: &[Entry], tasks: Vec<Task>) -> Vec<Entry> {
+        let policy = Arc::new(samples::policy(1, "UTC", &[(9, "day")]));
+        let works: Vec<Work> = tasks
+            .into_iter()
+            .map(|task| samples::work(task, policy.clone(), account(1)))
+            .collect();
+        let last = before.last().map(|entry| entry.line.clone());
+        let known = Known::to_append(1);
+        let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
+        let now = noon + TimeDelta::seconds(before.len() as i64);
+        let drafted = draft(account(1), &policy, last.clone(), works.iter(), &known, now);
+        let entries = drafted.unwrap().entries;
+        let (epoch, now) = (Epoch::default(), Instant::now());
+        outlooks.appended(account(1), last.as_ref(), &entries, epoch, now);
+        entries
+    }
+
+    /// The grants whose holds are known to be open after the last of some entries.
+    fn open(outlooks: &Outlooks, entries: &[Entry]) -> Option<Vec<Entry>> {
+        let last = entries.last().map(|entry| &entry.line);
+        let known = outlooks.after(account(1), last, Epoch::default());
+        let holds = &known.holds.as_ref()?.holds;
+        let entry = |hold: &Hold| entries.iter().find(|entry| entry.id == hold.grant);
+        holds.iter().map(|hold| entry(hold).cloned()).collect()
+    }
+
+    fn hold(seconds: i128) -> Task {
+        Task::Claim(Some(HoldTime::new(seconds).unwrap()))
+    }
+
+    #[test]
+    fn the_holds_that_this_instance_opens_and_closes_are_known() {
+        let outlooks = Outlooks::default();
+        let mut entries = append(&outlooks, &[], vec![Task::Claim(None), hold(60), hold(30)]);
+        let held = [entries[2].clone(), entries[1].clone()];
+        assert_eq!(open(&outlooks, &entries), Some(held.to_vec()));
+        let closed = Task::Confirm(Arc::new(held[1].clone()));
+        entries.extend(append(&outlooks, &entries, vec![closed]));
+        assert_eq!(open(&outlooks, &entries), Some(held[..1].to_vec()));
+        // Nothing is known after a line that this instance did not append, or of another epoch.
+        assert_eq!(open(&outlooks, &entries[..2]), None);
+        // Without open holds nothing need be known.
+        let only = append(&outlooks, &[], vec![hold(60)]);
+        append(
+            &outlooks,
+            &only,
+            vec![Task::Reverse(Arc::new(only[0].clone()))],
+        );
+        assert!(outlooks.lock().find(account(1)).is_none());
+    }
+
+    #[test]
+    fn a_last_line_is_used_for_a_second() {
+        let (outlooks, now) = (Outlooks::default(), Instant::now());
+        let outlook = Outlook {
+            last: None,
+            known: Arc::default(),
+        };
+        outlooks.learn(account(1), outlook, Epoch::default(), now);
+        let recent = |now| outlooks.recent(account(1), Epoch::default(), now).is_some();
+        assert!(recent(now));
+        assert!(!recent(now + YOUNG));
+        assert!(outlooks.recent(account(2), Epoch::default(), now).is_none());
+        // Entries of this instance end it at once.
+        append(&outlooks, &[], vec![Task::Claim(None)]);
+        assert!(!recent(now));
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let (outlooks, now) = (Outlooks::default(), Instant::now());
+        let mut known = Foreknown::default();
+        for seconds in 0..200 {
+            let hold = Hold {
+                grant: crate::domain::identity::EntryId(Uuid::from_u128(seconds)),
+                units: Units::ONE,
+                until: DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds as i64),
+            };
+            known.open(hold);
+        }
+        let known = Arc::new(known);
+        for number in 0..2000 {
+            let outlook = Outlook {
+                last: None,
+                known: known.clone(),
+            };
+            outlooks.learn(account(number), outlook, Epoch::default(), now);
+        }
+        let generations = outlooks.lock();
+        let bytes = generations.younger.bytes + generations.older.bytes;
+        assert!(bytes < 3 * BYTES_MOST, "{bytes}");
+        assert!(generations.find(account(1999)).is_some());
+        assert!(generations.find(account(0)).is_none());
+    }
+}

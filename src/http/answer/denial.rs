@@ -10,6 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::error::{describe_inactive, written};
 use super::instant;
 use super::limits::{LimitUsage, insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, Problem, QUOTA_EXCEEDED};
@@ -19,7 +20,7 @@ use crate::domain::forecast::Forecast;
 use crate::domain::limit::per::Per;
 use crate::domain::limit::shape::LimitKind;
 use crate::domain::limit::total::Total;
-use crate::domain::policy::Policy;
+use crate::domain::policy::{Inactive, Policy};
 use crate::domain::window::Length;
 
 const QUOTA_EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -163,6 +164,40 @@ impl fmt::Display for Denial {
             }
             None => write!(formatter, "; nothing that is known now makes room for it"),
         }
+    }
+}
+
+/// A claim under a policy that grants nothing now.
+#[derive(Debug)]
+pub struct InactiveAnswer {
+    pub asked: Asked,
+    pub why: Inactive,
+    /// The earliest instant at which the claim would be granted.
+    pub fits_at: Option<DateTime<Utc>>,
+}
+
+impl fmt::Display for InactiveAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inactive = describe_inactive(self.why);
+        write!(
+            formatter,
+            "the policy {} is {inactive}",
+            self.asked.policy.name
+        )?;
+        match self.fits_at {
+            Some(fits_at) if self.why != Inactive::Before(fits_at) => {
+                write!(formatter, "; there is room at {}", written(fits_at))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl InactiveAnswer {
+    /// Seconds until the claim would be granted.
+    pub fn retry_after(&self) -> Option<u64> {
+        let wait = seconds_until(self.fits_at?, self.asked.now);
+        Some(wait.max(1).cast_unsigned())
     }
 }
 

@@ -1,6 +1,5 @@
 //! The errors of requests, and the problem document for each one.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,8 @@ use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::denial::{Asked, Denial};
+use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
-use super::limits::seconds_until;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::forecast::Forecast;
@@ -142,32 +140,6 @@ pub enum ApiError {
          it was made"
     )]
     TooSlow,
-}
-
-/// A claim under a policy that grants nothing now.
-#[derive(Debug)]
-pub struct InactiveAnswer {
-    asked: Asked,
-    why: Inactive,
-    /// The earliest instant at which the claim would be granted.
-    fits_at: Option<DateTime<Utc>>,
-}
-
-impl fmt::Display for InactiveAnswer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inactive = describe_inactive(self.why);
-        write!(
-            formatter,
-            "the policy {} is {inactive}",
-            self.asked.policy.name
-        )?;
-        match self.fits_at {
-            Some(fits_at) if self.why != Inactive::Before(fits_at) => {
-                write!(formatter, "; there is room at {}", written(fits_at))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
 }
 
 /// Why a request with a valid key is refused.
@@ -315,10 +287,7 @@ impl ApiError {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
-            Self::PolicyInactive(inactive) => inactive.fits_at.map(|fits_at| {
-                let seconds = seconds_until(fits_at, inactive.asked.now);
-                seconds.max(1).cast_unsigned()
-            }),
+            Self::PolicyInactive(inactive) => inactive.retry_after(),
             _ => self.kind().retry_after,
         }
     }
@@ -394,7 +363,7 @@ pub fn entered(
     }
 }
 
-fn describe_inactive(inactive: Inactive) -> String {
+pub fn describe_inactive(inactive: Inactive) -> String {
     match inactive {
         Inactive::Paused => "paused".to_owned(),
         Inactive::Before(from) => format!("not active before {}", written(from)),

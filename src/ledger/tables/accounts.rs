@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::domain::correction::{Hold, Holds};
-use crate::domain::forecast::HoldsAhead;
+use crate::domain::forecast::{HOLDS_MOST, HoldsAhead};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
@@ -21,9 +21,6 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
         until: row.get("held_until")?,
     })
 }
-
-/// How many open holds a forecast reads.
-const HOLDS_FORETOLD: u32 = 256;
 
 /// A query for the holds of an account from an instant on that no entry up to a line has ended.
 macro_rules! open_holds {
@@ -129,12 +126,12 @@ impl Ledger {
             return Ok(HoldsAhead::default());
         };
         let of_account = |text| query(text).bind(account).bind(last.number).bind(from);
-        let holds = of_account(HOLDS_TO_COME).bind(HOLDS_FORETOLD);
+        let holds = of_account(HOLDS_TO_COME).bind(HOLDS_MOST as u32);
         let last_end = of_account(LAST_END);
         self.in_time(async |mut session| {
             let holds = session.all(holds, decode_hold).await?;
             let mut last_ends_at = None;
-            if holds.len() >= HOLDS_FORETOLD as usize {
+            if holds.len() >= HOLDS_MOST {
                 last_ends_at = session.first(last_end, only).await?;
             }
             Ok(HoldsAhead {

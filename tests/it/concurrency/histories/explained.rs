@@ -149,13 +149,16 @@ fn usage(explanation: &Value) -> Value {
         .collect()
 }
 
-/// Removes the instants of return. A grant opens a window or moves these instants; a calendar
-/// window does not change.
+/// Removes the instants of return, which a grant moves: it opens a window, or it is a hold. The
+/// window of a calendar does not change.
 fn forget_returns(limits: &mut Value) {
     let limits = limits.as_array_mut().expect("limits").iter_mut();
-    for limit in limits.filter(|limit| limit["kind"] != "calendar") {
-        for name in ["window_start", "more_at", "resets_at"] {
+    for limit in limits {
+        for name in ["more_at", "resets_at"] {
             limit[name].take();
+        }
+        if limit["kind"] != "calendar" {
+            limit["window_start"].take();
         }
     }
 }

@@ -342,6 +342,30 @@ impl Model {
         }
     }
 
+    /// The model at a later instant, if nobody claims: each hold has lapsed at its end.
+    pub fn with_lapses(&self, subject: usize, at: DateTime<Utc>) -> Self {
+        let mut after = self.clone();
+        let ends = self.grants.iter().filter_map(Grant::held_until);
+        let mut ends: Vec<_> = ends.filter(|end| *end <= at).collect();
+        ends.sort();
+        for end in ends {
+            let last = after.entries_of(subject).next_back();
+            let end = last.map_or(end, |last| last.entered_at.max(end));
+            after.lapse(subject, end);
+        }
+        after
+    }
+
+    /// Instants from which on a claim of a subject could be decided in another way.
+    pub fn changes(&self, subject: usize, now: DateTime<Utc>) -> Vec<DateTime<Utc>> {
+        let versions = self.versions.iter().map(|version| version.effective_at);
+        let holds = self.grants.iter().filter_map(Grant::held_until);
+        let until = self.overrides.get(&subject).and_then(|(_, until)| *until);
+        let far = now + TimeDelta::days(800);
+        let all = versions.chain(holds).chain(until).chain([now, far]);
+        all.filter(|at| *at >= now).collect()
+    }
+
     /// Appends units that count at an instant, after the lapses that are due.
     pub fn enter(
         &mut self,

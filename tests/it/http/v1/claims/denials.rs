@@ -54,6 +54,7 @@ async fn a_denial_tells_what_is_used_up_and_when_to_come_again(stack: Stack) {
             "outcome": "denied",
             "policy": "benefit",
             "subject": "member-42",
+            "fits_at": "2026-11-21T16:00:00Z",
             "violated-policies": ["day"],
             "limits": [day(3)],
         });
@@ -134,7 +135,9 @@ async fn a_dry_run_changes_nothing(stack: Stack) {
     let body = json!({ "subject": "member-42", "units": 2 });
     app.claim_body(body, Some("order-1")).await.is(201);
     let answer = rehearse(2, None).await.is(200);
-    assert_eq!(answer, json!({ "outcome": "denied", "limits": [day(2)] }));
+    let fits_at = "2026-11-21T16:00:00Z";
+    let expected = json!({ "outcome": "denied", "fits_at": fits_at, "limits": [day(2)] });
+    assert_eq!(answer, expected);
     // A dry run with a used key shows the answer to a retry, and the fault of another claim.
     let answer = rehearse(2, Some("order-1")).await;
     assert_eq!(answer.header("idempotent-replayed"), Some("true"));
