@@ -128,7 +128,7 @@ pub fn rates_alone(totals: &[Total]) -> Arc<[Total]> {
 }
 
 /// The walk of a forecast.
-struct Walk<'a> {
+struct ForecastWalk<'a> {
     course: &'a Course,
     past: Past,
     at: DateTime<Utc>,
@@ -138,7 +138,7 @@ struct Walk<'a> {
 }
 
 /// What a limit waits for, from an instant on.
-struct Waiting {
+struct Awaited {
     at: DateTime<Utc>,
     per: Per,
     used: u64,
@@ -172,11 +172,11 @@ pub fn foresee(
     now: DateTime<Utc>,
 ) -> Result<Forecast, Unknown> {
     // 1. The state of now, after the lapses that are due.
-    let mut walk = Walk::begin(course, last, known, now)?;
+    let mut walk = ForecastWalk::begin(course, last, known, now)?;
     let mut fits_at = None;
     let mut totals = walk.totals(walk.at)?;
-    let waiting = totals.iter().map(|total| Waiting::of(total, walk.at));
-    let mut waiting: Vec<Waiting> = waiting.collect();
+    let waiting = totals.iter().map(|total| Awaited::of(total, walk.at));
+    let mut waiting: Vec<Awaited> = waiting.collect();
     for _ in 0..STEPS_MOST {
         let next = walk.next_event(&totals);
         // 2. Until the next event only time passes.
@@ -188,7 +188,7 @@ pub fn foresee(
         }
         // 3. The walk ends when everything is foretold, or nothing else is known to happen.
         let is_foretold = units.is_none() || fits_at.is_some();
-        let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Waiting::is_over))
+        let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Awaited::is_over))
         else {
             break;
         };
@@ -228,7 +228,7 @@ fn is_kept(last: Option<&Line>, total: &Total) -> bool {
     total.kind() == LimitKind::Calendar || last.is_none_or(same)
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ForecastWalk<'a> {
     /// # Errors
     /// [`Unknown`].
     fn begin(
@@ -354,7 +354,7 @@ impl<'a> Walk<'a> {
     /// [`Unknown`].
     fn watch(
         &self,
-        limit: &mut Waiting,
+        limit: &mut Awaited,
         totals: &[Total],
         next: Option<DateTime<Utc>>,
     ) -> Result<(), Unknown> {
@@ -412,7 +412,7 @@ fn lapse_of(hold: &Hold, line: Line) -> Entry {
     }
 }
 
-impl Waiting {
+impl Awaited {
     fn of(total: &Total, at: DateTime<Utc>) -> Self {
         Self {
             at,
