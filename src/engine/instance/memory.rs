@@ -424,7 +424,7 @@ mod tests {
         for (step, is_known) in [(0, true), (1, true), (2, false)] {
             let now = now + half * step;
             assert_eq!(number(&memory, None, now).is_some(), is_known && step > 0);
-            memory.learn(account(1), &[entry(1, None)], Epoch(0), false, now);
+            memory.learn(account(1), &[entry(1, None)], Epoch::default(), false, now);
             assert_eq!(number(&memory, None, now), Some(1));
         }
     }
