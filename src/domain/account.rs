@@ -8,7 +8,7 @@ use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
 use super::past::{Past, WantedPast, go_on_after};
 use super::policy::{Mode, Policy};
-use super::refusal::{Denied, Refusal};
+use super::refusal::{DeniedClaim, Refusal};
 
 /// The verdict of the rule on a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,10 @@ pub fn decide(
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = last.cloned();
-        return Ok(Verdict::Refused(Refusal::Denied(Denied { totals, last })));
+        return Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
+            totals,
+            last,
+        })));
     }
     // 5. The units are taken from all totals.
     if totals
@@ -309,7 +312,7 @@ mod tests {
             last = Some(line);
         }
         let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
-        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. }))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!((totals[0].used(), totals[0].remaining()), (3, 0));
@@ -330,7 +333,7 @@ mod tests {
         let first = granted(first);
         let now = at("2026-11-21T00:00:00Z");
         let denied = decide(&policy, units(2), Some(&first), &Past::default(), now);
-        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. }))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!([totals[0].used(), totals[1].used()], [0, 3]);
@@ -359,7 +362,7 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let five = policy(1, "UTC", &[(5, "day")]);
         let last = granted(decide(&five, units(4), None, &Past::default(), now));
-        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) =
+        let Ok(Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. }))) =
             take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
         else {
             panic!()
@@ -443,7 +446,7 @@ mod tests {
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
         let blocked = own.with_max(|_| Some(0));
-        let Ok(Verdict::Refused(Refusal::Denied(Denied { totals, .. }))) =
+        let Ok(Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. }))) =
             take(&blocked, None, now)
         else {
             panic!()

@@ -9,7 +9,7 @@ use super::policy::Policy;
 
 /// The terms of an account from an instant on.
 #[derive(Debug, Clone)]
-pub struct Span {
+pub struct TermsSpan {
     pub from: DateTime<Utc>,
     /// The policy, with the limits of the account. `None` if it cannot be read: nothing is known of
     /// its decisions.
@@ -19,7 +19,7 @@ pub struct Span {
 /// The terms of an account from an instant on, in order. Never empty.
 #[derive(Debug, Clone)]
 pub struct Course {
-    spans: Vec<Span>,
+    spans: Vec<TermsSpan>,
 }
 
 impl Course {
@@ -34,7 +34,7 @@ impl Course {
         instants.extend(changes.into_iter().filter(|at| *at > from));
         instants.sort_unstable();
         instants.dedup();
-        let spans = instants.into_iter().map(|from| Span {
+        let spans = instants.into_iter().map(|from| TermsSpan {
             from,
             policy: terms(from),
         });
@@ -70,7 +70,7 @@ impl Course {
         next.chain(bounds).filter(|change| *change > at).min()
     }
 
-    fn span_at(&self, at: DateTime<Utc>) -> &Span {
+    fn span_at(&self, at: DateTime<Utc>) -> &TermsSpan {
         let begun = self.spans.partition_point(|span| span.from <= at);
         &self.spans[begun.saturating_sub(1)]
     }

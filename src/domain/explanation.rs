@@ -151,7 +151,7 @@ mod tests {
     use crate::domain::limit::shape::OtherMax;
     use crate::domain::overrides::OverrideTerms;
     use crate::domain::policy::PolicyId;
-    use crate::domain::refusal::{Denied, Refusal};
+    use crate::domain::refusal::{DeniedClaim, Refusal};
     use crate::domain::samples::policy;
     use crate::domain::window::Length;
 
@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(told.map(Option::unwrap), [3, 7, 0, 3, 9, 3]);
         let terms = TermsThen::of_claim(&versions, &overrides, None, at(20)).unwrap();
         let met = terms.explain(ACCOUNT, None, &Known::default(), at(20), Units::ONE);
-        let Verdict::Refused(Refusal::Denied(Denied { totals, .. })) = met.unwrap().verdict else {
+        let Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. })) = met.unwrap().verdict
+        else {
             panic!("not denied")
         };
         assert_eq!((totals[0].max, totals[0].used()), (0, 0));

@@ -11,7 +11,7 @@ use super::account::{Unknown, Verdict, decide, instant_after, refuse, totals_at}
 use super::claim::Units;
 use super::correction::{Hold, lapse};
 use super::course::Course;
-use super::grant::Line;
+use super::grant::{Entry, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::per::Per;
 use super::limit::total::Total;
@@ -87,6 +87,8 @@ pub struct Foreknown {
     pub past: Past,
     /// The open holds, once they were read.
     pub holds: Option<HoldsAhead>,
+    /// Entries up to the last line that the ledger does not have: those of a dry run.
+    pub entries: Vec<Entry>,
 }
 
 impl Foreknown {
@@ -114,7 +116,7 @@ impl Foreknown {
 }
 
 /// The walk of a forecast.
-struct Walk<'a> {
+struct ForecastWalk<'a> {
     course: &'a Course,
     past: Past,
     at: DateTime<Utc>,
@@ -124,7 +126,7 @@ struct Walk<'a> {
 }
 
 /// What a limit waits for, from an instant on.
-struct Waiting {
+struct Awaited {
     at: DateTime<Utc>,
     per: Per,
     used: u64,
@@ -151,11 +153,11 @@ pub fn foresee(
     now: DateTime<Utc>,
 ) -> Result<Forecast, Unknown> {
     // 1. The state of now, after the lapses that are due.
-    let mut walk = Walk::begin(course, last, known, now)?;
+    let mut walk = ForecastWalk::begin(course, last, known, now)?;
     let mut fits_at = None;
     let mut totals = walk.totals(walk.at)?;
-    let waiting = totals.iter().map(|total| Waiting::of(total, walk.at));
-    let mut waiting: Vec<Waiting> = waiting.collect();
+    let waiting = totals.iter().map(|total| Awaited::of(total, walk.at));
+    let mut waiting: Vec<Awaited> = waiting.collect();
     for _ in 0..STEPS_MOST {
         let next = walk.next_event();
         // 2. Until the next event only time passes.
@@ -167,7 +169,7 @@ pub fn foresee(
         }
         // 3. The walk ends when everything is foretold, or nothing else is known to happen.
         let is_foretold = units.is_none() || fits_at.is_some();
-        let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Waiting::is_over))
+        let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Awaited::is_over))
         else {
             break;
         };
@@ -201,7 +203,7 @@ fn first_open(course: &Course, units: Units, from: DateTime<Utc>) -> Option<Date
     instants.find(is_open)
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ForecastWalk<'a> {
     /// # Errors
     /// [`Unknown`].
     fn begin(
@@ -221,7 +223,7 @@ impl<'a> Walk<'a> {
         };
         let mut walk = Self {
             course,
-            past: known.past.clone(),
+            past: known.past.clone().after(&known.entries),
             at: instant_after(last, now),
             line: last.map(|line| Line {
                 lapses_at: None,
@@ -314,7 +316,7 @@ impl<'a> Walk<'a> {
     /// [`Unknown`].
     fn watch(
         &self,
-        limit: &mut Waiting,
+        limit: &mut Awaited,
         totals: &[Total],
         next: Option<DateTime<Utc>>,
     ) -> Result<(), Unknown> {
@@ -354,7 +356,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Waiting {
+impl Awaited {
     fn of(total: &Total, at: DateTime<Utc>) -> Self {
         Self {
             at,

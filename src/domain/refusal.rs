@@ -20,7 +20,7 @@ pub enum Refusal {
         max: u64,
     },
     /// A window has no room.
-    Denied(Denied),
+    Denied(DeniedClaim),
     /// The usage of a window would be larger than perdiem can count.
     TooMany,
     /// The grant of the claim's `Idempotency-Key` has ended.
@@ -30,7 +30,7 @@ pub enum Refusal {
 
 /// A claim that a window has no room for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denied {
+pub struct DeniedClaim {
     /// The present totals, in the order of the policy's limits.
     pub totals: Vec<Total>,
     /// The line that the claim was decided on; `None` for an account without entries. The number is

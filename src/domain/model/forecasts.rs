@@ -24,7 +24,7 @@ use crate::domain::window::Window;
 /// A later change of the terms: the time until it, another rule, perhaps another max, and whether the
 /// policy pauses, observes, ends or is still to begin.
 #[derive(Debug, Clone)]
-struct Change {
+struct ModelChange {
     after: i64,
     rule: usize,
     other_max: Option<u64>,
@@ -34,14 +34,14 @@ struct Change {
     ends_after: Option<i64>,
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+fn changes() -> impl Strategy<Value = Vec<ModelChange>> {
     let bound = || proptest::option::weighted(0.1, 1..90 * SECOND);
     let other_max = proptest::option::weighted(0.4, 0u64..9);
     let is_so = proptest::bool::weighted;
     let terms = (0usize..4, other_max, is_so(0.1), is_so(0.05));
     let change = (passes(), terms, bound(), bound()).prop_map(|(passes, terms, begins, ends)| {
         let (rule, other_max, is_paused, observes) = terms;
-        Change {
+        ModelChange {
             after: passes + 1,
             rule,
             other_max,
@@ -221,7 +221,7 @@ impl Case {
 }
 
 /// Plays a history, and then a course of changes that begins with the last rule.
-fn case(rules: &[Vec<String>], steps: &[ModelStep], changes: &[Change], passes: i64) -> Case {
+fn case(rules: &[Vec<String>], steps: &[ModelStep], changes: &[ModelChange], passes: i64) -> Case {
     let mut book = Book::default();
     let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
     let mut policy = policy_then(rules, &steps[0], 1);

@@ -10,7 +10,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Outcome;
-use super::rehearse::Rehearsal;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
@@ -20,7 +19,7 @@ use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_ti
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyName};
-use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
 use crate::engine::instance::Outlook;
@@ -184,15 +183,14 @@ impl Engine {
         self.read_in_time(question).await
     }
 
-    /// The rehearsal of a claim that would be granted: what is foretold after its line, which no entry
-    /// has. A hold lapses too.
+    /// What is foretold after the line of a claim that would be granted. No entry has this line. A
+    /// hold lapses too.
     pub(super) async fn foretell_grant(
         self: &Arc<Self>,
         policy: Arc<Policy>,
         work: &Work,
         mut line: Line,
-        would_deny: bool,
-    ) -> Result<Rehearsal, LedgerError> {
+    ) -> Result<Forecast, LedgerError> {
         let (account, now) = (work.account, line.at);
         let (mut known, after) = (Foreknown::default(), line.clone());
         if line.lapses_at.is_some() {
@@ -207,6 +205,7 @@ impl Engine {
                 until,
             };
             known.open(hold);
+            known.entries.push(work.entry(line.clone()));
             line.lapses_at = line.lapses_at.into_iter().chain([until]).min();
         }
         let terms = &self.policies.terms;
@@ -214,11 +213,7 @@ impl Engine {
         let mut known = Arc::new(known);
         let foresee = |known: &Foreknown| foresee(&course, Some(&line), known, None, now);
         let forecast = once_foreknown(&self.ledger, account, Some(&after), &mut known, foresee);
-        Ok(Rehearsal::WouldGrant {
-            forecast: forecast.await?,
-            totals: line.totals.clone(),
-            would_deny,
-        })
+        forecast.await
     }
 
     /// What is foretold for the limits on the line of an entry, as of the entry.
@@ -233,8 +228,12 @@ impl Engine {
         }
     }
 
-    async fn foretell_denied(self: &Arc<Self>, question: Question, denied: &Denied) -> Forecast {
-        let Denied { totals, last } = denied;
+    async fn foretell_denied(
+        self: &Arc<Self>,
+        question: Question,
+        denied: &DeniedClaim,
+    ) -> Forecast {
+        let DeniedClaim { totals, last } = denied;
         let after = After::of(last.clone());
         if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last) {
             let units = question.units.unwrap_or(Units::ONE);
@@ -265,7 +264,7 @@ impl Engine {
         let reading = self.detached(async move {
             let last = engine.last_outlook(account).await?.last;
             let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
-            Ok::<_, LedgerError>(Denied { totals, last })
+            Ok::<_, LedgerError>(DeniedClaim { totals, last })
         });
         let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
             return is_as_before(outcome);

@@ -18,7 +18,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
-use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::domain::work::Work;
 use crate::engine::instance::READ_AGAIN_AFTER;
 use crate::engine::{Engine, Failure};
@@ -160,11 +160,15 @@ impl Engine {
             Rehearsed::Verdict(policy, Verdict::Refused(refusal)) => {
                 (policy.clone(), Outcome::Refused(policy, refusal))
             }
-            Rehearsed::Verdict(policy, Verdict::Granted(line)) => {
-                return self.foretell_grant(policy, &work, line, false).await;
-            }
-            Rehearsed::Verdict(policy, Verdict::WouldDeny(line)) => {
-                return self.foretell_grant(policy, &work, line, true).await;
+            Rehearsed::Verdict(
+                policy,
+                ref verdict @ (Verdict::Granted(ref line) | Verdict::WouldDeny(ref line)),
+            ) => {
+                return Ok(Rehearsal::WouldGrant {
+                    totals: line.totals.clone(),
+                    would_deny: matches!(verdict, Verdict::WouldDeny(_)),
+                    forecast: self.foretell_grant(policy, &work, line.clone()).await?,
+                });
             }
         };
         // The line of a denial may have lapses that no entry tells.
@@ -239,7 +243,7 @@ fn rehearse_counted(
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = Some(line_of(policy.version, &totals, now));
-        return Verdict::Refused(Refusal::Denied(Denied { totals, last }));
+        return Verdict::Refused(Refusal::Denied(DeniedClaim { totals, last }));
     }
     let mut taken = totals.iter_mut();
     if taken.any(|total| total.take(units, now, now).is_err()) {

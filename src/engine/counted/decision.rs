@@ -21,7 +21,7 @@ use crate::domain::identity::EntryId;
 use crate::domain::limit::shape::Limit;
 use crate::domain::limit::total::{Total, with_used};
 use crate::domain::policy::{Durability, Mode, OnLedgerOutage, Policy, Rule};
-use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
@@ -230,7 +230,7 @@ fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
         false => {
             let totals = with_used(count.totals, used);
             let last = Some(line_of(count.policy_version, &totals, count.now));
-            Refusal::Denied(Denied { totals, last })
+            Refusal::Denied(DeniedClaim { totals, last })
         }
     }
 }

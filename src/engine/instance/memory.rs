@@ -12,6 +12,7 @@ use std::time::Duration;
 use foldhash::{HashMap, HashSet};
 use tokio::time::Instant;
 
+use super::epoch::Epoch;
 use super::outlooks::Outlooks;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
@@ -29,10 +30,6 @@ const MET: i8 = 64;
 /// The number of bytes in a generation; there are two generations. This is room for 80,000 accounts
 /// of one limit, each with a key.
 const BYTES_MOST: usize = 16 << 20;
-
-/// The number of times that everything was forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Epoch(u64);
 
 /// The last line of an account, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -296,7 +293,7 @@ impl Remembered {
     }
 
     fn forget(&mut self) {
-        self.epoch.0 += 1;
+        self.epoch = self.epoch.next();
         self.fence = None;
         self.newcomers = 0;
         self.younger.clear();
@@ -427,7 +424,7 @@ mod tests {
         for (step, is_known) in [(0, true), (1, true), (2, false)] {
             let now = now + half * step;
             assert_eq!(number(&memory, None, now).is_some(), is_known && step > 0);
-            memory.learn(account(1), &[entry(1, None)], Epoch(0), false, now);
+            memory.learn(account(1), &[entry(1, None)], Epoch::default(), false, now);
             assert_eq!(number(&memory, None, now), Some(1));
         }
     }

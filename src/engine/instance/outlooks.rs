@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use tokio::time::Instant;
 
-use super::memory::Epoch;
+use super::epoch::Epoch;
 use crate::domain::correction::Hold;
 use crate::domain::forecast::Foreknown;
 use crate::domain::grant::{Entry, EntryKind, Line};
@@ -29,22 +29,22 @@ pub struct Outlook {
 
 /// Two generations. When the younger one is full, the older one is forgotten.
 #[derive(Default)]
-pub struct Outlooks(Mutex<Generations>);
+pub struct Outlooks(Mutex<OutlookGenerations>);
 
 #[derive(Default)]
-struct Generations {
-    younger: Generation,
-    older: Generation,
+struct OutlookGenerations {
+    younger: OutlookGeneration,
+    older: OutlookGeneration,
 }
 
 #[derive(Default)]
-struct Generation {
-    accounts: HashMap<AccountId, Dated>,
+struct OutlookGeneration {
+    accounts: HashMap<AccountId, DatedOutlook>,
     bytes: usize,
 }
 
 #[derive(Clone)]
-struct Dated {
+struct DatedOutlook {
     outlook: Outlook,
     epoch: Epoch,
     since: Instant,
@@ -59,7 +59,7 @@ impl Outlook {
         let holds = self.known.holds.as_ref();
         let holds = holds.map_or(0, |holds| holds.holds.len());
         let totals = self.last.as_ref().map_or(0, |line| line.totals.len());
-        size_of::<(AccountId, Dated)>()
+        size_of::<(AccountId, DatedOutlook)>()
             + self.known.past.bytes()
             + holds * size_of::<Hold>()
             + totals * size_of::<Total>()
@@ -85,7 +85,7 @@ impl Outlooks {
     }
 
     pub fn learn(&self, account: AccountId, outlook: Outlook, epoch: Epoch, now: Instant) {
-        let dated = Dated {
+        let dated = DatedOutlook {
             outlook,
             epoch,
             since: now,
@@ -149,7 +149,7 @@ impl Outlooks {
             last: Some(last.clone()),
             known: Arc::new(known),
         };
-        let dated = Dated {
+        let dated = DatedOutlook {
             outlook,
             epoch,
             since: now,
@@ -157,18 +157,18 @@ impl Outlooks {
         generations.remember(account, dated);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, OutlookGenerations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Generations {
-    fn find(&self, account: AccountId) -> Option<&Dated> {
+impl OutlookGenerations {
+    fn find(&self, account: AccountId) -> Option<&DatedOutlook> {
         let found = self.younger.accounts.get(&account);
         found.or_else(|| self.older.accounts.get(&account))
     }
 
-    fn forget(&mut self, account: AccountId) -> Option<Dated> {
+    fn forget(&mut self, account: AccountId) -> Option<DatedOutlook> {
         let forgotten = [&mut self.younger, &mut self.older].map(|generation| {
             let dated = generation.accounts.remove(&account)?;
             generation.bytes = generation.bytes.saturating_sub(dated.outlook.bytes());
@@ -177,11 +177,11 @@ impl Generations {
         forgotten.into_iter().flatten().next()
     }
 
-    fn remember(&mut self, account: AccountId, dated: Dated) {
+    fn remember(&mut self, account: AccountId, dated: DatedOutlook) {
         self.forget(account);
         if self.younger.bytes >= BYTES_MOST {
             std::mem::swap(&mut self.younger, &mut self.older);
-            self.younger = Generation::default();
+            self.younger = OutlookGeneration::default();
         }
         self.younger.bytes += dated.outlook.bytes();
         self.younger.accounts.insert(account, dated);
@@ -246,12 +246,7 @@ mod tests {
         // Nothing is known after a line that this instance did not append, or of another epoch.
         assert_eq!(open(&outlooks, &entries[..2]), None);
         // Without open holds nothing need be known.
-        let only = append(&outlooks, &[], vec![hold(60)]);
-        append(
-            &outlooks,
-            &only,
-            vec![Task::Reverse(Arc::new(only[0].clone()))],
-        );
+        append(&outlooks, &[], vec![Task::Claim(None)]);
         assert!(outlooks.lock().find(account(1)).is_none());
     }
 

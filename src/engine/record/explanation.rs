@@ -18,7 +18,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
-use crate::domain::refusal::{Denied, Refusal};
+use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::engine::claim::{once_foreknown, once_known};
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
@@ -160,7 +160,7 @@ impl Engine {
                 let verdict = match explanation.verdict {
                     // The units fit one day: the claim is denied like every other.
                     Verdict::Refused(Refusal::NeverFits { .. }) if forecast.fits_at.is_some() => {
-                        Verdict::Refused(Refusal::Denied(Denied {
+                        Verdict::Refused(Refusal::Denied(DeniedClaim {
                             totals: totals.clone(),
                             last: last.cloned(),
                         }))

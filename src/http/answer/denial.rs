@@ -10,8 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::{describe_inactive, written};
-use super::instant;
+use super::instant::{self, written};
 use super::limits::{LimitUsage, insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, Problem, QUOTA_EXCEEDED};
 use super::words::{self, any_of};
@@ -218,4 +217,12 @@ fn this_window(per: Per) -> String {
         Per::Elapsed(_) => return format!("per {per}"),
     };
     word.to_owned()
+}
+
+fn describe_inactive(inactive: Inactive) -> String {
+    match inactive {
+        Inactive::Paused => "paused".to_owned(),
+        Inactive::Before(from) => format!("not active before {}", written(from)),
+        Inactive::After(until) => format!("not active since {}", written(until)),
+    }
 }

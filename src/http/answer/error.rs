@@ -6,17 +6,18 @@ use std::time::Duration;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
 use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
+use super::instant::written;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, GrantEnd};
 use crate::domain::key::Role;
 use crate::domain::limit::total::NotUsed;
-use crate::domain::policy::{Inactive, PolicyName};
+use crate::domain::policy::PolicyName;
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::domain::schedule::UnreadableTerms;
 use crate::engine::{
@@ -361,18 +362,6 @@ pub fn entered(
             Err(ApiError::refused(asked, refusal, forecast))
         }
     }
-}
-
-pub fn describe_inactive(inactive: Inactive) -> String {
-    match inactive {
-        Inactive::Paused => "paused".to_owned(),
-        Inactive::Before(from) => format!("not active before {}", written(from)),
-        Inactive::After(until) => format!("not active since {}", written(until)),
-    }
-}
-
-pub fn written(instant: DateTime<Utc>) -> String {
-    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 fn describe_version(version: Option<u32>) -> String {

@@ -7,6 +7,11 @@ use serde::ser::Error;
 /// The most bytes of an instant.
 const LENGTH_MOST: usize = 35;
 
+/// An instant in a sentence.
+pub fn written(instant: DateTime<Utc>) -> String {
+    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+}
+
 /// Writes an instant in RFC 3339, with the same text as chrono, but in one piece. The JSON writer
 /// searches each piece of a text for characters to escape, and chrono writes twenty pieces.
 pub fn serialize<S: Serializer>(instant: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {

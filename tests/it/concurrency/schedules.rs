@@ -87,6 +87,10 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
             assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
             assert_eq!(denied.json()["limits"][0]["max"], 2);
             let units = app.claim_body(json!({ "subject": "a", "units": 3 }), None);
+            let units = units.await;
+            assert_eq!(units.status, StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(units.json()["fits_at"], MIDNIGHT);
+            let units = app.claim_body(json!({ "subject": "a", "units": 6 }), None);
             assert_eq!(units.await.status, StatusCode::UNPROCESSABLE_ENTITY);
             let usage = app.get("/v1/policies/benefit/subjects/nobody").await.json();
             assert_eq!(usage["policy_version"], 1);
