@@ -7,6 +7,7 @@ mod output;
 mod apply;
 mod archive;
 mod backtest;
+mod blocks;
 mod changes;
 mod claims;
 mod client;
@@ -124,6 +125,9 @@ enum Command {
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
+    /// Manage blocks: subjects that a policy denies, whatever its limits are
+    #[command(subcommand)]
+    Block(blocks::BlockCommand),
     /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
     Key(KeyCommand),
@@ -452,6 +456,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
         Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,
         Command::Override(command) => overrides::run(command).await,
+        Command::Block(command) => blocks::run(command).await,
         Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
         Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
         Command::Key(KeyCommand::Create(args)) => keys::create(args).await,

@@ -71,6 +71,12 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     } else {
         let local = LocalTime::new(&answer["time_zone"]);
         print_limits(&answer["limits"], &local);
+        if let Some(found) = answer.get("block") {
+            match &found["until"] {
+                Value::Null => println!("blocked"),
+                until => println!("blocked until {}", local.show(until)),
+            }
+        }
         if let Some(found) = answer.get("override") {
             match &found["until"] {
                 Value::Null => println!("limits of an override"),

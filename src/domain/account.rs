@@ -56,9 +56,10 @@ pub fn decide(
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
-    // 4. The claim must fit into every limit, unless the policy only observes.
+    // 4. The claim must fit into every limit, unless the policy only observes. A policy that observes
+    //    also grants the claims of a blocked subject.
     let mut totals = totals_at(policy, last, past, at)?;
-    let fits = totals.iter().all(|total| total.fits(units));
+    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
@@ -157,6 +158,9 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     }
     if policy.rule.mode == Mode::Observe {
         return None;
+    }
+    if let Some(block) = policy.blocked {
+        return Some(Refusal::Blocked(block));
     }
     let limits = policy.rule.limits.iter();
     limits
@@ -257,6 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::domain::blocks::BlockTerms;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::limit::shape::Shape;
     use crate::domain::limit::shape::TOTAL_MAX;
@@ -430,11 +435,32 @@ mod tests {
             });
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
+        // Ledgers from before blocks have overrides with a `max` of 0.
         let blocked = own.with_max(|_| Some(0));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = take(&blocked, None, now) else {
             panic!()
         };
         assert_eq!((totals[0].max, totals[0].used()), (0, 0));
+    }
+
+    #[test]
+    fn a_block_denies_every_claim_unless_the_policy_only_observes() {
+        let now = at("2026-11-21T00:00:00Z");
+        let block = BlockTerms { until: None };
+        let mut terms = policy(1, "UTC", &[(5, "day")]);
+        terms.blocked = Some(block);
+        for claimed in [1, 5, 6] {
+            let refused = decide(&terms, units(claimed), None, &Past::default(), now);
+            assert_eq!(refused, Ok(Verdict::Refused(Refusal::Blocked(block))));
+        }
+        terms.rule.mode = Mode::Observe;
+        let Ok(Verdict::WouldDeny(line)) = take(&terms, None, now) else {
+            panic!()
+        };
+        assert_eq!(line.totals[0].used(), 1);
+        terms.archived = true;
+        let refused = take(&terms, None, now);
+        assert_eq!(refused, Ok(Verdict::Refused(Refusal::Archived)));
     }
 
     #[test]

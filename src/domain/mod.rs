@@ -7,6 +7,7 @@ pub mod account;
 pub mod almanac;
 pub mod audit;
 pub mod backtest;
+pub mod blocks;
 pub mod claim;
 pub mod correction;
 pub mod drafting;

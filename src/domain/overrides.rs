@@ -1,4 +1,4 @@
-//! Overrides: another `max` for one subject of a policy.
+//! Overrides: another `max` for one subject of a policy. Blocks are stored in the same way.
 
 use std::sync::Arc;
 
@@ -12,38 +12,74 @@ use super::limit::shape::OtherMax;
 use super::policy::{Policy, PolicyId};
 use super::schedule::UnreadableTerms;
 
-/// A version of an override.
+/// A version of what a policy has for one subject: an override or a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
+pub struct OfSubject<T> {
     pub account: AccountId,
     pub policy: PolicyId,
     /// The subject of the account; `None` if it was erased.
     pub subject: Option<Subject>,
-    /// 1, 2, 3 …: every change creates a new version.
+    /// Every change creates a new version. The override and the block of a subject share the
+    /// numbers 1, 2, 3 …
     pub version: u32,
     /// The number of the change, in the order of changes of the ledger.
     pub revision: u64,
-    /// The content; `None` if this version deletes the override.
-    pub terms: Option<OverrideTerms>,
+    /// The content; `None` if this version deletes the override or removes the block.
+    pub terms: Option<T>,
     pub changed_at: DateTime<Utc>,
     pub changed_by: String,
     /// The reason; optional for a first version.
     pub reason: Option<String>,
 }
 
-/// The last version of an override, if this instance cannot read it.
+/// A version of an override.
+pub type Override = OfSubject<OverrideTerms>;
+
+/// The last version of an override or a block, if this instance cannot read it.
 #[derive(Debug, Clone)]
-pub struct UnreadableOverride {
+pub struct UnreadableOfSubject {
     pub account: AccountId,
     pub version: u32,
     pub revision: u64,
     pub terms: Arc<UnreadableTerms>,
 }
 
+/// Terms of one subject, with or without an end.
+pub trait SubjectTerms {
+    /// The instant from which on the terms do not apply any more.
+    fn until(&self) -> Option<DateTime<Utc>>;
+
+    /// Whether the terms apply at an instant.
+    fn hold(&self, at: DateTime<Utc>) -> bool {
+        self.until().is_none_or(|until| at < until)
+    }
+}
+
+impl<T: SubjectTerms> OfSubject<T> {
+    /// The terms that apply at an instant, if this is the last version.
+    pub fn in_force(&self, at: DateTime<Utc>) -> Option<&T> {
+        self.terms.as_ref().filter(|terms| terms.hold(at))
+    }
+}
+
+impl SubjectTerms for OverrideTerms {
+    fn until(&self) -> Option<DateTime<Utc>> {
+        self.until
+    }
+}
+
+/// Checks the end of terms that a client wrote at `now`.
+pub fn check_end(until: Option<DateTime<Utc>>, now: DateTime<Utc>, faults: &mut Vec<Fault>) {
+    if until.is_some_and(|until| until <= now) {
+        let detail = "until has passed; write a later instant, or null for no end";
+        faults.push(Fault::new("/until", detail));
+    }
+}
+
 /// The content of an override.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverrideTerms {
-    /// Another `max`, 0 or more, for some limits of the policy. The other limits do not change. A
+    /// Another `max` for some limits of the policy. The other limits do not change. A
     /// limit that the policy does not have is ignored.
     pub limits: Vec<OtherMax>,
     /// From this instant on the limits of the policy apply again.
@@ -62,19 +98,11 @@ impl OverrideTerms {
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let limits = check_maxima(limits, &mut faults);
-        if until.is_some_and(|until| until <= now) {
-            let detail = "until has passed; write a later instant, or null for no end";
-            faults.push(Fault::new("/until", detail));
-        }
+        check_end(until, now, &mut faults);
         match faults.is_empty() {
             true => Ok(Self { limits, until }),
             false => Err(faults),
         }
-    }
-
-    /// Whether the override is active at an instant.
-    pub fn hold(&self, at: DateTime<Utc>) -> bool {
-        self.until.is_none_or(|until| at < until)
     }
 
     /// The policy with the limits of the override.
@@ -124,7 +152,7 @@ mod tests {
         let limits = [
             limit(-1, "day"),
             limit(i128::from(UNITS_MAX) + 1, "eon"),
-            limit(0, "day"),
+            limit(1, "day"),
         ];
         let faults = OverrideTerms::check(&limits, Some(now), now).unwrap_err();
         let pointers: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
@@ -140,13 +168,15 @@ mod tests {
             OverrideTerms::check(&[], None, now).unwrap_err()[0].pointer,
             "/limits"
         );
-        assert!(OverrideTerms::check(&[limit(0, "day")], None, now).is_ok());
+        assert!(OverrideTerms::check(&[limit(1, "day")], None, now).is_ok());
+        let faults = OverrideTerms::check(&[limit(0, "day")], None, now).unwrap_err();
+        assert!(faults[0].detail.contains("blocks/"), "{faults:?}");
     }
 
     #[test]
     fn it_holds_until_its_end() {
         let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
-        let limits = [limit(0, "day")];
+        let limits = [limit(1, "day")];
         let terms = OverrideTerms::check(&limits, Some(at(10)), at(0)).unwrap();
         assert!(terms.hold(at(9)));
         assert!(!terms.hold(at(10)));

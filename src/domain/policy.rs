@@ -5,6 +5,7 @@ use std::fmt;
 use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
 
 use super::almanac::Almanac;
+use super::blocks::BlockTerms;
 use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
@@ -365,6 +366,8 @@ pub struct Policy {
     pub changed_by: String,
     /// The reason; optional for a first version.
     pub reason: Option<String>,
+    /// The block of a subject, in the terms of its account. `None` in a version of the ledger.
+    pub blocked: Option<BlockTerms>,
 }
 
 impl Policy {

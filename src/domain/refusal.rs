@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::blocks::BlockTerms;
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
@@ -9,6 +10,8 @@ use super::policy::Inactive;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Archived,
+    /// The subject is blocked.
+    Blocked(BlockTerms),
     /// The policy is not active now.
     Inactive(Inactive),
     /// The claim has more units than fit into a limit at once, even without an override that lowers

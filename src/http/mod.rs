@@ -19,7 +19,7 @@ use docs::pages;
 use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, changes, claims, corrections, entries, entry_exports, erasures,
+    backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
     explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
     statistics, windows,
 };
@@ -43,6 +43,11 @@ fn routes() -> Routes {
             .get(overrides::get)
             .put(overrides::put)
             .delete(overrides::delete),
+        at("/v1/policies/{policy}/blocks", Asked).get(blocks::list),
+        at("/v1/policies/{policy}/blocks/{subject}", Asked)
+            .get(blocks::get)
+            .put(blocks::put)
+            .delete(blocks::remove),
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage),
         at("/v1/policies/{policy}/subjects/{subject}/entries", Asked).get(entries::list),

@@ -39,6 +39,7 @@ macro_rules! migrations {
             "0014_erasure",
             "0015_narrow_rights",
             "0016_archive",
+            "0017_blocks",
         )
     };
     ($store:literal, $($name:literal,)+) => {

@@ -42,6 +42,8 @@ pub enum EditError {
     /// There is nothing to delete.
     #[error("no such override")]
     UnknownOverride,
+    #[error("no such block")]
+    UnknownBlock,
     /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),

@@ -62,9 +62,15 @@ impl Engine {
         units: Units,
         result: &Result<Outcome, ClaimFailure>,
     ) {
-        if let Ok(Outcome::Refused(policy, Refusal::Denied(totals))) = result {
-            let now = self.clock.now();
-            self.denials.note(policy, account, units, totals, now);
+        let now = self.clock.now();
+        match result {
+            Ok(Outcome::Refused(policy, Refusal::Denied(totals))) => {
+                self.denials.note(policy, account, units, totals, now);
+            }
+            Ok(Outcome::Refused(policy, Refusal::Blocked(_))) => {
+                self.denials.note_blocked(policy, now);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 

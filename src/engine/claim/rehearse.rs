@@ -208,7 +208,7 @@ fn rehearse_counted(
     if let Some(refusal) = refuse(policy, units, now) {
         return Err(refusal);
     }
-    let fits = totals.iter().all(|total| total.fits(units));
+    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         return Err(Refusal::Denied(totals));
     }

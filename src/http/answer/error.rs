@@ -10,6 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::denial::{Asked, Denial};
 use super::etag;
+use super::limits::seconds_until;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::grant::Entry;
@@ -78,13 +79,21 @@ pub enum ApiError {
     #[error("this key is revoked and cannot be changed: create a new key")]
     KeyRevoked,
     #[error(
-        "this subject is being erased, and an override would store its name again: try again \
+        "this subject is being erased, and an override or a block would store its name again: try again \
         after {at}",
         at = written(*.0)
     )]
     BeingErased(DateTime<Utc>),
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
+    #[error("{subject} is blocked under {policy}{}", describe_end(*.until))]
+    SubjectBlocked {
+        subject: String,
+        policy: PolicyName,
+        until: Option<DateTime<Utc>>,
+        /// The instant of the answer.
+        now: DateTime<Utc>,
+    },
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
@@ -169,6 +178,12 @@ impl ApiError {
         match refusal {
             Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
             Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
+            Refusal::Blocked(block) => Self::SubjectBlocked {
+                subject: asked.subject,
+                policy: asked.policy.name.clone(),
+                until: block.until,
+                now: asked.now,
+            },
             Refusal::NeverFits { per, max } => {
                 let detail = format!(
                     "these units can never fit: at most {max} fit per {per}; send fewer units"
@@ -211,7 +226,14 @@ impl ApiError {
             Self::Invalid(parts) => parts.clone(),
             _ => Vec::new(),
         };
-        Problem::new(self.kind(), self.to_string(), errors)
+        let problem = Problem::new(self.kind(), self.to_string(), errors);
+        match self {
+            Self::SubjectBlocked { until, .. } => Problem {
+                blocked_until: *until,
+                ..problem
+            },
+            _ => problem,
+        }
     }
 
     fn kind(&self) -> ProblemKind {
@@ -236,6 +258,7 @@ impl ApiError {
             Self::KeyRevoked => problem::KEY_REVOKED,
             Self::BeingErased(_) => problem::BEING_ERASED,
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
+            Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) => problem::GRANT_REVERSED,
@@ -259,6 +282,9 @@ impl ApiError {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
+            Self::SubjectBlocked { until, now, .. } => {
+                until.map(|until| seconds_until(until, *now).max(1).cast_unsigned())
+            }
             _ => self.kind().retry_after,
         }
     }
@@ -331,6 +357,10 @@ pub fn entered(
             Err(ApiError::refused(asked, refusal))
         }
     }
+}
+
+fn describe_end(until: Option<DateTime<Utc>>) -> String {
+    until.map_or(String::new(), |until| format!(" until {}", written(until)))
 }
 
 fn describe_inactive(inactive: Inactive) -> String {
@@ -440,6 +470,9 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
             EditError::UnknownOverride => {
                 Self::NotFound("this subject has no override under this policy")
+            }
+            EditError::UnknownBlock => {
+                Self::NotFound("this subject has no block under this policy")
             }
             EditError::BeingErased(at) => Self::BeingErased(at),
             EditError::Misfit(faults) => {

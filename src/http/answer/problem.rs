@@ -2,6 +2,7 @@
 //! `/docs/problems` are made from this list.
 
 use actix_web::http::StatusCode;
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -72,6 +73,14 @@ FORBIDDEN = FORBIDDEN "forbidden" "Forbidden" None,
     do "Use a key that is valid for this request. `detail` says which role or which policy the key \
         needs."
     retry "No, not with the same key.";
+SUBJECT_BLOCKED = FORBIDDEN "subject-blocked" "Subject blocked" None,
+    "an admin has blocked the subject under this policy; nothing was counted"
+    means "An admin has blocked the subject under this policy, so the policy denies each of its \
+           claims. Nothing was counted. `blocked_until` says when the block ends; without it the \
+           block has no end."
+    do "Do not give the benefit. Wait for `Retry-After`, or ask an admin, who can read the reason of \
+        the block and remove it."
+    retry "Yes, after `Retry-After`. Without `Retry-After`, not before an admin removes the block.";
 UNKNOWN_POLICY = NOT_FOUND "unknown-policy" "Unknown policy" None,
     "no such policy, or archived"
     means "The ledger has no policy with this name, or the policy is archived."
@@ -275,6 +284,10 @@ pub struct Problem {
     /// Each wrong part of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InvalidPart>,
+    /// Of `subject-blocked`: when the block ends. Absent where it has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2026-12-01T00:00:00Z")]
+    pub blocked_until: Option<DateTime<Utc>>,
 }
 
 impl Problem {
@@ -285,6 +298,7 @@ impl Problem {
             status: kind.status.as_u16(),
             detail,
             errors,
+            blocked_until: None,
         }
     }
 }

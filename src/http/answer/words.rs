@@ -84,6 +84,7 @@ words! {
         "too_many_units",
         "archived",
         "paused",
+        "blocked",
         "not_yet_active",
         "no_longer_active",
         "no_version",

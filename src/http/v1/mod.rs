@@ -2,6 +2,7 @@
 
 pub mod backtests;
 pub mod batches;
+pub mod blocks;
 pub mod changes;
 pub mod claims;
 pub mod corrections;

@@ -51,6 +51,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
         changed_at: row.get("changed_at")?,
         changed_by: row.get("changed_by")?,
         reason: row.get("reason")?,
+        blocked: None,
     })
 }
 
@@ -88,7 +89,14 @@ macro_rules! versions {
     };
 }
 
-const HISTORY: &str = history!(versions, "policy_versions", "policy", "", "v.policy = $5");
+const HISTORY: &str = history!(
+    versions,
+    "policy_versions",
+    "policy",
+    "",
+    "v.policy = $5",
+    "listed.version - 1"
+);
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
 /// The versions up to the place ($2, $3) of the record.
@@ -221,6 +229,7 @@ impl Ledger {
                     changed_at,
                     changed_by: changed_by.to_owned(),
                     reason,
+                    blocked: None,
                 };
                 insert_version(session, &newest, revision).await?;
                 let in_force = match before {
@@ -234,7 +243,8 @@ impl Ledger {
     }
 }
 
-async fn standing(
+/// A policy at an instant, archived or not.
+pub(super) async fn standing(
     session: &mut Session<'_>,
     name: &PolicyName,
     at: DateTime<Utc>,

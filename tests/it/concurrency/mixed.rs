@@ -217,7 +217,7 @@ impl Client<'_> {
                 let seconds = self.dice.between(1, 60).cast_signed();
                 let until = self.fleet.clock.now() + TimeDelta::seconds(seconds);
                 let body = json!({
-                    "limits": [{ "max": self.dice.between(0, 30), "per": "day" }],
+                    "limits": [{ "max": self.dice.between(1, 30), "per": "day" }],
                     "until": self.dice.percent(50).then_some(until),
                     "reason": "a test",
                 });

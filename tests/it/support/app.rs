@@ -328,6 +328,19 @@ impl App {
         Answer::of(self.request(Method::DELETE, &path)).await
     }
 
+    /// Blocks a subject under `benefit`.
+    pub async fn block(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/blocks/{subject}");
+        let body = json!({ "reason": "a test" });
+        Answer::of(self.request(Method::PUT, &path).json(&body)).await
+    }
+
+    /// Removes a subject's block under `benefit`.
+    pub async fn remove_block(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/blocks/{subject}?reason=a+test");
+        Answer::of(self.request(Method::DELETE, &path)).await
+    }
+
     /// Claims one unit under `benefit`.
     pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
         self.claim_body(json!({ "subject": subject }), key).await

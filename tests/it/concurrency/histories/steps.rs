@@ -115,7 +115,7 @@ impl OverrideChoice {
             per: [
                 "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
             ][dice.below(10)],
-            max: dice.between(0, 19),
+            max: dice.between(1, 19),
             seconds: dice.percent(50).then_some(seconds.cast_signed()),
         }
     }

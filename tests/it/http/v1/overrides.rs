@@ -77,7 +77,7 @@ async fn an_override_lives(stack: Stack) {
     assert_eq!((deleted.status.as_u16(), deleted.json()), (200, expected));
     is_none().await;
     // After the deletion, a new override is a new version and needs no reason.
-    let mut fresh = per_day(0);
+    let mut fresh = per_day(2);
     fresh["reason"] = Value::Null;
     let created = app.put_override("member-42", fresh).await;
     has_version(&created, 201, 4);

@@ -129,7 +129,7 @@ impl Instance {
         if let Some(seen) = seen {
             let last = seen.lines.get(&claim.work.account);
             claim.work.policy = self.terms_after(&claim, last, around);
-            if let Some(step) = not_counted(&mut claim, seen) {
+            if let Some(step) = not_counted(&mut claim, seen, now) {
                 return self.go(claim, step, around);
             }
             if let Some(line) = last {

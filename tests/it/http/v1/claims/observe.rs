@@ -63,9 +63,10 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         // More units than the limit allows, and then a claim of a blocked subject.
         let first = claim(7, Some("order-1")).await;
         assert_eq!(granted(&first), (true, [2, 10, 0]));
-        app.override_day("member-42", 0).await;
-        assert_eq!(granted(&claim(1, None).await), (true, [0, 11, 0]));
         app.override_day("member-42", 20).await;
+        app.block("member-42").await.is(201);
+        assert_eq!(granted(&claim(1, None).await), (true, [20, 11, 9]));
+        app.remove_block("member-42").await.is(200);
         assert_eq!(granted(&claim(1, None).await), (false, [20, 12, 8]));
         books.has_recorded("member-42", 5).await;
 
