@@ -21,6 +21,8 @@ WITH blocking AS (
         GREATEST(
             v.changed_at,
             (SELECT MAX(seen_at) FROM instances),
+            (SELECT MAX(recorded_at) FROM record_marks),
+            (SELECT changed_at FROM acts ORDER BY revision DESC LIMIT 1),
             (SELECT at FROM entries ORDER BY xact DESC LIMIT 1)
         ) AS changed_at,
         (

@@ -19,6 +19,8 @@ WITH blocking AS (
         MAX(
             v.changed_at,
             COALESCE((SELECT MAX(seen_at) FROM instances), 0),
+            COALESCE((SELECT MAX(recorded_at) FROM record_marks), 0),
+            COALESCE((SELECT changed_at FROM acts ORDER BY revision DESC LIMIT 1), 0),
             COALESCE((SELECT at FROM entries ORDER BY xact DESC LIMIT 1), 0)
         ) AS changed_at,
         NULLIF((

@@ -31,7 +31,8 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         request = request.header("Idempotency-Key", key);
     }
     let (status, answer) = send(request).await?;
-    let denied = answer["outcome"] == "denied";
+    let is_blocked = text(&answer["type"]).ends_with("#subject-blocked");
+    let denied = is_blocked || answer["outcome"] == "denied";
     if !status.is_success() && !denied {
         bail!(describe(&answer));
     }

@@ -3,12 +3,19 @@
 use chrono::{DateTime, Utc};
 
 use super::fault::Fault;
-use super::overrides::{OfSubject, SubjectTerms, check_end};
 
-/// A version of a block.
-pub type Block = OfSubject<BlockTerms>;
+/// Terms of one subject, with or without an end.
+pub trait SubjectTerms {
+    /// The instant from which on the terms do not apply any more.
+    fn until(&self) -> Option<DateTime<Utc>>;
 
-/// The content of a block. The reason and the author are those of its version.
+    /// Whether the terms apply at an instant.
+    fn hold(&self, at: DateTime<Utc>) -> bool {
+        self.until().is_none_or(|until| at < until)
+    }
+}
+
+/// The content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockTerms {
     /// From this instant on the subject is not blocked any more.
@@ -33,5 +40,13 @@ impl BlockTerms {
 impl SubjectTerms for BlockTerms {
     fn until(&self) -> Option<DateTime<Utc>> {
         self.until
+    }
+}
+
+/// Checks the end of terms that a client wrote at `now`.
+pub fn check_end(until: Option<DateTime<Utc>>, now: DateTime<Utc>, faults: &mut Vec<Fault>) {
+    if until.is_some_and(|until| until <= now) {
+        let detail = "until has passed; write a later instant, or null for no end";
+        faults.push(Fault::new("/until", detail));
     }
 }

@@ -4,14 +4,14 @@
 use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, totals_at};
-use super::blocks::Block;
+use super::blocks::SubjectTerms;
 use super::claim::Units;
 use super::correction::Hold;
 use super::drafting::{Drafting, Known};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::total::Total;
-use super::overrides::{OfSubject, Override, SubjectTerms};
+use super::overrides::{Block, OfSubject, Override};
 use super::past::Past;
 use super::policy::Policy;
 

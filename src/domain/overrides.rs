@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::blocks::{BlockTerms, SubjectTerms, check_end};
 use super::claim::Subject;
 use super::fault::Fault;
 use super::identity::AccountId;
@@ -11,6 +12,9 @@ use super::limit::draft::{MaxDraft, check_maxima, misfit};
 use super::limit::shape::OtherMax;
 use super::policy::{Policy, PolicyId};
 use super::schedule::UnreadableTerms;
+
+const NO_ZERO: &str = "an override has a max of 1 or more; to deny every claim of a subject, write a \
+                       block: PUT /v1/policies/{policy}/blocks/{subject}";
 
 /// A version of what a policy has for one subject: an override or a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,9 @@ pub struct OfSubject<T> {
 /// A version of an override.
 pub type Override = OfSubject<OverrideTerms>;
 
+/// A version of a block. The reason and the author of a block are those of its version.
+pub type Block = OfSubject<BlockTerms>;
+
 /// The last version of an override or a block, if this instance cannot read it.
 #[derive(Debug, Clone)]
 pub struct UnreadableOfSubject {
@@ -42,17 +49,6 @@ pub struct UnreadableOfSubject {
     pub version: u32,
     pub revision: u64,
     pub terms: Arc<UnreadableTerms>,
-}
-
-/// Terms of one subject, with or without an end.
-pub trait SubjectTerms {
-    /// The instant from which on the terms do not apply any more.
-    fn until(&self) -> Option<DateTime<Utc>>;
-
-    /// Whether the terms apply at an instant.
-    fn hold(&self, at: DateTime<Utc>) -> bool {
-        self.until().is_none_or(|until| at < until)
-    }
 }
 
 impl<T: SubjectTerms> OfSubject<T> {
@@ -65,14 +61,6 @@ impl<T: SubjectTerms> OfSubject<T> {
 impl SubjectTerms for OverrideTerms {
     fn until(&self) -> Option<DateTime<Utc>> {
         self.until
-    }
-}
-
-/// Checks the end of terms that a client wrote at `now`.
-pub fn check_end(until: Option<DateTime<Utc>>, now: DateTime<Utc>, faults: &mut Vec<Fault>) {
-    if until.is_some_and(|until| until <= now) {
-        let detail = "until has passed; write a later instant, or null for no end";
-        faults.push(Fault::new("/until", detail));
     }
 }
 
@@ -97,7 +85,17 @@ impl OverrideTerms {
         now: DateTime<Utc>,
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        let limits = check_maxima(limits, &mut faults);
+        let drafts = limits;
+        let limits = check_maxima(drafts, &mut faults);
+        for (index, _) in drafts
+            .iter()
+            .enumerate()
+            .filter(|(_, draft)| draft.max == 0)
+        {
+            let pointer = format!("/limits/{index}/max");
+            let of_max = faults.iter_mut().filter(|fault| fault.pointer == pointer);
+            of_max.for_each(|fault| fault.detail = NO_ZERO.to_owned());
+        }
         check_end(until, now, &mut faults);
         match faults.is_empty() {
             true => Ok(Self { limits, until }),

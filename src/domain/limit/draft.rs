@@ -11,9 +11,6 @@ const RATE_MAX: u128 = 1_000_000;
 /// The longest time in which a rate's bucket is refilled, in seconds: 4000 days.
 const REFILL_MAX_SECONDS: u128 = 4000 * 86_400;
 
-const NO_ZERO: &str = "an override has a max of 1 or more; to deny every claim of a subject, write a \
-                       block: PUT /v1/policies/{policy}/blocks/{subject}";
-
 /// A limit as a request has it: any number and any text is possible.
 #[derive(Debug, Clone, Default)]
 pub struct LimitDraft {
@@ -74,13 +71,7 @@ pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMa
     let mut maxima: Vec<OtherMax> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
         let mut checking = Checking { index, faults };
-        let max = match draft.max {
-            0 => {
-                checking.fault("max", NO_ZERO);
-                None
-            }
-            max => checking.max(max, 1),
-        };
+        let max = checking.max(draft.max, 1);
         if let Some(per) = checking.per(&draft.per) {
             checking.only_one(per, maxima.iter().map(|other| other.per));
             let max = max.unwrap_or(1);

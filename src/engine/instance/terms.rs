@@ -10,12 +10,11 @@ use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::domain::account::{Unknown, Verdict, decide, instant_after};
-use crate::domain::blocks::{Block, BlockTerms};
+use crate::domain::blocks::{BlockTerms, SubjectTerms};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{
-    OfSubject, Override, OverrideTerms, SubjectTerms, UnreadableOfSubject,
-};
+use crate::domain::overrides::Block;
+use crate::domain::overrides::{OfSubject, Override, OverrideTerms, UnreadableOfSubject};
 use crate::domain::past::Past;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};

@@ -6,8 +6,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::blocks::{Block, BlockTerms};
+use crate::domain::blocks::BlockTerms;
 use crate::domain::identity::to_micros;
+use crate::domain::overrides::Block;
 use crate::domain::policy::{PolicyName, check_reason};
 use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, page, versioned};

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
-use crate::domain::blocks::Block;
 use crate::domain::key::Key;
+use crate::domain::overrides::Block;
 use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{Ledger, LedgerError};

@@ -7,12 +7,11 @@ use super::policies::{Standing, standing};
 use super::versions::{
     Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change, nothing,
 };
-use crate::domain::blocks::{Block, BlockTerms};
+use crate::domain::blocks::{BlockTerms, SubjectTerms};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{
-    OfSubject, Override, OverrideTerms, SubjectTerms, UnreadableOfSubject,
-};
+use crate::domain::overrides::Block;
+use crate::domain::overrides::{OfSubject, Override, OverrideTerms, UnreadableOfSubject};
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::UnreadableTerms;

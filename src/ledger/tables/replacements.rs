@@ -9,9 +9,9 @@ use super::erasures::{
 };
 use super::overrides::{StoredTerms, insert_version, last_of_subject};
 use super::versions::next_revision;
-use crate::domain::blocks::Block;
 use crate::domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::Block;
 use crate::domain::overrides::{OfSubject, Override};
 use crate::domain::seal::leaf::pseudonym;
 use crate::ledger::access::Ending;

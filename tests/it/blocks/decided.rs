@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::{all_items, archive, problem, replace};
-use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_way};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_way};
 use crate::support::desk::on_every_store;
 
 on_every_way!(a_block_denies_whatever_the_limits_are);
@@ -81,7 +81,7 @@ async fn a_block_outlives_the_archive_and_every_version(stack: Stack) {
     replace(&app, next).await;
     clock.advance(TimeDelta::days(2));
     is_blocked(&app.claim("fraud", None).await);
-    assert_eq!(app.claim("other", None).await.at("/limits/0/per"), "7d");
+    assert_eq!(app.claim("other", None).await.at("/limits/0/per"), "168h");
 }
 
 async fn a_block_ends_when_it_says(stack: Stack) {
@@ -146,18 +146,18 @@ async fn a_batch_knows_blocks(stack: Stack) {
 }
 
 async fn denials_of_blocked_subjects_are_counted(stack: Stack) {
-    let app = App::on(stack).await;
+    let (app, _clock) = App::with_clock(stack).await;
     app.benefit(9, "GMT+8").await;
     app.block("fraud").await.is(201);
     for key in [None, Some("a key")] {
         is_blocked(&app.claim("fraud", key).await);
     }
-    crate::support::app::eventually("the denials are counted", || async {
+    eventually("the denials are counted", || async {
         let days = app
             .get("/v1/stats?policy=benefit&from=2026-11-21&to=2026-11-22")
             .await;
         let days: Value = days.json();
-        days["items"][0]["denied"] == 2
+        days["items"][0]["denied_claims"] == 2
     })
     .await;
     let metrics = app.get("/metrics").await.text;

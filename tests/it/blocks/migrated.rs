@@ -93,8 +93,18 @@ async fn seed(ground: &Ground, stack: Stack) {
     };
     let name = perdiem::domain::policy::PolicyName::new("benefit").expect("a name");
     let mut statements = vec![
-        "INSERT INTO policies (id, name) VALUES (1, 'benefit')".to_owned(),
+        "INSERT INTO policies (name) VALUES ('benefit')".to_owned(),
         "UPDATE ledger SET revision = 9".to_owned(),
+        // An instance that serves the ledger until the migration.
+        format!(
+            "INSERT INTO instances (id, zone_rules, seen_at) VALUES ({}, 'any', {})",
+            if stack == Stack::Postgres {
+                "gen_random_uuid()"
+            } else {
+                "randomblob(16)"
+            },
+            at(1_795_000_000_000_000)
+        ),
         format!(
             "INSERT INTO policy_versions (policy, version, revision, rule, archived, effective_at,
                  changed_at, changed_by, xact)
