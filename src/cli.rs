@@ -307,6 +307,11 @@ struct PolicyPutArgs {
     #[arg(long)]
     on_ledger_outage: Option<String>,
 
+    /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
+    /// keep them without an effect
+    #[arg(long)]
+    orphaned_overrides: Option<String>,
+
     /// Reason of the change; required to replace a policy
     #[arg(long)]
     reason: Option<String>,

@@ -6,7 +6,7 @@ use super::client::text;
 use super::limits::describe_limit;
 
 /// The fields of a version that the server adds to what was written.
-const ABOUT_A_VERSION: [&str; 11] = [
+const ABOUT_A_VERSION: [&str; 12] = [
     "changed_at",
     "changed_by",
     "created_at",
@@ -14,6 +14,7 @@ const ABOUT_A_VERSION: [&str; 11] = [
     "id",
     "in_force_version",
     "name",
+    "orphaned_overrides",
     "policy",
     "reason",
     "subject",
@@ -58,4 +59,24 @@ pub fn words(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// The overrides that a change of a policy orphans, in one line; `None` without any.
+pub fn orphans(policy: &Value) -> Option<String> {
+    let orphaned = &policy["orphaned_overrides"];
+    let count = orphaned["count"].as_u64()?;
+    let first = orphaned["first"].as_array()?;
+    let named = first.iter().map(|orphan| {
+        let subject = orphan["subject"].as_str().unwrap_or("(erased)");
+        format!("{subject} ({})", words(&orphan["limits"]))
+    });
+    let named: Vec<String> = named.collect();
+    let more = match count > named.len() as u64 {
+        true => ", …",
+        false => "",
+    };
+    let named = named.join(", ");
+    Some(format!(
+        "{count} overrides without their limit, or beyond its bounds: {named}{more}"
+    ))
 }

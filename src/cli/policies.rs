@@ -41,6 +41,7 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
         "effective": args.effective,
         "durability": args.durability,
         "on_ledger_outage": args.on_ledger_outage,
+        "orphaned_overrides": args.orphaned_overrides,
         "reason": args.reason,
     });
     let path = format!("/v1/policies/{}", segment(&args.policy));

@@ -24,6 +24,7 @@ pub mod limit;
 pub mod local_days;
 #[cfg(test)]
 mod model;
+pub mod orphans;
 pub mod overrides;
 pub mod past;
 pub mod policy;

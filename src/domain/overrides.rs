@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::identity::AccountId;
 use super::limit::draft::{MaxDraft, check_maxima, misfit};
 use super::limit::shape::OtherMax;
-use super::policy::{Policy, PolicyId};
+use super::policy::{Policy, PolicyId, Rule};
 use super::schedule::UnreadableTerms;
 
 const NO_ZERO: &str = "an override has a max of 1 or more; to deny every claim of a subject, write a \
@@ -103,33 +103,52 @@ impl OverrideTerms {
         }
     }
 
-    /// The policy with the limits of the override.
+    /// The policy with the limits of the override. A `max` that does not fit the policy has no effect:
+    /// it would make the limit inexact.
     pub fn apply(&self, policy: &Policy) -> Policy {
         policy.with_max(|per| {
             let limit = self.limits.iter().find(|limit| limit.per == per);
+            let limit = limit.filter(|limit| limit.fits(&policy.rule));
             limit.map(|limit| limit.max)
         })
     }
 
-    /// The faults of limits that the policy does not have, or whose kind does not allow the `max`.
-    pub fn misfits(&self, policy: &Policy) -> Vec<Fault> {
+    /// The faults of limits that no version in force or to come has, or whose kind does not allow the
+    /// `max`.
+    pub fn misfits(&self, versions: &[&Policy]) -> Vec<Fault> {
         let limits = self.limits.iter().enumerate();
-        let misfit = |(index, other): (usize, &OtherMax)| {
-            let mut limits = policy.rule.limits.iter();
-            match limits.find(|own| own.per() == other.per) {
-                Some(own) => misfit(own.shape, other.max)
-                    .map(|detail| Fault::new(format!("/limits/{index}/max"), detail)),
-                None => {
-                    let detail = format!(
-                        "the policy {} has no limit per {}; name one of its limits",
-                        policy.name, other.per
-                    );
-                    Some(Fault::new(format!("/limits/{index}/per"), detail))
-                }
-            }
-        };
-        limits.filter_map(misfit).collect()
+        limits
+            .filter_map(|(index, other)| misfit_of(index, other, versions))
+            .collect()
     }
+}
+
+impl OtherMax {
+    /// Whether a rule has the limit, and its kind allows the `max`.
+    pub fn fits(&self, rule: &Rule) -> bool {
+        let mut limits = rule.limits.iter();
+        let own = limits.find(|own| own.per() == self.per);
+        own.is_some_and(|own| misfit(own.shape, self.max).is_none())
+    }
+}
+
+fn misfit_of(index: usize, other: &OtherMax, versions: &[&Policy]) -> Option<Fault> {
+    let limits = || versions.iter().flat_map(|version| &version.rule.limits);
+    let mut own = limits().filter(|own| own.per() == other.per).peekable();
+    if own.peek().is_some() {
+        let detail = own.find_map(|own| misfit(own.shape, other.max))?;
+        return Some(Fault::new(format!("/limits/{index}/max"), detail));
+    }
+    let mut names: Vec<String> = limits().map(|own| own.per().to_string()).collect();
+    names.dedup();
+    let name = versions.first().map(|version| version.name.as_str());
+    let detail = format!(
+        "the policy {} has no limit per {}; name one of its limits: {}",
+        name.unwrap_or_default(),
+        other.per,
+        names.join(", ")
+    );
+    Some(Fault::new(format!("/limits/{index}/per"), detail))
 }
 
 #[cfg(test)]

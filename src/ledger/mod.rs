@@ -51,7 +51,7 @@ pub use tables::instances::ClockReading;
 pub use tables::keys::{KeyVersion, SecretHash};
 pub use tables::overrides::StoredTerms;
 pub use tables::past::check_window;
-pub use tables::policies::{PolicyTerms, Standing};
+pub use tables::policies::{EditedPolicy, PolicyTerms, Standing};
 pub use tables::record::Horizon;
 pub use tables::seals::{Seal, SealOrigin};
 pub use tables::statistics::{EarlierEntry, FigureFilter, PolicyDay};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::domain::fault::Fault;
+use crate::domain::orphans::{OnOrphans, OrphanedOverride};
 use crate::domain::policy::{Policy, PolicyName, Rule};
 use crate::domain::schedule::Effective;
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::ChangedTerms;
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
-use crate::ledger::{Change, Edited, PolicyTerms, Standing};
+use crate::ledger::{Change, Edited, EditedPolicy, PolicyTerms, Standing};
 
 /// The condition under which a change is made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,9 @@ pub enum EditError {
     UnknownOverride,
     #[error("no such block")]
     UnknownBlock,
+    /// The change orphans overrides, and does not say what becomes of them.
+    #[error("the change orphans overrides")]
+    Orphans(Vec<OrphanedOverride>),
     /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),
@@ -55,6 +60,8 @@ pub struct PolicyChange {
     pub rule: Rule,
     pub effective: Effective,
     pub reason: Option<String>,
+    /// What becomes of the overrides that the change orphans; required if there are any.
+    pub on_orphans: Option<OnOrphans>,
 }
 
 impl Precondition {
@@ -92,37 +99,49 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
         dry_run: bool,
-    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        self.edit(name, changed_by, dry_run, move |current, now| {
-            let current = current.filter(|current| !current.newest.archived);
-            let newest = current.map(|current| &current.newest);
-            precondition.check(newest.map(|newest| newest.version))?;
-            let PolicyChange {
-                rule,
-                effective,
-                reason,
-            } = &change;
-            // A version that is not in force yet can be brought forward.
-            let is_so = |newest: &Policy| {
-                newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
-            };
-            match newest {
-                Some(newest) if is_so(newest) => return Ok(Change::Keep),
-                Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
-                Some(_) | None => {}
-            }
-            let in_force = current.map(|current| &current.in_force);
-            let effective_at = effective
-                .instant(in_force, rule, now)
-                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-            let terms = PolicyTerms {
-                rule: rule.clone(),
-                archived: false,
-                effective_at,
-            };
-            let reason = reason.clone();
-            Ok(Change::Version { terms, reason })
-        })
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
+        let draft = Some(change.rule.clone());
+        self.edit(
+            name,
+            changed_by,
+            dry_run,
+            draft,
+            move |current, orphans, now| {
+                let current = current.filter(|current| !current.newest.archived);
+                let newest = current.map(|current| &current.newest);
+                precondition.check(newest.map(|newest| newest.version))?;
+                let PolicyChange {
+                    rule,
+                    effective,
+                    reason,
+                    on_orphans,
+                } = &change;
+                // A version that is not in force yet can be brought forward.
+                let is_so = |newest: &Policy| {
+                    newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
+                };
+                match newest {
+                    Some(newest) if is_so(newest) => return Ok(Change::Keep),
+                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                    Some(_) | None => {}
+                }
+                if !orphans.is_empty() && on_orphans.is_none() && !dry_run {
+                    return Err(EditError::Orphans(orphans.to_vec()));
+                }
+                let in_force = current.map(|current| &current.in_force);
+                let effective_at = effective
+                    .instant(in_force, rule, now)
+                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+                let terms = PolicyTerms {
+                    rule: rule.clone(),
+                    archived: false,
+                    effective_at,
+                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                };
+                let reason = reason.clone();
+                Ok(Change::Version { terms, reason })
+            },
+        )
         .await
     }
 
@@ -137,7 +156,7 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        self.edit(name, changed_by, false, move |current, now| {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -146,11 +165,12 @@ impl Engine {
                 rule: policy.rule.clone(),
                 archived: true,
                 effective_at: now,
+                drops_orphans: false,
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
-        })
-        .await
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
     }
 
     async fn edit(
@@ -158,23 +178,42 @@ impl Engine {
         name: PolicyName,
         changed_by: Arc<str>,
         dry_run: bool,
-        decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change<PolicyTerms>, EditError>
+        draft: Option<Rule>,
+        decide: impl Fn(
+            Option<&Standing>,
+            &[OrphanedOverride],
+            DateTime<Utc>,
+        ) -> Result<Change<PolicyTerms>, EditError>
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();
             let edited = engine
                 .ledger
-                .edit_policy(&name, &changed_by, now, dry_run, |current| {
-                    decide(current, now)
-                })
+                .edit_policy(
+                    &name,
+                    &changed_by,
+                    now,
+                    dry_run,
+                    draft.as_ref(),
+                    |current, orphans| decide(current, orphans, now),
+                )
                 .await?;
-            if let Ok(Edited { after, .. }) = &edited
+            if let Ok(EditedPolicy {
+                edited: Edited { after, .. },
+                dropped,
+                ..
+            }) = &edited
                 && !dry_run
             {
+                let changed = ChangedTerms {
+                    overrides: dropped.iter().cloned().map(Ok).collect(),
+                    blocks: Vec::new(),
+                };
+                engine.policies.terms.learn_of_subjects(changed, None);
                 let versions = [&after.in_force, &after.newest];
                 let versions = versions.map(|version| Ok(Arc::new(version.clone())));
                 engine.policies.terms.learn(&versions);

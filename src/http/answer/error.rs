@@ -11,6 +11,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::denial::{Asked, Denial};
 use super::etag;
 use super::limits::seconds_until;
+use super::orphans::OrphansBody;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::grant::Entry;
@@ -94,6 +95,12 @@ pub enum ApiError {
         /// The instant of the answer.
         now: DateTime<Utc>,
     },
+    #[error(
+        "the change leaves {count} overrides without their limit, or beyond its bounds: write \
+         orphaned_overrides with drop or keep",
+        count = .0.count
+    )]
+    OrphanedOverrides(OrphansBody),
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
@@ -232,6 +239,10 @@ impl ApiError {
                 blocked_until: *until,
                 ..problem
             },
+            Self::OrphanedOverrides(orphans) => Problem {
+                orphaned_overrides: Some(orphans.clone()),
+                ..problem
+            },
             _ => problem,
         }
     }
@@ -259,6 +270,7 @@ impl ApiError {
             Self::BeingErased(_) => problem::BEING_ERASED,
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
             Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,
+            Self::OrphanedOverrides(_) => problem::ORPHANED_OVERRIDES,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) => problem::GRANT_REVERSED,
@@ -474,6 +486,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownBlock => {
                 Self::NotFound("this subject has no block under this policy")
             }
+            EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
             EditError::BeingErased(at) => Self::BeingErased(at),
             EditError::Misfit(faults) => {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::orphans::OrphansBody;
 use crate::domain::fault::Fault;
 
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -171,6 +172,13 @@ ARCHIVED = GONE "archived" "Archived" None,
     do "Look for the entries in the files of the archive. Or ask for later entries, as `detail` \
         says."
     retry "No.";
+ORPHANED_OVERRIDES = CONFLICT "orphaned-overrides" "Orphaned overrides" None,
+    "the change of the policy leaves overrides without their limit, or beyond its bounds"
+    means "The change leaves overrides without their limit, or beyond the bounds of the new limit. \
+           `orphaned_overrides` has their number and the first of them. Nothing was changed."
+    do "Say what becomes of them: send `orphaned_overrides` with `drop`, and they end; or with \
+        `keep`, and they stay without an effect. Or keep the limits."
+    retry "Yes, with `orphaned_overrides`.";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,
     "the policy, override or key has another version"
     means "The policy, override or key does not have the version that `If-Match` names. Or the \
@@ -288,6 +296,9 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2026-12-01T00:00:00Z")]
     pub blocked_until: Option<DateTime<Utc>>,
+    /// Of `orphaned-overrides`: the overrides that the change would orphan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orphaned_overrides: Option<OrphansBody>,
 }
 
 impl Problem {
@@ -299,6 +310,7 @@ impl Problem {
             detail,
             errors,
             blocked_until: None,
+            orphaned_overrides: None,
         }
     }
 }

@@ -8,12 +8,10 @@ use utoipa::ToSchema;
 
 use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::OtherMax;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::PolicyName;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, OverriddenMax, page, versioned, words};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Object,
     Page, PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
@@ -45,22 +43,6 @@ pub struct OverrideLimitBody {
     /// The `per` of one of the policy's limits.
     #[schema(value_type = words::LimitName, example = "day")]
     per: String,
-}
-
-/// Another `max` for a limit of the policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct OverriddenMax {
-    #[schema(example = 10)]
-    max: u64,
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-}
-
-impl From<&OtherMax> for OverriddenMax {
-    fn from(other: &OtherMax) -> Self {
-        let OtherMax { max, per } = *other;
-        Self { max, per }
-    }
 }
 
 /// A version of an override.

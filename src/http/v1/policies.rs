@@ -13,7 +13,7 @@ use crate::domain::policy::{
     Durability, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute, weekday_name,
 };
 use crate::engine::{PolicyChange, Precondition, Standing};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, OrphansBody, page, versioned, words};
 use crate::http::request::{
     Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
     Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
@@ -69,6 +69,11 @@ pub struct PolicyBody {
     /// The reason: 1 to 1000 characters. Required when a policy is replaced.
     #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
+    /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
+    /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
+    /// limits that they lost. Required if there are such overrides.
+    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
+    orphaned_overrides: Option<String>,
 }
 
 /// `max` units `per` window.
@@ -143,6 +148,10 @@ pub struct PolicyAnswer {
     /// The reason.
     #[schema(example = "campaign 7")]
     reason: Option<String>,
+    /// In the answer to a change, and to a dry run of one: the overrides that the change orphans. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphaned_overrides: Option<OrphansBody>,
 }
 
 /// `max` units `per` window.
@@ -208,6 +217,7 @@ impl From<Policy> for PolicyAnswer {
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
             reason: policy.reason,
+            orphaned_overrides: None,
         }
     }
 }
@@ -229,6 +239,8 @@ impl PolicyBody {
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
         faults.reason(self.reason.as_ref());
+        let on_orphans = self.orphaned_overrides.as_deref().map(str::parse);
+        let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
             per: limit.per,
@@ -261,11 +273,13 @@ impl PolicyBody {
                 faults.add(InvalidPart::body("/on_ledger_outage", detail));
             }
         }
-        let (rule, effective) = faults.or(rule.zip(effective))?;
+        let parts = rule.zip(effective).zip(on_orphans);
+        let ((rule, effective), on_orphans) = faults.or(parts)?;
         Ok(PolicyChange {
             rule,
             effective,
             reason: self.reason,
+            on_orphans,
         })
     }
 }
@@ -288,7 +302,8 @@ pub struct PutQuery {
 ///
 /// Every instance knows a new or revived policy at once. A change takes effect at this instance
 /// with the next claim, and at every other instance within a second. With `effective: next_window`
-/// it takes effect at the same instant everywhere. Of the versions that have taken effect, the
+/// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
+/// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
 /// highest is in force.
 ///
 /// Roles: `admin`.
@@ -299,6 +314,7 @@ pub struct PutQuery {
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or not changed; or the result of a dry run.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`orphaned-overrides`: the change leaves overrides without their limit, or beyond its bounds."),
         (status = 412, description = "`precondition-failed`: the policy has another version."),
     ),
 )]
@@ -317,6 +333,8 @@ pub async fn put(
         .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
+    let orphaned_overrides = OrphansBody::some(&edited.orphans);
+    let edited = edited.edited;
     let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let version = edited.after.newest.version;
     let mut response = match existed {
@@ -325,7 +343,10 @@ pub async fn put(
         true => versioned(StatusCode::OK, version),
         false => versioned(StatusCode::CREATED, version),
     };
-    Ok(response.json(PolicyAnswer::from(edited.after)))
+    Ok(response.json(PolicyAnswer {
+        orphaned_overrides,
+        ..edited.after.into()
+    }))
 }
 
 /// Show a policy in its newest version. The ETag is the version.

@@ -3,4 +3,5 @@
 
 mod decided;
 mod migrated;
+mod orphans;
 mod views;

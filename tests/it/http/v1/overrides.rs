@@ -109,7 +109,8 @@ async fn an_archived_policy_keeps_its_overrides(stack: Stack) {
     assert_eq!(app.get(OVERRIDE).await.at("/limits/0/max"), 1);
     // An override of a limit that the policy no longer has does nothing. The override works again
     // when the limit returns.
-    replace(&app, json!({ "limits": [{ "max": 9, "per": "week" }] })).await;
+    let weekly = json!({ "limits": [{ "max": 9, "per": "week" }], "orphaned_overrides": "keep" });
+    replace(&app, weekly).await;
     assert_eq!(app.claim("member-42", None).await.at("/limits/0/max"), 9);
     app.benefit(5, "GMT+8").await;
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
