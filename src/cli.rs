@@ -283,10 +283,6 @@ struct PolicyPutArgs {
     #[arg(long)]
     active_until: Option<String>,
 
-    /// Pause the policy: it grants nothing
-    #[arg(long)]
-    paused: bool,
-
     /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
     /// enforce]
     #[arg(long)]

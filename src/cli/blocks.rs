@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::ServerArgs;
 use super::client::{all_items, call, request, segment};
+use super::difference::{before_change, print_changes};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs, if_version};
 
 #[derive(Debug, Subcommand)]
@@ -58,8 +59,13 @@ pub async fn run(command: BlockCommand) -> anyhow::Result<ExitCode> {
 async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
     let body = json!({ "reason": args.reason, "until": args.until });
     let path = path(&args.policy, &args.subject);
+    let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
     let answer = call(if_version(request, args.if_version)).await?;
+    if !args.server.json {
+        let name = format!("{} {}", args.policy, args.subject);
+        print_changes(&name, before.as_ref(), &answer);
+    }
     print(&args.server, &answer);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,14 @@
 //! The differences between two versions, as text.
 
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::client::text;
+use super::ServerArgs;
+use super::client::{request, send, text};
 use super::limits::describe_limit;
 
 /// The fields of a version that the server adds to what was written.
-const ABOUT_A_VERSION: [&str; 12] = [
+const ABOUT_A_VERSION: [&str; 13] = [
     "changed_at",
     "changed_by",
     "created_at",
@@ -15,6 +17,7 @@ const ABOUT_A_VERSION: [&str; 12] = [
     "in_force_version",
     "name",
     "orphaned_overrides",
+    "pause",
     "policy",
     "reason",
     "subject",
@@ -58,6 +61,31 @@ pub fn words(value: &Value) -> String {
             words.collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),
+    }
+}
+
+/// A thing as the server has it before a change; `None` if it does not exist or cannot be read.
+///
+/// # Errors
+/// The server does not answer.
+pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Option<Value>> {
+    let (status, answer) = send(request(server, Method::GET, path)?).await?;
+    Ok((status == StatusCode::OK).then_some(answer))
+}
+
+/// Prints what a change of `name` changed, as `policy apply` does. A new thing has no differences.
+pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) {
+    let Some(before) = before else {
+        return;
+    };
+    if before["version"] == after["version"] {
+        println!("= {name}");
+    }
+    for (field, before, after) in differences(Some(before), Some(after)) {
+        println!("~ {name}: {field}: {before} → {after}");
+    }
+    if let Some(orphans) = orphans(after) {
+        println!("! {name}: {orphans}");
     }
 }
 

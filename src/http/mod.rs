@@ -20,8 +20,8 @@ use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
-    statistics, windows,
+    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
+    seals, statistics, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -36,6 +36,9 @@ fn routes() -> Routes {
             .get(policies::get)
             .put(policies::put)
             .delete(policies::archive),
+        at("/v1/policies/{policy}/pause", Asked)
+            .put(pauses::put)
+            .delete(pauses::end),
         at("/v1/policies/{policy}/versions", Asked).get(policies::versions),
         at("/v1/policies/{policy}/windows", Asked).get(windows::list),
         at("/v1/policies/{policy}/overrides", Asked).get(overrides::list),

@@ -6,12 +6,15 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::fault::Fault;
 use crate::domain::orphans::{OnOrphans, OrphanedOverride};
-use crate::domain::policy::{Policy, PolicyName, Rule};
+use crate::domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use crate::domain::schedule::Effective;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::ChangedTerms;
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
-use crate::ledger::{Change, Edited, EditedPolicy, PolicyTerms, Standing};
+use crate::ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
+
+const OWN_URL: &str = "a pause is a state that this request does not change: leave paused out, and send \
+                       PUT or DELETE /v1/policies/{policy}/pause";
 
 /// The condition under which a change is made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub enum EditError {
     UnknownOverride,
     #[error("no such block")]
     UnknownBlock,
+    #[error("the policy is not paused")]
+    NotPaused,
     /// The change orphans overrides, and does not say what becomes of them.
     #[error("the change orphans overrides")]
     Orphans(Vec<OrphanedOverride>),
@@ -60,6 +65,8 @@ pub struct PolicyChange {
     pub rule: Rule,
     pub effective: Effective,
     pub reason: Option<String>,
+    /// What the client says about the pause, which the change keeps.
+    pub paused: Option<bool>,
     /// What becomes of the overrides that the change orphans; required if there are any.
     pub on_orphans: Option<OnOrphans>,
 }
@@ -107,6 +114,8 @@ impl Engine {
             dry_run,
             draft,
             move |current, orphans, now| {
+                // The pause outlives every other change, also the archive.
+                let paused = current.is_some_and(|current| current.in_force.rule.paused);
                 let current = current.filter(|current| !current.newest.archived);
                 let newest = current.map(|current| &current.newest);
                 precondition.check(newest.map(|newest| newest.version))?;
@@ -114,8 +123,16 @@ impl Engine {
                     rule,
                     effective,
                     reason,
+                    paused: told_paused,
                     on_orphans,
                 } = &change;
+                if told_paused.is_some_and(|told| told != paused) {
+                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+                }
+                let rule = &Rule {
+                    paused,
+                    ..rule.clone()
+                };
                 // A version that is not in force yet can be brought forward.
                 let is_so = |newest: &Policy| {
                     newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
@@ -137,6 +154,7 @@ impl Engine {
                     archived: false,
                     effective_at,
                     drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                    scheduled_again: None,
                 };
                 let reason = reason.clone();
                 Ok(Change::Version { terms, reason })
@@ -166,6 +184,51 @@ impl Engine {
                 archived: true,
                 effective_at: now,
                 drops_orphans: false,
+                scheduled_again: None,
+            };
+            let reason = Some(reason.clone());
+            Ok(Change::Version { terms, reason })
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
+    }
+
+    /// Pauses a policy, or ends its pause. A version that is scheduled stays scheduled, and gets the
+    /// same pause. A policy that is already paused stays as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn pause_policy(
+        self: &Arc<Self>,
+        name: PolicyName,
+        paused: bool,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+            let current = current.filter(|current| !current.newest.archived);
+            let current = current.ok_or(EditError::UnknownPolicy)?;
+            let Standing {
+                newest, in_force, ..
+            } = current;
+            precondition.check(Some(newest.version))?;
+            let is_so = |version: &Policy| version.rule.paused == paused;
+            match is_so(newest) && is_so(in_force) {
+                true if paused => return Ok(Change::Keep),
+                true => return Err(EditError::NotPaused),
+                false => {}
+            }
+            let with_pause = |version: &Policy| Rule {
+                paused,
+                ..version.rule.clone()
+            };
+            let is_scheduled = newest.version != in_force.version;
+            let terms = PolicyTerms {
+                rule: with_pause(in_force),
+                archived: false,
+                effective_at: now,
+                drops_orphans: false,
+                scheduled_again: is_scheduled.then(|| (with_pause(newest), newest.effective_at)),
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
@@ -269,14 +332,21 @@ impl Engine {
             cursor::encode(identity, LIST, &position)
         });
         let now = self.clock.now();
-        let standing = policies
-            .into_iter()
-            .map(|newest| self.standing(newest, now));
-        Ok((standing.collect(), next))
+        let engine = self.clone();
+        let work = async move {
+            let mut listed = Vec::with_capacity(policies.len());
+            for newest in policies {
+                let pause = engine.ledger.pause(&newest).await?;
+                listed.push(engine.standing(newest, pause, now));
+            }
+            Ok::<_, LedgerError>(listed)
+        };
+        let listed = self.detached(work).await?.map_err(Failure::from)?;
+        Ok((listed, next))
     }
 
     /// A policy whose newest version was read. This instance knows the version in force.
-    fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
+    fn standing(&self, newest: Policy, pause: Option<PolicyPause>, now: DateTime<Utc>) -> Standing {
         let in_force = match newest.has_effect(now) {
             true => None,
             // A policy that cannot be read is in no list.
@@ -285,6 +355,7 @@ impl Engine {
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),
             newest,
+            pause,
         }
     }
 

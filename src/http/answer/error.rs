@@ -486,6 +486,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownBlock => {
                 Self::NotFound("this subject has no block under this policy")
             }
+            EditError::NotPaused => Self::NotFound("the policy is not paused"),
             EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
             EditError::BeingErased(at) => Self::BeingErased(at),
             EditError::Misfit(faults) => {

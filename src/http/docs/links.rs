@@ -36,6 +36,8 @@ const LINKS: &[LinkRow] = &[
     ("put_policy", "201", "list_overrides", POLICY),
     ("put_policy", "201", "claim", POLICY),
     ("put_policy", "201", "list_blocks", POLICY),
+    ("put_policy", "201", "pause_policy", POLICY),
+    ("pause_policy", "200", "resume_policy", POLICY),
     ("put_block", "201", "get_block", OVERRIDE),
     ("put_block", "201", "remove_block", OVERRIDE),
     ("put_block", "201", "list_blocks", &[OVERRIDE[0]]),

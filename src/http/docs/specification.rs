@@ -17,8 +17,8 @@ use crate::http::health;
 use crate::http::request::{KnownParameters, Public};
 use crate::http::v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
-    statistics, windows,
+    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
+    seals, statistics, windows,
 };
 
 /// The specification.
@@ -37,6 +37,8 @@ use crate::http::v1::{
         policies::archive,
         policies::versions,
         windows::list,
+        pauses::put,
+        pauses::end,
         overrides::put,
         overrides::get,
         overrides::list,

@@ -16,6 +16,7 @@ pub mod history;
 pub mod keys;
 mod manifests;
 pub mod overrides;
+pub mod pauses;
 pub mod policies;
 pub mod reconciliations;
 pub mod seals;

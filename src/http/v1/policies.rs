@@ -10,7 +10,7 @@ use crate::domain::limit::draft::LimitDraft;
 use crate::domain::limit::per::{Elapsed, Per};
 use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
-    Durability, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute, weekday_name,
+    Durability, OnLedgerOutage, Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name,
 };
 use crate::engine::{PolicyChange, Precondition, Standing};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, OrphansBody, page, versioned, words};
@@ -45,9 +45,10 @@ pub struct PolicyBody {
     /// From this instant on the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
     active_until: Option<String>,
-    /// While true, the policy grants no claim.
-    #[serde(default)]
-    paused: bool,
+    /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
+    /// the present one is refused with 422.
+    #[schema(example = false)]
+    paused: Option<bool>,
     /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
     /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
@@ -101,6 +102,25 @@ pub struct LimitBody {
     burst: Option<WholeNumber>,
 }
 
+/// Why a policy is paused, since when, and by whom.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PauseAnswer {
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    since: DateTime<Utc>,
+    /// A key's id, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    by: String,
+    #[schema(example = "stock is out")]
+    reason: Option<String>,
+}
+
+impl From<PolicyPause> for PauseAnswer {
+    fn from(pause: PolicyPause) -> Self {
+        let PolicyPause { since, by, reason } = pause;
+        Self { since, by, reason }
+    }
+}
+
 /// A version of a policy.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PolicyAnswer {
@@ -121,7 +141,12 @@ pub struct PolicyAnswer {
     week_starts_on: &'static str,
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
+    /// Whether the policy is paused: it grants no claim.
     paused: bool,
+    /// The pause. Absent while the policy is not paused, and in lists of versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pause: Option<PauseAnswer>,
     /// `enforce` or `observe`.
     #[schema(value_type = words::Mode, example = "enforce")]
     mode: &'static str,
@@ -208,6 +233,7 @@ impl From<Policy> for PolicyAnswer {
             active_from: policy.rule.active_from,
             active_until: policy.rule.active_until,
             paused: policy.rule.paused,
+            pause: None,
             mode: policy.rule.mode.as_str(),
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
@@ -226,6 +252,7 @@ impl From<Standing> for PolicyAnswer {
     fn from(standing: Standing) -> Self {
         Self {
             in_force_version: Some(standing.in_force.version),
+            pause: standing.pause.map(PauseAnswer::from),
             ..standing.newest.into()
         }
     }
@@ -256,7 +283,7 @@ impl PolicyBody {
             week_starts_on: self.week_starts_on,
             active_from,
             active_until,
-            paused: self.paused,
+            paused: false,
             mode: self.mode,
             durability: self.durability,
             on_ledger_outage: self.on_ledger_outage,
@@ -279,6 +306,7 @@ impl PolicyBody {
             rule,
             effective,
             reason: self.reason,
+            paused: self.paused,
             on_orphans,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::versions::{ChangeFilter, Changed, history, insert_change};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
 use crate::ledger::encoding::{decode_rule, encode_rule};
@@ -23,6 +23,8 @@ pub struct PolicyTerms {
     pub effective_at: DateTime<Utc>,
     /// Whether the overrides that the version orphans end.
     pub drops_orphans: bool,
+    /// A version that was scheduled, and is scheduled again after this one.
+    pub scheduled_again: Option<(Rule, DateTime<Utc>)>,
 }
 
 /// A policy at an instant.
@@ -32,6 +34,8 @@ pub struct Standing {
     pub newest: Policy,
     /// The version in force.
     pub in_force: Policy,
+    /// The pause, while the policy is paused.
+    pub pause: Option<PolicyPause>,
 }
 
 fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
@@ -111,6 +115,15 @@ const IN_FORCE: &str = versions!(
      ORDER BY v.version DESC LIMIT 1"
 );
 
+/// The first of the versions that are paused without a break, up to $2. A text in a rule has no such
+/// quotes: JSON escapes them.
+const FIRST_PAUSED: &str = versions!(
+    "v.policy = $1 AND v.version <= $2 AND v.version > (
+         SELECT COALESCE(MAX(w.version), 0) FROM policy_versions AS w
+         WHERE w.policy = $1 AND w.version <= $2 AND w.rule NOT LIKE '%\"paused\":true%'
+     ) ORDER BY v.version LIMIT 1"
+);
+
 /// The policies that are not archived, by name: all, or those with the names $3.
 macro_rules! listed {
     ($name:literal, $of_these:literal) => {
@@ -157,6 +170,11 @@ impl Ledger {
         at: DateTime<Utc>,
     ) -> Result<Option<Standing>, LedgerError> {
         standing(&mut self.reads().await?.lend(), name, at).await
+    }
+
+    /// The pause of a policy as of a version.
+    pub async fn pause(&self, version: &Policy) -> Result<Option<PolicyPause>, LedgerError> {
+        pause_of(&mut self.reads().await?.lend(), version).await
     }
 
     /// The versions of a policy up to a place of the record, oldest first.
@@ -216,7 +234,29 @@ pub(super) async fn standing(
             before.ok_or(sqlx::Error::RowNotFound)?
         }
     };
-    Ok(Some(Standing { newest, in_force }))
+    let pause = pause_of(session, &newest).await?;
+    Ok(Some(Standing {
+        newest,
+        in_force,
+        pause,
+    }))
+}
+
+/// The pause of a policy as of a version.
+pub(super) async fn pause_of(
+    session: &mut Session<'_>,
+    version: &Policy,
+) -> Result<Option<PolicyPause>, LedgerError> {
+    if !version.rule.paused {
+        return Ok(None);
+    }
+    let first = query(FIRST_PAUSED).bind(version.id).bind(version.version);
+    let first = session.first(first, decode).await?;
+    Ok(first.map(|first| PolicyPause {
+        since: first.changed_at,
+        by: first.changed_by,
+        reason: first.reason,
+    }))
 }
 
 /// A policy's last version, archived or not.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::overrides::{insert_version as insert_override, listed};
-use super::policies::{PolicyTerms, Standing, insert_policy, insert_version, standing};
+use super::policies::{PolicyTerms, Standing, insert_policy, insert_version, pause_of, standing};
 use super::versions::{Accepted, Change, Edited, next_revision};
 use crate::domain::identity::AccountId;
 use crate::domain::orphans::{OrphanedOverride, may_orphan};
@@ -87,7 +87,28 @@ impl Ledger {
                     Some(before) if !newest.has_effect(changed_at) => before.in_force.clone(),
                     Some(_) | None => newest.clone(),
                 };
-                Ok(Standing { newest, in_force })
+                let Some((rule, effective_at)) = terms.scheduled_again else {
+                    let pause = pause_of(session, &newest).await?;
+                    return Ok(Standing {
+                        newest,
+                        in_force,
+                        pause,
+                    });
+                };
+                let scheduled = Policy {
+                    version: newest.version + 1,
+                    rule,
+                    effective_at,
+                    ..newest
+                };
+                let revision = next_revision(session).await?;
+                insert_version(session, &scheduled, revision).await?;
+                let pause = pause_of(session, &scheduled).await?;
+                Ok(Standing {
+                    newest: scheduled,
+                    in_force,
+                    pause,
+                })
             },
         );
         let edited = edited.await?;

@@ -4,4 +4,5 @@
 mod decided;
 mod migrated;
 mod orphans;
+mod pauses;
 mod views;

@@ -328,6 +328,18 @@ impl App {
         Answer::of(self.request(Method::DELETE, &path)).await
     }
 
+    /// Pauses `benefit`, or ends its pause.
+    pub async fn pause(&self, paused: bool) -> Answer {
+        let path = "/v1/policies/benefit/pause";
+        let request = match paused {
+            true => self
+                .request(Method::PUT, path)
+                .json(&json!({ "reason": "a test" })),
+            false => self.request(Method::DELETE, &format!("{path}?reason=a+test")),
+        };
+        Answer::of(request).await
+    }
+
     /// Blocks a subject under `benefit`.
     pub async fn block(&self, subject: &str) -> Answer {
         let path = format!("/v1/policies/benefit/blocks/{subject}");

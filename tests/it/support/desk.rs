@@ -196,6 +196,7 @@ pub async fn try_put(
                 archived: false,
                 effective_at: instant(NOON),
                 drops_orphans: false,
+                scheduled_again: None,
             },
             reason: Some("a test".to_owned()),
         })

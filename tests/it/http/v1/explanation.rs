@@ -277,8 +277,9 @@ async fn other_reasons_are_told() {
         clock.advance(TimeDelta::hours(1));
     };
     step(json!(["denied", "never_fits", ["day"]])).await;
-    replace(&app, json!({ "paused": true })).await;
+    app.pause(true).await.is(200);
     step(json!(["denied", "paused", ["day"]])).await;
+    app.pause(false).await.is(200);
     replace(&app, json!({ "active_from": "2026-11-23T00:00:00Z" })).await;
     step(json!(["denied", "not_yet_active", ["day"]])).await;
     replace(&app, json!({ "active_until": "2026-11-21T06:00:00Z" })).await;

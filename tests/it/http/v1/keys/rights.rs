@@ -77,6 +77,8 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("delete", "/v1/policies/{policy}", ADMINS, Reach::Path),
     ("post", "/v1/policies/{policy}/backtest", AUDITORS, Reach::Path),
     ("post", "/v1/policies/{policy}/claims", CLAIMERS, Reach::Path),
+    ("put", "/v1/policies/{policy}/pause", ADMINS, Reach::Path),
+    ("delete", "/v1/policies/{policy}/pause", ADMINS, Reach::Path),
     ("get", "/v1/policies/{policy}/blocks", AUDITORS, Reach::Path),
     ("get", "/v1/policies/{policy}/blocks/{subject}", AUDITORS, Reach::Path),
     ("put", "/v1/policies/{policy}/blocks/{subject}", ADMINS, Reach::Path),
