@@ -96,6 +96,7 @@ fn policy(limits: usize) -> Policy {
         changed_at: DateTime::UNIX_EPOCH,
         changed_by: "bench".to_owned(),
         reason: None,
+        blocked: None,
     }
 }
 

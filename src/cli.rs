@@ -8,6 +8,7 @@ mod adjustment_file;
 mod apply;
 mod archive;
 mod backtest;
+mod blocks;
 mod changes;
 mod claims;
 mod client;
@@ -125,6 +126,9 @@ enum Command {
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
+    /// Manage blocks: subjects that a policy denies, whatever its limits are
+    #[command(subcommand)]
+    Block(blocks::BlockCommand),
     /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
     Key(KeyCommand),
@@ -280,10 +284,6 @@ struct PolicyPutArgs {
     #[arg(long)]
     active_until: Option<String>,
 
-    /// Pause the policy: it grants nothing
-    #[arg(long)]
-    paused: bool,
-
     /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
     /// enforce]
     #[arg(long)]
@@ -303,6 +303,11 @@ struct PolicyPutArgs {
     /// refuse]
     #[arg(long)]
     on_ledger_outage: Option<String>,
+
+    /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
+    /// keep them without an effect
+    #[arg(long)]
+    orphaned_overrides: Option<String>,
 
     /// Reason of the change; required to replace a policy
     #[arg(long)]
@@ -453,6 +458,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
         Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,
         Command::Override(command) => overrides::run(command).await,
+        Command::Block(command) => blocks::run(command).await,
         Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
         Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
         Command::Key(KeyCommand::Create(args)) => keys::create(args).await,

@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::client::{all_items, describe, request, segment, send, text};
-use super::difference::{FieldDifference, differences, words};
+use super::difference::{FieldDifference, differences, orphans, words};
 use super::policies::tell_warnings;
 use super::{ServerArgs, yaml};
 use crate::domain::policy::PolicyName;
@@ -39,6 +39,11 @@ pub struct ApplyArgs {
     /// Reason for all policies that have no reason in the file
     #[arg(long)]
     reason: Option<String>,
+
+    /// Overrides that the changes leave without their limit, or beyond its bounds: drop them, or keep
+    /// them without an effect
+    #[arg(long)]
+    orphaned_overrides: Option<String>,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -68,7 +73,13 @@ enum Action {
 
 pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     // 1. Read the file.
-    let policies = policies_of(yaml::read(&args.file)?, args.reason.as_deref())?;
+    let mut policies = policies_of(yaml::read(&args.file)?, args.reason.as_deref())?;
+    if let Some(choice) = &args.orphaned_overrides {
+        for (_, policy) in &mut policies {
+            let field = policy.entry("orphaned_overrides");
+            field.or_insert_with(|| choice.as_str().into());
+        }
+    }
     // 2. Ask the server, by dry runs, what each policy would become. A refusal ends the command
     // here.
     let mut steps = plan(&args, policies).await?;
@@ -81,6 +92,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let has_changes = steps.iter().any(|step| step.action.is_change());
     if !args.dry_run && has_changes {
         check_reasons(&steps)?;
+        check_orphans(&steps)?;
         perform(&args.server, &mut steps).await?;
         if !args.server.json {
             println!("applied");
@@ -108,6 +120,24 @@ fn check_reasons(steps: &[PlanStep]) -> anyhow::Result<()> {
     if !without.is_empty() {
         let names = without.join(", ");
         bail!("no reason for {names}: write it with --reason or in the file; nothing was changed");
+    }
+    Ok(())
+}
+
+/// A change that orphans overrides requires a choice.
+fn check_orphans(steps: &[PlanStep]) -> anyhow::Result<()> {
+    let has_choice = |step: &PlanStep| step.body.contains_key("orphaned_overrides");
+    let without: Vec<&str> = steps
+        .iter()
+        .filter(|step| step.orphans().is_some() && !has_choice(step))
+        .map(|step| step.name.as_str())
+        .collect();
+    if !without.is_empty() {
+        let names = without.join(", ");
+        bail!(
+            "overrides of {names} lose their limit: write --orphaned-overrides with drop or keep, or \
+             orphaned_overrides in the file; nothing was changed"
+        );
     }
     Ok(())
 }
@@ -287,6 +317,11 @@ impl PlanStep {
         reason.filter(|reason| !reason.trim().is_empty())
     }
 
+    /// The overrides that the change orphans, in one line.
+    fn orphans(&self) -> Option<String> {
+        self.after.as_ref().and_then(orphans)
+    }
+
     /// Makes a request conditional: it fails if the policy has changed since it was read.
     fn guard(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.before {
@@ -356,6 +391,10 @@ fn effect(version: &Value) -> String {
 impl fmt::Display for PlanStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
+        let orphans = match (self.action.is_change(), self.orphans()) {
+            (true, Some(orphans)) => format!("! {name}: {orphans}\n"),
+            _ => String::new(),
+        };
         match self.action {
             Action::Create => self.differences().iter().try_for_each(|(field, _, after)| {
                 writeln!(formatter, "+ {name}: {field}: {after}")
@@ -372,7 +411,8 @@ impl fmt::Display for PlanStep {
                 "- {name}: archived, because it is not in the file"
             ),
             Action::Leave => writeln!(formatter, "! {name}: not in the file; --prune archives it"),
-        }
+        }?;
+        formatter.write_str(&orphans)
     }
 }
 

@@ -46,7 +46,8 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     // A retry of a grant that was reversed or lapsed is not granted either.
     let ended =
         matches!(status, StatusCode::CONFLICT | StatusCode::GONE) && is_about_the_grant(&answer);
-    let denied = answer["outcome"] == "denied" || ended;
+    let is_blocked = text(&answer["type"]).ends_with("#subject-blocked");
+    let denied = answer["outcome"] == "denied" || ended || is_blocked;
     if !status.is_success() && !denied {
         bail!(describe(&answer));
     }
@@ -99,6 +100,12 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     } else {
         let local = LocalTime::new(&answer["time_zone"]);
         print_limits(&answer["limits"], &local);
+        if let Some(found) = answer.get("block") {
+            match &found["until"] {
+                Value::Null => println!("blocked"),
+                until => println!("blocked until {}", local.show(until)),
+            }
+        }
         if let Some(found) = answer.get("override") {
             match &found["until"] {
                 Value::Null => println!("limits of an override"),

@@ -1,12 +1,14 @@
 //! The differences between two versions, as text.
 
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::client::text;
+use super::ServerArgs;
+use super::client::{request, send, text};
 use super::limits::describe_limit;
 
 /// The fields of a version that the server adds to what was written.
-const ABOUT_A_VERSION: [&str; 11] = [
+const ABOUT_A_VERSION: [&str; 13] = [
     "changed_at",
     "changed_by",
     "created_at",
@@ -14,6 +16,8 @@ const ABOUT_A_VERSION: [&str; 11] = [
     "id",
     "in_force_version",
     "name",
+    "orphaned_overrides",
+    "pause",
     "policy",
     "reason",
     "subject",
@@ -58,4 +62,49 @@ pub fn words(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// A thing as the server has it before a change; `None` if it does not exist or cannot be read.
+///
+/// # Errors
+/// The server does not answer.
+pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Option<Value>> {
+    let (status, answer) = send(request(server, Method::GET, path)?).await?;
+    Ok((status == StatusCode::OK).then_some(answer))
+}
+
+/// Prints what a change of `name` changed, as `policy apply` does. A new thing has no differences.
+pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) {
+    let Some(before) = before else {
+        return;
+    };
+    if before["version"] == after["version"] {
+        println!("= {name}");
+    }
+    for (field, before, after) in differences(Some(before), Some(after)) {
+        println!("~ {name}: {field}: {before} → {after}");
+    }
+    if let Some(orphans) = orphans(after) {
+        println!("! {name}: {orphans}");
+    }
+}
+
+/// The overrides that a change of a policy orphans, in one line; `None` without any.
+pub fn orphans(policy: &Value) -> Option<String> {
+    let orphaned = &policy["orphaned_overrides"];
+    let count = orphaned["count"].as_u64()?;
+    let first = orphaned["first"].as_array()?;
+    let named = first.iter().map(|orphan| {
+        let subject = orphan["subject"].as_str().unwrap_or("(erased)");
+        format!("{subject} ({})", words(&orphan["limits"]))
+    });
+    let named: Vec<String> = named.collect();
+    let more = match count > named.len() as u64 {
+        true => ", …",
+        false => "",
+    };
+    let named = named.join(", ");
+    Some(format!(
+        "{count} overrides without their limit, or beyond its bounds: {named}{more}"
+    ))
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::ServerArgs;
 use super::client::{all_items, call, request, segment};
+use super::difference::{before_change, print_changes};
 use super::limits::{LimitArg, describe_limits, parse_max};
 
 #[derive(Debug, Subcommand)]
@@ -30,8 +31,8 @@ pub struct PutArgs {
     /// The subject
     subject: String,
 
-    /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks the subject.
-    /// Repeat the option for more limits
+    /// Another max for one of the policy's limits, such as "10 per day". Repeat the option for more
+    /// limits
     #[arg(long = "limit", required = true, value_parser = parse_max)]
     limits: Vec<LimitArg>,
 
@@ -54,42 +55,42 @@ pub struct PutArgs {
 #[derive(Debug, Args)]
 pub struct SubjectArgs {
     /// The policy's name
-    policy: String,
+    pub policy: String,
 
     /// The subject
-    subject: String,
+    pub subject: String,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The policy's name
-    policy: String,
+    pub policy: String,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     /// The policy's name
-    policy: String,
+    pub policy: String,
 
     /// The subject
-    subject: String,
+    pub subject: String,
 
-    /// Reason of the deletion
+    /// Reason of the change
     #[arg(long)]
-    reason: String,
+    pub reason: String,
 
-    /// Delete the override only if this is its version
+    /// Change it only if this is its version
     #[arg(long)]
-    if_version: Option<u32>,
+    pub if_version: Option<u32>,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
@@ -104,8 +105,13 @@ pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
 async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
     let body = json!({ "limits": args.limits, "until": args.until, "reason": args.reason });
     let path = path(&args.policy, &args.subject);
+    let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
     let answer = call(if_version(request, args.if_version)).await?;
+    if !args.server.json {
+        let name = format!("{} {}", args.policy, args.subject);
+        print_changes(&name, before.as_ref(), &answer);
+    }
     print(&args.server, &answer);
     Ok(ExitCode::SUCCESS)
 }
@@ -148,7 +154,8 @@ fn path(policy: &str, subject: &str) -> String {
     format!("/v1/policies/{policy}/overrides/{subject}")
 }
 
-fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuilder {
+/// The request, on the condition that the thing has this version.
+pub fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuilder {
     match version {
         Some(version) => request.header("If-Match", format!("\"{version}\"")),
         None => request,

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{all_items, call, request, segment, text};
+use super::difference::{before_change, print_changes};
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
@@ -36,19 +37,23 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
         "week_starts_on": args.week_starts_on,
         "active_from": args.active_from,
         "active_until": args.active_until,
-        "paused": args.paused,
         "mode": args.mode,
         "effective": args.effective,
         "durability": args.durability,
         "on_ledger_outage": args.on_ledger_outage,
+        "orphaned_overrides": args.orphaned_overrides,
         "reason": args.reason,
     });
     let path = format!("/v1/policies/{}", segment(&args.policy));
+    let before = before_change(&args.server, &path).await?;
     let mut request = request(&args.server, Method::PUT, &path)?.json(&body);
     if let Some(version) = args.if_version {
         request = request.header("If-Match", format!("\"{version}\""));
     }
     let policy = call(request).await?;
+    if !args.server.json {
+        print_changes(&args.policy, before.as_ref(), &policy);
+    }
     show(&args.server, &policy);
     Ok(ExitCode::SUCCESS)
 }
@@ -85,10 +90,10 @@ fn print_policy(policy: &Value) {
         version.to_string(),
         text(&policy["time_zone"]),
         describe_limits(&policy["limits"]),
-        if policy["paused"] == true {
-            "  (paused)"
-        } else {
-            ""
+        match policy["pause"]["reason"].as_str() {
+            Some(reason) => format!("  (paused: {reason})"),
+            None if policy["paused"] == true => "  (paused)".to_owned(),
+            None => String::new(),
         },
     );
 }

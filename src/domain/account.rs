@@ -56,9 +56,10 @@ pub fn decide(
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
-    // 4. The claim must fit into every limit, unless the policy only observes.
+    // 4. The claim must fit into every limit, unless the policy only observes. A policy that observes
+    //    also grants the claims of a blocked subject.
     let mut totals = totals_at(policy, last, past, at)?;
-    let fits = totals.iter().all(|total| total.fits(units));
+    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = last.cloned();
         return Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
@@ -173,6 +174,9 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     if policy.rule.mode == Mode::Observe {
         return None;
     }
+    if let Some(block) = policy.blocked {
+        return Some(Refusal::Blocked(block));
+    }
     let limits = policy.rule.limits.iter();
     limits
         .filter(|limit| units.get() > limit.ceiling)
@@ -272,6 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::domain::blocks::BlockTerms;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::limit::shape::Shape;
     use crate::domain::limit::shape::TOTAL_MAX;
@@ -439,12 +444,11 @@ mod tests {
             [(2, 5, None), (2, 6, Some(5)), (8, 8, None), (8, 9, Some(8))]
         {
             let terms = own.with_max(|_| Some(max));
-            let expected = never_fits.map(|max| Refusal::NeverFits {
-                per: Length::Day.into(),
-                max,
-            });
+            let per = Length::Day.into();
+            let expected = never_fits.map(|max| Refusal::NeverFits { per, max });
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
+        // Ledgers from before blocks have overrides with a `max` of 0.
         let blocked = own.with_max(|_| Some(0));
         let Ok(Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. }))) =
             take(&blocked, None, now)
@@ -455,20 +459,29 @@ mod tests {
     }
 
     #[test]
+    fn a_block_denies_every_claim_unless_the_policy_only_observes() {
+        let now = at("2026-11-21T00:00:00Z");
+        let block = BlockTerms { until: None };
+        let mut terms = policy(1, "UTC", &[(5, "day")]);
+        terms.blocked = Some(block);
+        for claimed in [1, 5, 6] {
+            let refused = refuse(&terms, units(claimed), now);
+            assert_eq!(refused, Some(Refusal::Blocked(block)));
+        }
+        terms.rule.mode = Mode::Observe;
+        let Ok(Verdict::WouldDeny(line)) = take(&terms, None, now) else {
+            panic!()
+        };
+        assert_eq!(line.totals[0].used(), 1);
+    }
+
+    #[test]
     fn what_could_never_fit_is_told_before_a_denial() {
         let policy = policy(1, "UTC", &[(5, "month"), (3, "day")]);
-        let verdict = decide(
-            &policy,
-            units(6),
-            None,
-            &Past::default(),
-            at("2026-11-21T00:00:00Z"),
-        );
-        let refusal = Refusal::NeverFits {
-            per: Length::Day.into(),
-            max: 3,
-        };
-        assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
+        let per = Length::Day.into();
+        let expected = Refusal::NeverFits { per, max: 3 };
+        let refused = refuse(&policy, units(6), at("2026-11-21T00:00:00Z"));
+        assert_eq!(refused, Some(expected));
     }
 
     /// A step of a history: hours that pass, the units of a claim, perhaps another policy, and

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, totals_at};
+use super::blocks::SubjectTerms;
 use super::claim::Units;
 use super::correction::Hold;
 use super::course::Course;
@@ -13,7 +14,7 @@ use super::drafting::{Drafting, Known};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::total::Total;
-use super::overrides::Override;
+use super::overrides::{Block, OfSubject, Override};
 use super::past::Past;
 use super::policy::Policy;
 
@@ -24,7 +25,9 @@ pub struct TermsThen {
     pub version: Policy,
     /// The active version of the override.
     pub exception: Option<Override>,
-    /// The policy with the limits of the account.
+    /// The active version of the block.
+    pub block: Option<Block>,
+    /// The policy with the limits and the block of the account.
     policy: Policy,
 }
 
@@ -44,6 +47,7 @@ impl TermsThen {
     pub fn of_claim(
         versions: &[Policy],
         overrides: &[Override],
+        blocks: &[Block],
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Option<Self> {
@@ -55,10 +59,13 @@ impl TermsThen {
         let version = versions.iter().rev().find(is_in_force)?.clone();
         let exception = holding(overrides, at);
         let terms = exception.as_ref().and_then(|found| found.terms.as_ref());
-        let policy = terms.map_or_else(|| version.clone(), |terms| terms.apply(&version));
+        let mut policy = terms.map_or_else(|| version.clone(), |terms| terms.apply(&version));
+        let block = holding(blocks, at);
+        policy.blocked = block.as_ref().and_then(|block| block.terms);
         Some(Self {
             version,
             exception,
+            block,
             policy,
         })
     }
@@ -67,25 +74,35 @@ impl TermsThen {
     pub fn course(
         versions: &[Policy],
         overrides: &[Override],
+        blocks: &[Block],
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Course {
         let since = last.map_or(0, |line| line.policy_version);
         let known = |version: &&Policy| version.changed_at <= at || version.version <= since;
         let known: Vec<Policy> = versions.iter().filter(known).cloned().collect();
-        // An override that ends keeps its place: no later version was known.
-        let ends_at = holding(overrides, at).and_then(|found| found.terms?.until);
+        // An override or a block that ends keeps its place: no later version was known.
+        let override_ends = holding(overrides, at).and_then(|found| found.terms?.until);
+        let block_ends = holding(blocks, at).and_then(|found| found.terms?.until);
+        let ends = override_ends.into_iter().chain(block_ends);
         let changes = known.iter().map(|version| version.effective_at);
-        Course::new(at, changes.chain(ends_at), |later| {
-            let known_overrides = overrides.iter().filter(|version| version.changed_at <= at);
-            let known_overrides: Vec<Override> = known_overrides.cloned().collect();
-            let terms = Self::of_claim(&known, &known_overrides, last, later);
+        let overrides = overrides.iter().filter(|version| version.changed_at <= at);
+        let overrides: Vec<Override> = overrides.cloned().collect();
+        let blocks = blocks.iter().filter(|version| version.changed_at <= at);
+        let blocks: Vec<Block> = blocks.cloned().collect();
+        Course::new(at, changes.chain(ends), |later| {
+            let terms = Self::of_claim(&known, &overrides, &blocks, last, later);
             terms.map(|terms| Arc::new(terms.policy))
         })
     }
 
     /// The terms of a grant, from its line; `None` if the version of the line is missing.
-    pub fn of_grant(versions: &[Policy], overrides: &[Override], line: &Line) -> Option<Self> {
+    pub fn of_grant(
+        versions: &[Policy],
+        overrides: &[Override],
+        blocks: &[Block],
+        line: &Line,
+    ) -> Option<Self> {
         let is_its = |version: &&Policy| version.version == line.policy_version;
         let version = versions.iter().find(is_its)?.clone();
         let policy = version.with_max(|per| {
@@ -95,6 +112,7 @@ impl TermsThen {
         Some(Self {
             version,
             exception: holding(overrides, line.at),
+            block: holding(blocks, line.at),
             policy,
         })
     }
@@ -135,12 +153,14 @@ impl TermsThen {
     }
 }
 
-/// The active version of an override at an instant.
-fn holding(overrides: &[Override], at: DateTime<Utc>) -> Option<Override> {
-    let mut newest_first = overrides.iter().rev();
+/// The active version of an override or a block at an instant.
+fn holding<T: SubjectTerms + Clone>(
+    versions: &[OfSubject<T>],
+    at: DateTime<Utc>,
+) -> Option<OfSubject<T>> {
+    let mut newest_first = versions.iter().rev();
     let last = newest_first.find(|version| version.changed_at <= at)?;
-    let holds = last.terms.as_ref().is_some_and(|terms| terms.hold(at));
-    holds.then(|| last.clone())
+    last.in_force(at).map(|_| last.clone())
 }
 
 #[cfg(test)]
@@ -192,7 +212,7 @@ mod tests {
 
     /// The `max` at an instant for an account without entries; `None` without an active version.
     fn max_at(versions: &[Policy], overrides: &[Override], seconds: i64) -> Option<u64> {
-        let terms = TermsThen::of_claim(versions, overrides, None, at(seconds))?;
+        let terms = TermsThen::of_claim(versions, overrides, &[], None, at(seconds))?;
         let known = Known::default();
         let explanation = terms.explain(ACCOUNT, None, &known, at(seconds), Units::ONE);
         Some(explanation.unwrap().totals[0].max)
@@ -217,7 +237,7 @@ mod tests {
             lapses_at: None,
             totals: Vec::new().into(),
         };
-        let terms = TermsThen::of_claim(&versions, &[], Some(&line), at(9));
+        let terms = TermsThen::of_claim(&versions, &[], &[], Some(&line), at(9));
         assert_eq!(terms.unwrap().version.version, 1);
     }
 
@@ -232,7 +252,7 @@ mod tests {
         ];
         let told = [9, 10, 20, 30, 40, 50].map(|seconds| max_at(&versions, &overrides, seconds));
         assert_eq!(told.map(Option::unwrap), [3, 7, 0, 3, 9, 3]);
-        let terms = TermsThen::of_claim(&versions, &overrides, None, at(20)).unwrap();
+        let terms = TermsThen::of_claim(&versions, &overrides, &[], None, at(20)).unwrap();
         let met = terms.explain(ACCOUNT, None, &Known::default(), at(20), Units::ONE);
         let Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. })) = met.unwrap().verdict
         else {
@@ -248,6 +268,7 @@ mod tests {
         let overridden = TermsThen::of_claim(
             &versions[..1],
             &[exception(1, 0, Some((9, None)))],
+            &[],
             None,
             at(5),
         );
@@ -258,7 +279,7 @@ mod tests {
             panic!("not granted")
         };
         // Neither the version nor the deletion of the same instant was active for the line.
-        let terms = TermsThen::of_grant(&versions, &[], &line).unwrap();
+        let terms = TermsThen::of_grant(&versions, &[], &[], &line).unwrap();
         assert_eq!(terms.version.version, 1);
         let told = terms.explain(ACCOUNT, None, &known, at(5), Units::ONE);
         assert_eq!(told.unwrap().totals[0].max, 9);

@@ -7,6 +7,7 @@ pub mod account;
 pub mod almanac;
 pub mod audit;
 pub mod backtest;
+pub mod blocks;
 pub mod claim;
 pub mod correction;
 pub mod course;
@@ -25,6 +26,7 @@ pub mod limit;
 pub mod local_days;
 #[cfg(test)]
 mod model;
+pub mod orphans;
 pub mod overrides;
 pub mod past;
 pub mod policy;

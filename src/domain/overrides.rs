@@ -1,49 +1,73 @@
-//! Overrides: another `max` for one subject of a policy.
+//! Overrides: another `max` for one subject of a policy. Blocks are stored in the same way.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::blocks::{BlockTerms, SubjectTerms, check_end};
 use super::claim::Subject;
 use super::fault::Fault;
 use super::identity::AccountId;
 use super::limit::draft::{MaxDraft, check_maxima, misfit};
 use super::limit::shape::OtherMax;
-use super::policy::{Policy, PolicyId};
+use super::policy::{Policy, PolicyId, Rule};
 use super::schedule::UnreadableTerms;
 
-/// A version of an override.
+const NO_ZERO: &str = "an override has a max of 1 or more; to deny every claim of a subject, write a \
+                       block: PUT /v1/policies/{policy}/blocks/{subject}";
+
+/// A version of what a policy has for one subject: an override or a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
+pub struct OfSubject<T> {
     pub account: AccountId,
     pub policy: PolicyId,
     /// The subject of the account; `None` if it was erased.
     pub subject: Option<Subject>,
-    /// 1, 2, 3 …: every change creates a new version.
+    /// Every change creates a new version. The override and the block of a subject share the
+    /// numbers 1, 2, 3 …
     pub version: u32,
     /// The number of the change, in the order of changes of the ledger.
     pub revision: u64,
-    /// The content; `None` if this version deletes the override.
-    pub terms: Option<OverrideTerms>,
+    /// The content; `None` if this version deletes the override or removes the block.
+    pub terms: Option<T>,
     pub changed_at: DateTime<Utc>,
     pub changed_by: String,
     /// The reason; optional for a first version.
     pub reason: Option<String>,
 }
 
-/// The last version of an override, if this instance cannot read it.
+/// A version of an override.
+pub type Override = OfSubject<OverrideTerms>;
+
+/// A version of a block. The reason and the author of a block are those of its version.
+pub type Block = OfSubject<BlockTerms>;
+
+/// The last version of an override or a block, if this instance cannot read it.
 #[derive(Debug, Clone)]
-pub struct UnreadableOverride {
+pub struct UnreadableOfSubject {
     pub account: AccountId,
     pub version: u32,
     pub revision: u64,
     pub terms: Arc<UnreadableTerms>,
 }
 
+impl<T: SubjectTerms> OfSubject<T> {
+    /// The terms that apply at an instant, if this is the last version.
+    pub fn in_force(&self, at: DateTime<Utc>) -> Option<&T> {
+        self.terms.as_ref().filter(|terms| terms.hold(at))
+    }
+}
+
+impl SubjectTerms for OverrideTerms {
+    fn until(&self) -> Option<DateTime<Utc>> {
+        self.until
+    }
+}
+
 /// The content of an override.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverrideTerms {
-    /// Another `max`, 0 or more, for some limits of the policy. The other limits do not change. A
+    /// Another `max` for some limits of the policy. The other limits do not change. A
     /// limit that the policy does not have is ignored.
     pub limits: Vec<OtherMax>,
     /// From this instant on the limits of the policy apply again.
@@ -61,49 +85,70 @@ impl OverrideTerms {
         now: DateTime<Utc>,
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        let limits = check_maxima(limits, &mut faults);
-        if until.is_some_and(|until| until <= now) {
-            let detail = "until has passed; write a later instant, or null for no end";
-            faults.push(Fault::new("/until", detail));
+        let drafts = limits;
+        let limits = check_maxima(drafts, &mut faults);
+        for (index, _) in drafts
+            .iter()
+            .enumerate()
+            .filter(|(_, draft)| draft.max == 0)
+        {
+            let pointer = format!("/limits/{index}/max");
+            let of_max = faults.iter_mut().filter(|fault| fault.pointer == pointer);
+            of_max.for_each(|fault| fault.detail = NO_ZERO.to_owned());
         }
+        check_end(until, now, &mut faults);
         match faults.is_empty() {
             true => Ok(Self { limits, until }),
             false => Err(faults),
         }
     }
 
-    /// Whether the override is active at an instant.
-    pub fn hold(&self, at: DateTime<Utc>) -> bool {
-        self.until.is_none_or(|until| at < until)
-    }
-
-    /// The policy with the limits of the override.
+    /// The policy with the limits of the override. A `max` that does not fit the policy has no effect:
+    /// it would make the limit inexact.
     pub fn apply(&self, policy: &Policy) -> Policy {
         policy.with_max(|per| {
             let limit = self.limits.iter().find(|limit| limit.per == per);
+            let limit = limit.filter(|limit| limit.fits(&policy.rule));
             limit.map(|limit| limit.max)
         })
     }
 
-    /// The faults of limits that the policy does not have, or whose kind does not allow the `max`.
-    pub fn misfits(&self, policy: &Policy) -> Vec<Fault> {
+    /// The faults of limits that no version in force or to come has, or whose kind does not allow the
+    /// `max`.
+    pub fn misfits(&self, versions: &[&Policy]) -> Vec<Fault> {
         let limits = self.limits.iter().enumerate();
-        let misfit = |(index, other): (usize, &OtherMax)| {
-            let mut limits = policy.rule.limits.iter();
-            match limits.find(|own| own.per() == other.per) {
-                Some(own) => misfit(own.shape, other.max)
-                    .map(|detail| Fault::new(format!("/limits/{index}/max"), detail)),
-                None => {
-                    let detail = format!(
-                        "the policy {} has no limit per {}; name one of its limits",
-                        policy.name, other.per
-                    );
-                    Some(Fault::new(format!("/limits/{index}/per"), detail))
-                }
-            }
-        };
-        limits.filter_map(misfit).collect()
+        limits
+            .filter_map(|(index, other)| misfit_of(index, other, versions))
+            .collect()
     }
+}
+
+impl OtherMax {
+    /// Whether a rule has the limit, and its kind allows the `max`.
+    pub fn fits(&self, rule: &Rule) -> bool {
+        let mut limits = rule.limits.iter();
+        let own = limits.find(|own| own.per() == self.per);
+        own.is_some_and(|own| misfit(own.shape, self.max).is_none())
+    }
+}
+
+fn misfit_of(index: usize, other: &OtherMax, versions: &[&Policy]) -> Option<Fault> {
+    let limits = || versions.iter().flat_map(|version| &version.rule.limits);
+    let mut own = limits().filter(|own| own.per() == other.per).peekable();
+    if own.peek().is_some() {
+        let detail = own.find_map(|own| misfit(own.shape, other.max))?;
+        return Some(Fault::new(format!("/limits/{index}/max"), detail));
+    }
+    let mut names: Vec<String> = limits().map(|own| own.per().to_string()).collect();
+    names.dedup();
+    let name = versions.first().map(|version| version.name.as_str());
+    let detail = format!(
+        "the policy {} has no limit per {}; name one of its limits: {}",
+        name.unwrap_or_default(),
+        other.per,
+        names.join(", ")
+    );
+    Some(Fault::new(format!("/limits/{index}/per"), detail))
 }
 
 #[cfg(test)]
@@ -124,7 +169,7 @@ mod tests {
         let limits = [
             limit(-1, "day"),
             limit(i128::from(UNITS_MAX) + 1, "eon"),
-            limit(0, "day"),
+            limit(1, "day"),
         ];
         let faults = OverrideTerms::check(&limits, Some(now), now).unwrap_err();
         let pointers: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
@@ -140,13 +185,15 @@ mod tests {
             OverrideTerms::check(&[], None, now).unwrap_err()[0].pointer,
             "/limits"
         );
-        assert!(OverrideTerms::check(&[limit(0, "day")], None, now).is_ok());
+        assert!(OverrideTerms::check(&[limit(1, "day")], None, now).is_ok());
+        let faults = OverrideTerms::check(&[limit(0, "day")], None, now).unwrap_err();
+        assert!(faults[0].detail.contains("blocks/"), "{faults:?}");
     }
 
     #[test]
     fn it_holds_until_its_end() {
         let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
-        let limits = [limit(0, "day")];
+        let limits = [limit(1, "day")];
         let terms = OverrideTerms::check(&limits, Some(at(10)), at(0)).unwrap();
         assert!(terms.hold(at(9)));
         assert!(!terms.hold(at(10)));

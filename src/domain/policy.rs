@@ -5,6 +5,7 @@ use std::fmt;
 use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
 
 use super::almanac::Almanac;
+use super::blocks::BlockTerms;
 use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
@@ -124,6 +125,7 @@ pub struct Rule {
     pub limits: Vec<Limit>,
     pub active_from: Option<DateTime<Utc>>,
     pub active_until: Option<DateTime<Utc>>,
+    /// Whether the policy is paused. Only its own verb changes this: another change keeps it.
     pub paused: bool,
     pub mode: Mode,
     /// Where a grant must be stored before it is answered.
@@ -157,6 +159,15 @@ impl Rule {
         let after = self.active_until.filter(|until| now >= *until);
         before.map(Inactive::Before).or(after.map(Inactive::After))
     }
+}
+
+/// Who paused a policy, when and why. These are told by the first version of those that are paused
+/// without a break.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyPause {
+    pub since: DateTime<Utc>,
+    pub by: String,
+    pub reason: Option<String>,
 }
 
 /// A rule as a client wrote it, before it is checked.
@@ -365,6 +376,8 @@ pub struct Policy {
     pub changed_by: String,
     /// The reason; optional for a first version.
     pub reason: Option<String>,
+    /// The block of a subject, in the terms of its account. `None` in a version of the ledger.
+    pub blocked: Option<BlockTerms>,
 }
 
 impl Policy {

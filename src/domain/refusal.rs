@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::blocks::BlockTerms;
 use super::grant::{GrantEnd, Line};
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
@@ -10,6 +11,8 @@ use super::policy::Inactive;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Archived,
+    /// The subject is blocked.
+    Blocked(BlockTerms),
     /// The policy is not active now.
     Inactive(Inactive),
     /// The claim has more units than fit into a limit at once, even without an override that lowers

@@ -34,6 +34,7 @@ pub fn policy_of(version: u32, time_zone: &str, limits: &[impl AsRef<str>]) -> P
         changed_at: DateTime::UNIX_EPOCH,
         changed_by: "test".to_owned(),
         reason: None,
+        blocked: None,
     }
 }
 

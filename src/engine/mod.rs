@@ -42,8 +42,8 @@ use crate::ledger::{Ledger, OpenError};
 use crate::running::RunningTime;
 
 pub use admin::{
-    Adjustment, Backtested, ChangeQuery, Correction, EditError, GrantPage, GrantQuery, KeyError,
-    PolicyChange, Precondition,
+    Adjustment, Backtested, ChangeQuery, Correction, EditError, EditedTerms, GrantPage, GrantQuery,
+    KeyError, PolicyChange, Precondition,
 };
 pub use archive::{
     ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, DroppedArchive,

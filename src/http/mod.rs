@@ -19,9 +19,9 @@ use docs::pages;
 use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
-    statistics, windows,
+    backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
+    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
+    seals, statistics, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -36,6 +36,9 @@ fn routes() -> Routes {
             .get(policies::get)
             .put(policies::put)
             .delete(policies::archive),
+        at("/v1/policies/{policy}/pause", Asked)
+            .put(pauses::put)
+            .delete(pauses::end),
         at("/v1/policies/{policy}/versions", Asked).get(policies::versions),
         at("/v1/policies/{policy}/windows", Asked).get(windows::list),
         at("/v1/policies/{policy}/overrides", Asked).get(overrides::list),
@@ -43,6 +46,11 @@ fn routes() -> Routes {
             .get(overrides::get)
             .put(overrides::put)
             .delete(overrides::delete),
+        at("/v1/policies/{policy}/blocks", Asked).get(blocks::list),
+        at("/v1/policies/{policy}/blocks/{subject}", Asked)
+            .get(blocks::get)
+            .put(blocks::put)
+            .delete(blocks::remove),
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage),
         at("/v1/policies/{policy}/subjects/{subject}/entries", Asked).get(entries::list),

@@ -11,8 +11,7 @@ use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisio
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
 use crate::domain::limit::draft::LimitDraft;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::{Limit, LimitKind, OtherMax};
+use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
     Durability, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute, weekday_name,
 };
@@ -219,40 +218,6 @@ impl From<&Limit> for LimitRecord {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MaxRecord {
-    max: u64,
-    per: String,
-}
-
-/// An override's limits as JSON.
-pub fn encode_maxima(maxima: &[OtherMax]) -> String {
-    let record = |other: &OtherMax| MaxRecord {
-        max: other.max,
-        per: other.per.to_string(),
-    };
-    let records: Vec<MaxRecord> = maxima.iter().map(record).collect();
-    serde_json::to_string(&records).expect("texts and numbers are JSON")
-}
-
-/// An override's limits from the JSON that [`encode_maxima`] wrote.
-///
-/// # Errors
-/// The reason why a text cannot be read.
-pub fn decode_maxima(text: &str) -> Result<Vec<OtherMax>, String> {
-    let records: Vec<MaxRecord> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let maxima = records.into_iter().map(|record| {
-        let per = record
-            .per
-            .parse::<Per>()
-            .map_err(|error| error.to_string())?;
-        let max = record.max;
-        Ok(OtherMax { max, per })
-    });
-    maxima.collect()
-}
-
 /// A rule as JSON.
 pub fn encode_rule(rule: &Rule) -> String {
     let record = RuleRecord {
@@ -367,24 +332,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
-        assert!(decode_maxima(r#"[{"max":1,"per":"day","step":"1h"}]"#).is_err());
         assert!(decode_role("root").is_err());
         assert!(decode_names("{}").is_err());
         assert!(decode_names("[\"A\"]").is_err());
         assert!(decode_kind(0, None, None).is_err());
         assert!(decode_kind(3, None, None).is_err());
-        assert!(decode_maxima(r#"[{"max":1,"per":"eon"}]"#).is_err());
-        assert!(decode_maxima(r#"[{"max":-1,"per":"day"}]"#).is_err());
-    }
-
-    #[test]
-    fn limits_come_back_as_they_were() {
-        let other = |max, per: &str| OtherMax {
-            max,
-            per: per.parse().unwrap(),
-        };
-        let maxima = [other(0, "day"), other(7, "24h"), other(1, "ever")];
-        assert_eq!(decode_maxima(&encode_maxima(&maxima)).unwrap(), maxima);
     }
 
     #[test]

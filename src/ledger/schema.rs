@@ -40,6 +40,7 @@ macro_rules! migrations {
             "0015_narrow_rights",
             "0016_archive",
             "0017_lapses",
+            "0018_blocks",
         )
     };
     ($store:literal, $($name:literal,)+) => {

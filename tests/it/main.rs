@@ -11,6 +11,7 @@
 )]
 
 mod archive;
+mod blocks;
 mod cli;
 mod clocks;
 mod concurrency;

@@ -71,10 +71,10 @@ pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMa
     let mut maxima: Vec<OtherMax> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
         let mut checking = Checking { index, faults };
-        let max = checking.max(draft.max, 0);
+        let max = checking.max(draft.max, 1);
         if let Some(per) = checking.per(&draft.per) {
             checking.only_one(per, maxima.iter().map(|other| other.per));
-            let max = max.unwrap_or(0);
+            let max = max.unwrap_or(1);
             maxima.push(OtherMax { max, per });
         }
     }
@@ -571,14 +571,14 @@ mod tests {
             let pointers = faults.into_iter().map(|fault| fault.pointer.to_string());
             (maxima, pointers.collect::<Vec<_>>())
         };
-        let (found, faults) = maxima(&[(0, "day"), (9, "1d"), (1, "ever")]);
+        let (found, faults) = maxima(&[(3, "day"), (9, "1d"), (1, "ever")]);
         assert!(faults.is_empty());
         let names: Vec<String> = found.iter().map(|other| other.per.to_string()).collect();
         assert_eq!(names, ["day", "24h", "ever"]);
         assert_eq!(maxima(&[(9, "24h"), (8, "1d")]).1, ["/limits/1/per"]);
         assert_eq!(
-            maxima(&[(-1, "day"), (1, "fortnight")]).1,
-            ["/limits/0/max", "/limits/1/per"]
+            maxima(&[(0, "day"), (1, "fortnight"), (-1, "ever")]).1,
+            ["/limits/0/max", "/limits/1/per", "/limits/2/max"]
         );
         assert_eq!(maxima(&[]).1, ["/limits"]);
     }

@@ -12,6 +12,7 @@ use super::{
     MICROSECOND, ModelStep, SECOND, any_limit, any_rule, model_steps, passes, policy_then,
 };
 use crate::domain::account::{Unknown, instant_after};
+use crate::domain::blocks::BlockTerms;
 use crate::domain::claim::Units;
 use crate::domain::correction::Hold;
 use crate::domain::course::Course;
@@ -22,12 +23,13 @@ use crate::domain::policy::{Mode, Policy};
 use crate::domain::window::Window;
 
 /// A later change of the terms: the time until it, another rule, perhaps another max, and whether the
-/// policy pauses, observes, ends or is still to begin.
+/// subject is blocked, and the policy pauses, observes, ends or is still to begin.
 #[derive(Debug, Clone)]
 struct ModelChange {
     after: i64,
     rule: usize,
     other_max: Option<u64>,
+    is_blocked: bool,
     is_paused: bool,
     observes: bool,
     begins_after: Option<i64>,
@@ -38,13 +40,14 @@ fn changes() -> impl Strategy<Value = Vec<ModelChange>> {
     let bound = || proptest::option::weighted(0.1, 1..90 * SECOND);
     let other_max = proptest::option::weighted(0.4, 0u64..9);
     let is_so = proptest::bool::weighted;
-    let terms = (0usize..4, other_max, is_so(0.1), is_so(0.05));
+    let terms = (0usize..4, other_max, is_so(0.1), is_so(0.1), is_so(0.05));
     let change = (passes(), terms, bound(), bound()).prop_map(|(passes, terms, begins, ends)| {
-        let (rule, other_max, is_paused, observes) = terms;
+        let (rule, other_max, is_blocked, is_paused, observes) = terms;
         ModelChange {
             after: passes + 1,
             rule,
             other_max,
+            is_blocked,
             is_paused,
             observes,
             begins_after: begins,
@@ -102,7 +105,8 @@ impl Case {
         };
         let is_open = policy.rule.inactive(at).is_none();
         let observes = policy.rule.mode == Mode::Observe;
-        is_open && (observes || policy.rule.limits.iter().all(has_room))
+        let is_blocked = policy.blocked.is_some();
+        is_open && (observes || !is_blocked && policy.rule.limits.iter().all(has_room))
     }
 
     /// The used and the remaining units, and the window, of the limit with the name of another one.
@@ -248,6 +252,7 @@ fn case(rules: &[Vec<String>], steps: &[ModelStep], changes: &[ModelChange], pas
         };
         let mut policy = policy_then(rules, &step, version);
         let bound = |after: Option<i64>| after.map(|after| at + TimeDelta::microseconds(after));
+        policy.blocked = change.is_blocked.then_some(BlockTerms { until: None });
         policy.rule.paused = change.is_paused;
         policy.rule.active_from = bound(change.begins_after);
         policy.rule.active_until = bound(change.ends_after);

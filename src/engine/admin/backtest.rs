@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::orphans::OrphanedOverride;
 use crate::domain::policy::{PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
 use crate::engine::record::check_cut;
@@ -22,6 +23,8 @@ pub struct Backtested {
     pub report: BacktestReport,
     /// The subjects of the accounts that were denied first. Erased subjects are left out.
     pub subjects: HashMap<AccountId, String>,
+    /// The overrides that the draft would orphan.
+    pub orphans: Vec<OrphanedOverride>,
 }
 
 impl Engine {
@@ -42,11 +45,20 @@ impl Engine {
         let place = self.long_place(caller).await?;
         let ledger = self.ledger.clone();
         let (answer, answered) = oneshot::channel();
+        let now = self.clock.now();
         self.runtime.spawn(async move {
             let _place = place;
             let replay = Replay {
-                backtest: Backtest::new(draft, range),
+                backtest: Backtest::new(draft.clone(), range),
                 policy: policy.id,
+                orphans: match ledger.orphans_of(&policy.name, &draft, now).await {
+                    Ok(orphans) => orphans,
+                    Err(error) => {
+                        // The caller may be gone.
+                        let _ = answer.send(Err(error));
+                        return;
+                    }
+                },
             };
             if let Some(result) = replay.run(&ledger, || answer.is_closed()).await.transpose() {
                 // The caller may be gone.
@@ -61,6 +73,7 @@ impl Engine {
 struct Replay {
     backtest: Backtest,
     policy: PolicyId,
+    orphans: Vec<OrphanedOverride>,
 }
 
 impl Replay {
@@ -90,7 +103,11 @@ impl Replay {
         let accounts = report.first_denied.iter().map(|denied| denied.account);
         let accounts: Vec<AccountId> = accounts.collect();
         let subjects = snapshot.subjects(&accounts).await?;
-        Ok(Some(Backtested { report, subjects }))
+        Ok(Some(Backtested {
+            report,
+            subjects,
+            orphans: self.orphans,
+        }))
     }
 }
 

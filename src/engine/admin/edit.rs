@@ -5,11 +5,16 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::domain::fault::Fault;
-use crate::domain::policy::{Policy, PolicyName, Rule};
+use crate::domain::orphans::{OnOrphans, OrphanedOverride};
+use crate::domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use crate::domain::schedule::Effective;
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::ChangedTerms;
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
-use crate::ledger::{Change, Edited, PolicyTerms, Standing};
+use crate::ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
+
+const OWN_URL: &str = "a pause is a state that this request does not change: leave paused out, and send \
+                       PUT or DELETE /v1/policies/{policy}/pause";
 
 /// The condition under which a change is made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,13 @@ pub enum EditError {
     /// There is nothing to delete.
     #[error("no such override")]
     UnknownOverride,
+    #[error("no such block")]
+    UnknownBlock,
+    #[error("the policy is not paused")]
+    NotPaused,
+    /// The change orphans overrides, and does not say what becomes of them.
+    #[error("the change orphans overrides")]
+    Orphans(Vec<OrphanedOverride>),
     /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),
@@ -53,6 +65,10 @@ pub struct PolicyChange {
     pub rule: Rule,
     pub effective: Effective,
     pub reason: Option<String>,
+    /// What the client says about the pause, which the change keeps.
+    pub paused: Option<bool>,
+    /// What becomes of the overrides that the change orphans; required if there are any.
+    pub on_orphans: Option<OnOrphans>,
 }
 
 impl Precondition {
@@ -90,37 +106,60 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
         dry_run: bool,
-    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        self.edit(name, changed_by, dry_run, move |current, now| {
-            let current = current.filter(|current| !current.newest.archived);
-            let newest = current.map(|current| &current.newest);
-            precondition.check(newest.map(|newest| newest.version))?;
-            let PolicyChange {
-                rule,
-                effective,
-                reason,
-            } = &change;
-            // A version that is not in force yet can be brought forward.
-            let is_so = |newest: &Policy| {
-                newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
-            };
-            match newest {
-                Some(newest) if is_so(newest) => return Ok(Change::Keep),
-                Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
-                Some(_) | None => {}
-            }
-            let in_force = current.map(|current| &current.in_force);
-            let effective_at = effective
-                .instant(in_force, rule, now)
-                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-            let terms = PolicyTerms {
-                rule: rule.clone(),
-                archived: false,
-                effective_at,
-            };
-            let reason = reason.clone();
-            Ok(Change::Version { terms, reason })
-        })
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
+        let draft = Some(change.rule.clone());
+        self.edit(
+            name,
+            changed_by,
+            dry_run,
+            draft,
+            move |current, orphans, now| {
+                // The pause outlives every other change, also the archive.
+                let paused = current.is_some_and(|current| current.in_force.rule.paused);
+                let current = current.filter(|current| !current.newest.archived);
+                let newest = current.map(|current| &current.newest);
+                precondition.check(newest.map(|newest| newest.version))?;
+                let PolicyChange {
+                    rule,
+                    effective,
+                    reason,
+                    paused: told_paused,
+                    on_orphans,
+                } = &change;
+                if told_paused.is_some_and(|told| told != paused) {
+                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+                }
+                let rule = &Rule {
+                    paused,
+                    ..rule.clone()
+                };
+                // A version that is not in force yet can be brought forward.
+                let is_so = |newest: &Policy| {
+                    newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
+                };
+                match newest {
+                    Some(newest) if is_so(newest) => return Ok(Change::Keep),
+                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                    Some(_) | None => {}
+                }
+                if !orphans.is_empty() && on_orphans.is_none() && !dry_run {
+                    return Err(EditError::Orphans(orphans.to_vec()));
+                }
+                let in_force = current.map(|current| &current.in_force);
+                let effective_at = effective
+                    .instant(in_force, rule, now)
+                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+                let terms = PolicyTerms {
+                    rule: rule.clone(),
+                    archived: false,
+                    effective_at,
+                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                    scheduled_again: None,
+                };
+                let reason = reason.clone();
+                Ok(Change::Version { terms, reason })
+            },
+        )
         .await
     }
 
@@ -135,7 +174,7 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        self.edit(name, changed_by, false, move |current, now| {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -144,11 +183,57 @@ impl Engine {
                 rule: policy.rule.clone(),
                 archived: true,
                 effective_at: now,
+                drops_orphans: false,
+                scheduled_again: None,
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
-        })
-        .await
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
+    }
+
+    /// Pauses a policy, or ends its pause. A version that is scheduled stays scheduled, and gets the
+    /// same pause. A policy that is already paused stays as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn pause_policy(
+        self: &Arc<Self>,
+        name: PolicyName,
+        paused: bool,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+            let current = current.filter(|current| !current.newest.archived);
+            let current = current.ok_or(EditError::UnknownPolicy)?;
+            let Standing {
+                newest, in_force, ..
+            } = current;
+            precondition.check(Some(newest.version))?;
+            let is_so = |version: &Policy| version.rule.paused == paused;
+            match is_so(newest) && is_so(in_force) {
+                true if paused => return Ok(Change::Keep),
+                true => return Err(EditError::NotPaused),
+                false => {}
+            }
+            let with_pause = |version: &Policy| Rule {
+                paused,
+                ..version.rule.clone()
+            };
+            let is_scheduled = newest.version != in_force.version;
+            let terms = PolicyTerms {
+                rule: with_pause(in_force),
+                archived: false,
+                effective_at: now,
+                drops_orphans: false,
+                scheduled_again: is_scheduled.then(|| (with_pause(newest), newest.effective_at)),
+            };
+            let reason = Some(reason.clone());
+            Ok(Change::Version { terms, reason })
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
     }
 
     async fn edit(
@@ -156,23 +241,42 @@ impl Engine {
         name: PolicyName,
         changed_by: Arc<str>,
         dry_run: bool,
-        decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change<PolicyTerms>, EditError>
+        draft: Option<Rule>,
+        decide: impl Fn(
+            Option<&Standing>,
+            &[OrphanedOverride],
+            DateTime<Utc>,
+        ) -> Result<Change<PolicyTerms>, EditError>
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();
             let edited = engine
                 .ledger
-                .edit_policy(&name, &changed_by, now, dry_run, |current| {
-                    decide(current, now)
-                })
+                .edit_policy(
+                    &name,
+                    &changed_by,
+                    now,
+                    dry_run,
+                    draft.as_ref(),
+                    |current, orphans| decide(current, orphans, now),
+                )
                 .await?;
-            if let Ok(Edited { after, .. }) = &edited
+            if let Ok(EditedPolicy {
+                edited: Edited { after, .. },
+                dropped,
+                ..
+            }) = &edited
                 && !dry_run
             {
+                let changed = ChangedTerms {
+                    overrides: dropped.iter().cloned().map(Ok).collect(),
+                    blocks: Vec::new(),
+                };
+                engine.policies.terms.learn_of_subjects(changed, None);
                 let versions = [&after.in_force, &after.newest];
                 let versions = versions.map(|version| Ok(Arc::new(version.clone())));
                 engine.policies.terms.learn(&versions);
@@ -228,14 +332,21 @@ impl Engine {
             cursor::encode(identity, LIST, &position)
         });
         let now = self.clock.now();
-        let standing = policies
-            .into_iter()
-            .map(|newest| self.standing(newest, now));
-        Ok((standing.collect(), next))
+        let engine = self.clone();
+        let work = async move {
+            let mut listed = Vec::with_capacity(policies.len());
+            for newest in policies {
+                let pause = engine.ledger.pause(&newest).await?;
+                listed.push(engine.standing(newest, pause, now));
+            }
+            Ok::<_, LedgerError>(listed)
+        };
+        let listed = self.detached(work).await?.map_err(Failure::from)?;
+        Ok((listed, next))
     }
 
     /// A policy whose newest version was read. This instance knows the version in force.
-    fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
+    fn standing(&self, newest: Policy, pause: Option<PolicyPause>, now: DateTime<Utc>) -> Standing {
         let in_force = match newest.has_effect(now) {
             true => None,
             // A policy that cannot be read is in no list.
@@ -244,6 +355,7 @@ impl Engine {
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),
             newest,
+            pause,
         }
     }
 

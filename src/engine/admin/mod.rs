@@ -1,4 +1,4 @@
-//! What admins change and auditors read: policies, overrides and keys with their history,
+//! What admins change and auditors read: policies, overrides, blocks and keys with their history,
 //! corrections of grants, lists and exports of grants, windows, and backtests. A change is made in
 //! the ledger first; then this instance knows it at once.
 
@@ -17,3 +17,4 @@ pub use corrections::{Adjustment, Correction};
 pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery};
 pub use keys::KeyError;
+pub use overrides::EditedTerms;

@@ -1,90 +1,157 @@
-//! Changing overrides, and listing them.
+//! Changing overrides and blocks, and listing them.
 
 use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::domain::blocks::BlockTerms;
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::overrides::{OfSubject, OverrideTerms};
+use crate::domain::policy::PolicyName;
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::ChangedTerms;
 use crate::engine::{EditError, Engine, Failure, ListFailure, Precondition};
-use crate::ledger::{Change, Edited};
+use crate::ledger::{Change, Edited, Standing, StoredTerms};
+
+/// Terms of one subject that admins change: overrides and blocks.
+pub trait EditedTerms: StoredTerms {
+    /// The name of a list, for its cursors.
+    const LIST: &'static str;
+    /// The error that there is nothing to show or to delete.
+    const UNKNOWN: EditError;
+    /// Whether another reason alone is a change.
+    const HAS_OWN_REASON: bool;
+
+    /// Checks the terms against the policy.
+    ///
+    /// # Errors
+    /// [`EditError::Misfit`].
+    fn check(&self, policy: &Standing) -> Result<(), EditError>;
+}
+
+impl EditedTerms for OverrideTerms {
+    const LIST: &'static str = "overrides";
+    const UNKNOWN: EditError = EditError::UnknownOverride;
+    const HAS_OWN_REASON: bool = false;
+
+    fn check(&self, policy: &Standing) -> Result<(), EditError> {
+        let versions = match policy.in_force.version == policy.newest.version {
+            true => &[&policy.newest][..],
+            false => &[&policy.in_force, &policy.newest],
+        };
+        let misfits = self.misfits(versions);
+        match misfits.is_empty() {
+            true => Ok(()),
+            false => Err(EditError::Misfit(misfits)),
+        }
+    }
+}
+
+impl EditedTerms for BlockTerms {
+    const LIST: &'static str = "blocks";
+    const UNKNOWN: EditError = EditError::UnknownBlock;
+    const HAS_OWN_REASON: bool = true;
+
+    fn check(&self, _policy: &Standing) -> Result<(), EditError> {
+        Ok(())
+    }
+}
+
+fn is_same<T: EditedTerms>(current: &OfSubject<T>, terms: &T, reason: Option<&str>) -> bool {
+    let has_same_reason = !T::HAS_OWN_REASON || current.reason.as_deref() == reason;
+    current.terms.as_ref() == Some(terms) && has_same_reason
+}
 
 impl Engine {
-    /// Creates or replaces a subject's override. An override that is already so is left as it is.
+    /// Creates or replaces a subject's override or block. One that is already so is left as it is.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
-    pub async fn put_override(
+    pub async fn put_of_subject<T: EditedTerms>(
         self: &Arc<Self>,
         policy: PolicyName,
         subject: Subject,
-        terms: OverrideTerms,
+        terms: T,
         reason: Option<String>,
         precondition: Precondition,
         changed_by: Arc<str>,
-    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
-        self.edit_override(policy, subject, changed_by, move |policy, current| {
-            precondition.check(current.map(|current| current.version))?;
-            let misfits = terms.misfits(policy);
-            if !misfits.is_empty() {
-                return Err(EditError::Misfit(misfits));
-            }
-            match current {
-                Some(current) if current.terms.as_ref() == Some(&terms) => {
-                    return Ok(Change::Keep);
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
+        self.edit_of_subject(
+            policy,
+            subject,
+            changed_by,
+            move |policy, current: Option<&OfSubject<T>>| {
+                precondition.check(current.map(|current| current.version))?;
+                terms.check(policy)?;
+                match current {
+                    Some(current) if is_same(current, &terms, reason.as_deref()) => {
+                        return Ok(Change::Keep);
+                    }
+                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                    Some(_) | None => {}
                 }
-                Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
-                Some(_) | None => {}
-            }
-            Ok(Change::Version {
-                terms: Some(terms.clone()),
-                reason: reason.clone(),
-            })
-        })
+                Ok(Change::Version {
+                    terms: Some(terms.clone()),
+                    reason: reason.clone(),
+                })
+            },
+        )
         .await
     }
 
-    /// Deletes a subject's override. The policy's own limits are in force again.
+    /// Deletes a subject's override, or removes its block. The policy's own limits are in force again.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
-    pub async fn delete_override(
+    pub async fn delete_of_subject<T: EditedTerms>(
         self: &Arc<Self>,
         policy: PolicyName,
         subject: Subject,
         reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
-    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
-        self.edit_override(policy, subject, changed_by, move |_, current| {
-            let current = current.ok_or(EditError::UnknownOverride)?;
-            precondition.check(Some(current.version))?;
-            Ok(Change::Version {
-                terms: None,
-                reason: Some(reason.clone()),
-            })
-        })
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
+        self.edit_of_subject(
+            policy,
+            subject,
+            changed_by,
+            move |_, current: Option<&OfSubject<T>>| {
+                let current = current.ok_or(T::UNKNOWN)?;
+                precondition.check(Some(current.version))?;
+                Ok(Change::Version {
+                    terms: None,
+                    reason: Some(reason.clone()),
+                })
+            },
+        )
         .await
     }
 
-    async fn edit_override(
+    async fn edit_of_subject<T: EditedTerms>(
         self: &Arc<Self>,
         policy: PolicyName,
         subject: Subject,
         changed_by: Arc<str>,
-        decide: impl Fn(&Policy, Option<&Override>) -> Result<Change<Option<OverrideTerms>>, EditError>
+        decide: impl Fn(&Standing, Option<&OfSubject<T>>) -> Result<Change<Option<T>>, EditError>
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();
-            let decide = |policy: Option<&Policy>, current: Option<&Override>, erased_at| {
-                let policy = policy.filter(|policy| !policy.archived);
+            let decide = |policy: Option<&Standing>, current: Option<&OfSubject<T>>, erased_at| {
+                let policy = policy.filter(|policy| !policy.newest.archived);
                 let policy = policy.ok_or(EditError::UnknownPolicy)?;
                 if let Some(at) = erased_at {
                     return Err(EditError::BeingErased(at));
@@ -93,49 +160,49 @@ impl Engine {
             };
             let edited = engine
                 .ledger
-                .edit_override(&policy, &subject, &changed_by, now, decide)
+                .edit_of_subject(&policy, &subject, &changed_by, now, decide)
                 .await?;
             if let Ok(edited) = &edited {
-                let learned = vec![Ok(edited.after.clone())];
-                engine.policies.terms.learn_overrides(learned, None);
+                let learned = ChangedTerms::from(edited.after.clone());
+                engine.policies.terms.learn_of_subjects(learned, None);
             }
             Ok(edited)
         };
         self.detached(work).await?
     }
 
-    /// A subject's override as the ledger has it.
+    /// A subject's override or block as the ledger has it.
     ///
     /// # Errors
-    /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditError::UnknownOverride`] inside.
-    pub async fn override_of(
+    /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditedTerms::UNKNOWN`] inside.
+    pub async fn of_subject<T: EditedTerms>(
         self: &Arc<Self>,
         policy: PolicyName,
         subject: &Subject,
-    ) -> Result<Result<Override, EditError>, Failure> {
+    ) -> Result<Result<OfSubject<T>, EditError>, Failure> {
         let account = self.account_in_view(&policy, subject).await?;
         if self.policy(policy).await?.is_none() {
             return Ok(Err(EditError::UnknownPolicy));
         }
         let engine = self.clone();
-        let work = async move { engine.ledger.override_of(account).await };
+        let work = async move { engine.ledger.of_subject(account).await };
         let found = self.detached(work).await??;
-        let found = found.filter(|found| found.terms.is_some());
-        Ok(found.ok_or(EditError::UnknownOverride))
+        let found = found.filter(|found: &OfSubject<T>| found.terms.is_some());
+        Ok(found.ok_or(T::UNKNOWN))
     }
 
-    /// A page of a policy's overrides, in the order of their accounts, and the cursor of the next
-    /// page.
+    /// A page of a policy's overrides or blocks, in the order of their accounts, and the cursor of the
+    /// next page.
     ///
     /// # Errors
     /// [`ListFailure`].
-    pub async fn overrides(
+    pub async fn of_subjects<T: EditedTerms>(
         self: &Arc<Self>,
         policy: PolicyName,
         limit: u32,
         cursor: Option<&str>,
-    ) -> Result<(Vec<Override>, Option<String>), ListFailure> {
-        let list = format!("overrides of {policy}");
+    ) -> Result<(Vec<OfSubject<T>>, Option<String>), ListFailure> {
+        let list = format!("{} of {policy}", T::LIST);
         let identity = self.ledger.identity();
         let after = match cursor {
             Some(cursor) => Uuid::from_bytes(cursor::decode(identity, &list, cursor)?),
@@ -150,12 +217,12 @@ impl Engine {
         let work = async move {
             engine
                 .ledger
-                .overrides(id, AccountId(after), limit + 1)
+                .of_subjects(id, AccountId(after), limit + 1)
                 .await
         };
-        let mut overrides = self.detached(work).await?.map_err(Failure::from)?;
-        let next = cut_page(&mut overrides, limit)
+        let mut found: Vec<OfSubject<T>> = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut found, limit)
             .map(|last| cursor::encode(identity, &list, last.account.0.as_bytes()));
-        Ok((overrides, next))
+        Ok((found, next))
     }
 }

@@ -62,10 +62,16 @@ impl Engine {
 
     /// Adds a denial to the statistics.
     pub(super) fn note_denial(&self, account: AccountId, units: Units, outcome: &Outcome) {
-        if let Outcome::Refused(policy, Refusal::Denied(denied)) = outcome {
-            let now = self.clock.now();
-            self.denials
-                .note(policy, account, units, &denied.totals, now);
+        let now = self.clock.now();
+        match outcome {
+            Outcome::Refused(policy, Refusal::Denied(denied)) => {
+                self.denials
+                    .note(policy, account, units, &denied.totals, now);
+            }
+            Outcome::Refused(policy, Refusal::Blocked(_)) => {
+                self.denials.note_blocked(policy, now);
+            }
+            _ => {}
         }
     }
 

@@ -147,7 +147,9 @@ impl Engine {
                     Refusal::NeverFits { .. } if self.may_be_granted(&question) => {
                         return self.deny_until_it_fits(question, outcome).await;
                     }
-                    Refusal::Inactive(_) if self.may_be_granted(&question) => {
+                    Refusal::Inactive(_) | Refusal::Blocked(_)
+                        if self.may_be_granted(&question) =>
+                    {
                         self.read_in_time(question).await
                     }
                     _ => Forecast::default(),

@@ -333,7 +333,7 @@ impl GroupOutcome {
     /// After a correction a claim may be granted that the counter would deny.
     pub fn counter_need(&self) -> CounterNeed {
         let is_plain = |claim: &InFlight| matches!(claim.work.task, Task::Claim(_));
-        let allows = !self.others.iter().any(|(_, outcome)| outcome.is_denied())
+        let allows = !self.others.iter().any(|(_, outcome)| outcome.has_no_room())
             && self.claims().all(is_plain);
         let mut claims = self.claims().peekable();
         // A draft of lapses alone has no claims: nothing tells whether a counter exists.

@@ -43,11 +43,16 @@ impl Outcome {
     }
 
     /// Whether a window had no room.
-    pub fn is_denied(&self) -> bool {
+    pub fn has_no_room(&self) -> bool {
         matches!(
             self,
             Self::Refused(_, Refusal::Denied(_) | Refusal::TooMany)
         )
+    }
+
+    /// Whether the claim is denied: a window had no room, or the subject is blocked.
+    pub fn is_denied(&self) -> bool {
+        self.has_no_room() || matches!(self, Self::Refused(_, Refusal::Blocked(_)))
     }
 }
 
@@ -260,6 +265,7 @@ pub fn outcome_of(result: Result<&Outcome, &ClaimFailure>) -> &'static str {
             Refusal::Inactive(_) => "inactive",
             Refusal::NeverFits { .. } => "never_fits",
             Refusal::Denied(_) => "denied",
+            Refusal::Blocked(_) => "blocked",
             Refusal::TooMany => "too_many",
             Refusal::Ended(_) => "ended",
             Refusal::NotCorrected(_) => "not_corrected",

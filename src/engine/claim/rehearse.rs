@@ -240,7 +240,7 @@ fn rehearse_counted(
     if let Some(refusal) = refuse(policy, units, now) {
         return Verdict::Refused(refusal);
     }
-    let fits = totals.iter().all(|total| total.fits(units));
+    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = Some(line_of(policy.version, &totals, now));
         return Verdict::Refused(Refusal::Denied(DeniedClaim { totals, last }));

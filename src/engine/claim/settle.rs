@@ -100,7 +100,7 @@ impl Settling {
         now: DateTime<Utc>,
     ) -> Option<Self> {
         let line = plan.last_line()?;
-        let is_denied = plan.others.iter().any(|(_, outcome)| outcome.is_denied());
+        let is_denied = plan.others.iter().any(|(_, outcome)| outcome.has_no_room());
         if plan.draft.is_none() && !is_denied {
             return None;
         }

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout};
 
 use super::decision::{
     ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
-    leave_to_ledger, not_counted, redis_decides, totals_unknown, unanswered, word_of,
+    leave_to_ledger, leave_uncounted, not_counted, redis_decides, totals_unknown, unanswered,
+    word_of,
 };
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, Counters, LedgerWord, Looked, Unavailable};
@@ -97,7 +98,10 @@ impl Counting {
                     counts.push(count);
                     counted.push(claim);
                 }
-                None => self.give_up(claim),
+                None => {
+                    let step = leave_uncounted(&mut claim);
+                    self.dispatch.go(claim, step);
+                }
             }
         }
         // 2. Redis decides all claims in one call.

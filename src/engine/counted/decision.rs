@@ -49,7 +49,8 @@ pub fn word_of(last: Option<&Line>) -> LedgerWord {
 }
 
 /// Prepares the count of a claim on its counter alone, by the present terms. Returns `None` for a
-/// claim that must be refused: only the ledger knows whether the claim was granted before.
+/// claim that must be refused or is of a blocked subject: only the ledger knows whether the claim was
+/// granted before.
 pub fn first_count(
     claim: &mut InFlight,
     word: LedgerWord,
@@ -58,11 +59,15 @@ pub fn first_count(
 ) -> Option<Count> {
     let (own, account) = (&claim.work.policy, claim.work.account);
     claim.work.policy = terms.of(own, account, None, now);
-    let may_be_counted = claim.work.policy.rule.may_be_counted();
-    match refuse(&claim.work.policy, claim.work.units, now) {
-        None if may_be_counted => Some(count_of(claim, None, word, now)),
-        Some(_) | None => None,
-    }
+    redis_may_decide(claim, now).then(|| count_of(claim, None, word, now))
+}
+
+/// Whether the terms of a claim let Redis decide it.
+fn redis_may_decide(claim: &InFlight, now: DateTime<Utc>) -> bool {
+    let terms = &claim.work.policy;
+    terms.rule.may_be_counted()
+        && terms.blocked.is_none()
+        && refuse(terms, claim.work.units, now).is_none()
 }
 
 /// Prepares the count of a claim. The totals come from the ledger, or are not known.
@@ -128,8 +133,8 @@ pub fn counted_first(
 }
 
 /// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
-/// has its key, or the present terms do not let Redis decide. The terms may have limits without
-/// calendar windows, which Redis cannot count.
+/// has its key, or the present terms do not let Redis decide: they refuse the claim, or have limits
+/// without calendar windows, which Redis cannot count.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) -> Option<Step> {
     let mut entries = seen.entries.iter();
     let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
@@ -137,8 +142,7 @@ pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) 
         let outcome = Outcome::of_key(&claim.work, entry, &seen.entries, now);
         return Some(Step::End(Ok(outcome)));
     }
-    let may_be_counted = claim.work.policy.rule.may_be_counted();
-    (!may_be_counted).then(|| leave_to_ledger(claim))
+    (!redis_may_decide(claim, now)).then(|| leave_to_ledger(claim))
 }
 
 /// Takes the answer of Redis to a count after the ledger was read. Returns `None` if the account
@@ -208,6 +212,13 @@ pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
         true => Step::End(Err(Undecided::Unseen)),
         false => leave_to_ledger(claim),
     }
+}
+
+/// Leaves a claim to the ledger, because its terms do not let Redis decide it. The counter is asked
+/// first whether grants of the account wait: one of them may have the key of the claim.
+pub fn leave_uncounted(claim: &mut InFlight) -> Step {
+    claim.may_be_counted = false;
+    Step::Ask
 }
 
 /// Leaves a claim to the ledger: Redis does not decide it.

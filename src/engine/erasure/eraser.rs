@@ -10,7 +10,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::{Counters, Reading};
 use crate::domain::erasure::{ErasingAccount, ErasureStep};
-use crate::engine::instance::{Policies, Watch};
+use crate::engine::instance::{ChangedTerms, Policies, Watch};
 use crate::engine::reconcile::{Ended, Pace, heal_counters};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -96,13 +96,15 @@ impl Eraser {
     /// Gives an account its random id, unless grants of the account wait in Redis.
     async fn replace(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         let now = self.clock.now();
-        // 1. End the override first: every instance must learn of its end before the id changes.
+        // 1. End the override and the block first: every instance must learn of their end before the
+        //    id changes.
         let ended = self
             .ledger
-            .end_erased_override(erasing, self.margin, now)
+            .end_erased_terms(erasing, self.margin, now)
             .await?;
-        if let Some(ended) = ended {
-            self.policies.terms.learn_overrides(vec![Ok(ended)], None);
+        if ended != (None, None) {
+            let ended = ChangedTerms::of(ended.0, ended.1);
+            self.policies.terms.learn_of_subjects(ended, None);
             return Ok(());
         }
         // 2. Wait while grants of the account wait in Redis: they are appended under the old id.

@@ -62,14 +62,7 @@ impl Denials {
         let mut noted = self.noted();
         let noted = &mut *noted;
         // 2. Every denial is counted.
-        let of_second = noted.counts.entry((policy.id, second));
-        let of_second = of_second.or_insert_with(|| SecondOfDenials {
-            policy: policy.clone(),
-            second,
-            count: DenialCount::default(),
-        });
-        let count = &mut of_second.count;
-        count.denied += 1;
+        let count = count_denial(&mut noted.counts, policy, second);
         // 3. The first denial of a window is kept, if there is room.
         let (per, window) = full.denied_in(denied_at);
         let window = (account, per, window.start);
@@ -94,6 +87,12 @@ impl Denials {
             .extend(FirstDenial::of(account, units, version, totals, now));
     }
 
+    /// Notes the denial of a blocked subject. It belongs to no window, so only its number is kept.
+    pub fn note_blocked(&self, policy: &Arc<Policy>, now: DateTime<Utc>) {
+        let mut noted = self.noted();
+        count_denial(&mut noted.counts, policy, now.timestamp());
+    }
+
     /// Takes the counts.
     pub fn take_counts(&self) -> Vec<SecondOfDenials> {
         let counts = std::mem::take(&mut self.noted().counts);
@@ -110,4 +109,20 @@ impl Denials {
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Counts a denial in its second.
+fn count_denial<'a>(
+    counts: &'a mut HashMap<(PolicyId, i64), SecondOfDenials>,
+    policy: &Arc<Policy>,
+    second: i64,
+) -> &'a mut DenialCount {
+    let of_second = counts.entry((policy.id, second));
+    let of_second = of_second.or_insert_with(|| SecondOfDenials {
+        policy: policy.clone(),
+        second,
+        count: DenialCount::default(),
+    });
+    of_second.count.denied += 1;
+    &mut of_second.count
 }

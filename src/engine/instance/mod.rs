@@ -35,6 +35,6 @@ pub use metrics::{Metrics, Stage};
 pub use outlooks::Outlook;
 pub use places::{Place, Places};
 pub use policies::Policies;
-pub use terms::{Terms, is_fresh};
+pub use terms::{ChangedTerms, Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;
 pub use wrong_keys::{WrongKeyAnswer, WrongKeys, network_of};

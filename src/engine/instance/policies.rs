@@ -1,4 +1,4 @@
-//! Reads the policies, overrides and keys from the ledger, so that a claim does not read them.
+//! Reads the policies, overrides, blocks and keys from the ledger, so that a claim does not read them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,10 +7,9 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep_until};
 
 use super::access::Access;
-use super::terms::{Terms, is_fresh};
+use super::terms::{ChangedTerms, Terms, is_fresh};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{Override, UnreadableOverride};
 use crate::domain::policy::Policy;
 use crate::domain::schedule::StoredVersion;
 use crate::faults::reach;
@@ -21,15 +20,24 @@ use crate::ledger::{Ledger, LedgerError, LedgerPlace, LedgerView};
 const READS_APART: Duration = Duration::from_millis(20);
 
 /// Logs, once, the versions that cannot be read.
-fn tell_unreadable(versions: &[StoredVersion], overrides: &[Result<Override, UnreadableOverride>]) {
+fn tell_unreadable(versions: &[StoredVersion], changed: &ChangedTerms) {
     let versions = versions.iter().filter_map(|version| version.as_ref().err());
-    let overrides = overrides
-        .iter()
-        .filter_map(|learned| learned.as_ref().err());
-    let terms = versions.map(|version| &version.terms);
-    for terms in terms.chain(overrides.map(|learned| &learned.terms)) {
+    let versions = versions.map(|version| &*version.terms);
+    for terms in versions.chain(changed.unreadable()) {
         tracing::error!("{terms}");
     }
+}
+
+/// The overrides and blocks that changed after a revision and up to another.
+async fn changed_between(
+    ledger: &Ledger,
+    after: u64,
+    up_to: u64,
+) -> Result<ChangedTerms, LedgerError> {
+    Ok(ChangedTerms {
+        overrides: ledger.of_subjects_between(after, up_to).await?,
+        blocks: ledger.of_subjects_between(after, up_to).await?,
+    })
 }
 
 /// Keeps the terms of claims fresh.
@@ -209,11 +217,11 @@ impl Policies {
         self.access.refresh(ledger, revision).await?;
         if revision > known {
             let policies = ledger.policies_between(known, revision).await?;
-            let overrides = ledger.overrides_between(known, revision).await?;
-            tell_unreadable(&policies, &overrides);
-            // 2. Overrides come before policies: no version of a policy is known before an older
-            //    override.
-            self.terms.learn_overrides(overrides, Some(revision));
+            let changed = changed_between(ledger, known, revision).await?;
+            tell_unreadable(&policies, &changed);
+            // 2. Overrides and blocks come before policies: no version of a policy is known before an
+            //    older override.
+            self.terms.learn_of_subjects(changed, Some(revision));
             self.terms.learn(&policies);
         }
         self.has_read(revision, as_of);
@@ -227,9 +235,9 @@ impl Policies {
         let revision = ledger.revision().await?;
         self.access.read_all(ledger, revision).await?;
         let policies = ledger.policies_between(0, revision).await?;
-        let overrides = ledger.overrides_between(0, revision).await?;
-        tell_unreadable(&policies, &overrides);
-        self.terms.replace(&policies, overrides, revision);
+        let changed = changed_between(ledger, 0, revision).await?;
+        tell_unreadable(&policies, &changed);
+        self.terms.replace(&policies, changed, revision);
         self.has_read(revision, as_of);
         Ok(())
     }

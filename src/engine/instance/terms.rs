@@ -1,5 +1,5 @@
-//! The terms of claims, as this instance knows them: policies and overrides. Nothing here reads the
-//! ledger.
+//! The terms of claims, as this instance knows them: policies, overrides and blocks. Nothing here
+//! reads the ledger.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
@@ -10,10 +10,12 @@ use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::domain::account::{Unknown, Verdict, decide, instant_after};
+use crate::domain::blocks::{BlockTerms, SubjectTerms};
 use crate::domain::course::Course;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
+use crate::domain::overrides::Block;
+use crate::domain::overrides::{OfSubject, Override, OverrideTerms, UnreadableOfSubject};
 use crate::domain::past::Past;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};
@@ -28,10 +30,10 @@ pub fn is_fresh(as_of: Instant, now: Instant) -> bool {
 }
 
 /// All versions of policies that are or may become active, including archived policies, and the
-/// override of every account.
+/// override and the block of every account.
 pub struct Terms {
     known: ArcSwap<KnownPolicies>,
-    overrides: RwLock<Overrides>,
+    of_subjects: RwLock<KnownOfSubjects>,
     /// Every change that was made before this instant is known.
     as_of: Mutex<Instant>,
 }
@@ -40,33 +42,88 @@ pub struct Terms {
 struct KnownPolicies {
     ids: HashMap<PolicyName, PolicyId>,
     versions: HashMap<PolicyId, Versions>,
-    /// The policies with an override that cannot be read.
+    /// The policies with an override or a block that cannot be read.
     stopped: HashMap<PolicyId, Arc<UnreadableTerms>>,
 }
 
+/// Overrides and blocks, under one lock: a claim sees both as of the same change.
 #[derive(Default)]
-struct Overrides {
-    by_account: HashMap<AccountId, KnownOverride>,
+struct KnownOfSubjects {
+    overrides: ByAccount<OverrideTerms>,
+    blocks: ByAccount<BlockTerms>,
+}
+
+/// The overrides or the blocks.
+struct ByAccount<T> {
+    by_account: HashMap<AccountId, KnownTerms<T>>,
     unreadable: HashMap<AccountId, Arc<UnreadableTerms>>,
-    /// The accounts whose override was deleted after `revision`. They are kept until then, so that
-    /// no older version replaces the deletion.
+    /// The accounts whose terms were deleted after `revision`. They are kept until then, so that no
+    /// older version replaces the deletion.
     deleted: Vec<AccountId>,
     /// Every change up to this revision is known.
     revision: u64,
 }
 
-/// The last version of an override; `None` as terms means deleted.
-struct KnownOverride {
+/// The last version of an override or a block; `None` as terms means deleted.
+struct KnownTerms<T> {
     version: u32,
     revision: u64,
-    terms: Option<Arc<OverrideTerms>>,
+    terms: Option<Arc<T>>,
+}
+
+impl<T> Default for ByAccount<T> {
+    fn default() -> Self {
+        Self {
+            by_account: HashMap::default(),
+            unreadable: HashMap::default(),
+            deleted: Vec::new(),
+            revision: 0,
+        }
+    }
+}
+
+type LearnedTerms<T> = Vec<Result<OfSubject<T>, UnreadableOfSubject>>;
+
+/// Versions of overrides and blocks that this instance learns of.
+#[derive(Default)]
+pub struct ChangedTerms {
+    pub overrides: LearnedTerms<OverrideTerms>,
+    pub blocks: LearnedTerms<BlockTerms>,
+}
+
+impl ChangedTerms {
+    pub fn of(changed_override: Option<Override>, block: Option<Block>) -> Self {
+        Self {
+            overrides: changed_override.into_iter().map(Ok).collect(),
+            blocks: block.into_iter().map(Ok).collect(),
+        }
+    }
+
+    /// The versions that cannot be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = &UnreadableTerms> {
+        let overrides = self.overrides.iter().filter_map(|it| it.as_ref().err());
+        let blocks = self.blocks.iter().filter_map(|it| it.as_ref().err());
+        overrides.chain(blocks).map(|unreadable| &*unreadable.terms)
+    }
+}
+
+impl From<Override> for ChangedTerms {
+    fn from(changed: Override) -> Self {
+        Self::of(Some(changed), None)
+    }
+}
+
+impl From<Block> for ChangedTerms {
+    fn from(changed: Block) -> Self {
+        Self::of(None, Some(changed))
+    }
 }
 
 impl Terms {
     pub fn new(now: Instant) -> Self {
         Self {
             known: ArcSwap::default(),
-            overrides: RwLock::default(),
+            of_subjects: RwLock::default(),
             as_of: Mutex::new(now),
         }
     }
@@ -112,7 +169,8 @@ impl Terms {
     }
 
     /// The terms that decide a claim of an account at `now`, after its `last` line: the version of
-    /// the policy that is active at the instant of the decision, with the override of the account.
+    /// the policy that is active at the instant of the decision, with the override and the block of the
+    /// account.
     /// The version is not older than the version of the last line, if such a version is known. If
     /// the version cannot be read, the result is the version that the claim started with; the rule
     /// refuses it after a line of a newer version.
@@ -129,20 +187,19 @@ impl Terms {
         let versions = known.versions.get(&policy.id);
         let in_force = versions.and_then(|versions| versions.in_force(at, since));
         let in_force = in_force.and_then(|version| version.as_ref().ok());
-        self.of_account(in_force.unwrap_or(policy), account, at)
+        self.under(in_force.unwrap_or(policy), account, at)
     }
 
-    /// A version of a policy, with the override of an account at an instant.
-    fn of_account(
-        &self,
-        policy: &Arc<Policy>,
-        account: AccountId,
-        at: DateTime<Utc>,
-    ) -> Arc<Policy> {
-        match self.override_of(account, at) {
-            Some(terms) => Arc::new(terms.apply(policy)),
-            None => policy.clone(),
+    /// A version of a policy, with the override and the block of an account at an instant.
+    fn under(&self, version: &Arc<Policy>, account: AccountId, at: DateTime<Utc>) -> Arc<Policy> {
+        let (overridden, blocked) = self.of_account(account, at);
+        if overridden.is_none() && blocked.is_none() {
+            return version.clone();
         }
+        let policy = overridden.map(|terms| terms.apply(version));
+        let mut policy = policy.unwrap_or_else(|| Policy::clone(version));
+        policy.blocked = blocked;
+        Arc::new(policy)
     }
 
     /// The known course of the terms of an account after its `last` line, from the instant of a
@@ -159,16 +216,14 @@ impl Terms {
         let known = self.known.load();
         let versions = known.versions.get(&policy.id);
         let changes = versions.into_iter().flat_map(Versions::changes);
-        let ends_at = self
-            .override_of(account, from)
-            .and_then(|terms| terms.until);
-        Course::new(from, changes.chain(ends_at), |at| {
+        let ends = self.ends_of_account(account, from);
+        Course::new(from, changes.chain(ends), |at| {
             if at == from {
                 return Some(self.of(policy, account, last, now));
             }
             let in_force = versions.and_then(|versions| versions.in_force(at, since));
             let in_force = in_force.and_then(|version| version.as_ref().ok());
-            in_force.map(|policy| self.of_account(policy, account, at))
+            in_force.map(|version| self.under(version, account, at))
         })
     }
 
@@ -177,8 +232,21 @@ impl Terms {
         let known = self.known.load();
         let versions = known.versions.get(&policy);
         let mut changes = versions.into_iter().flat_map(Versions::changes);
-        let terms = self.override_of(account, at);
-        changes.all(|change| change <= at) && terms.is_none_or(|terms| terms.until.is_none())
+        let mut ends = self.ends_of_account(account, at);
+        changes.all(|change| change <= at) && ends.next().is_none()
+    }
+
+    /// The ends of the override and of the block of an account that are in force at an instant.
+    fn ends_of_account(
+        &self,
+        account: AccountId,
+        at: DateTime<Utc>,
+    ) -> impl Iterator<Item = DateTime<Utc>> + use<> {
+        let (overridden, blocked) = self.of_account(account, at);
+        let overridden = overridden.and_then(|terms| terms.until);
+        overridden
+            .into_iter()
+            .chain(blocked.and_then(|terms| terms.until))
     }
 
     /// As [`Terms::of`]; `None` while the version of the last line is not known.
@@ -218,12 +286,21 @@ impl Terms {
 
     /// The terms of the override of an account at an instant.
     pub fn override_of(&self, account: AccountId, at: DateTime<Utc>) -> Option<Arc<OverrideTerms>> {
-        let overrides = self
-            .overrides
+        self.of_account(account, at).0
+    }
+
+    /// The override and the block of an account that are in force at an instant.
+    fn of_account(
+        &self,
+        account: AccountId,
+        at: DateTime<Utc>,
+    ) -> (Option<Arc<OverrideTerms>>, Option<BlockTerms>) {
+        let known = self
+            .of_subjects
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        let terms = overrides.by_account.get(&account)?.terms.as_ref();
-        terms.filter(|terms| terms.hold(at)).cloned()
+        let blocked = known.blocks.in_force(account, at).map(|terms| **terms);
+        (known.overrides.in_force(account, at).cloned(), blocked)
     }
 
     /// The active version of every policy at an instant.
@@ -265,15 +342,11 @@ impl Terms {
         self.known.rcu(|known| known.with(versions));
     }
 
-    /// Adds versions of overrides: one that was made here, or all versions up to a revision.
-    pub fn learn_overrides(
-        &self,
-        learned: Vec<Result<Override, UnreadableOverride>>,
-        up_to: Option<u64>,
-    ) {
-        let mut overrides = self.write_overrides();
-        overrides.learn(learned, up_to);
-        let stopped = overrides.stopped();
+    /// Adds versions of overrides and blocks: those that were made here, or all up to a revision.
+    pub fn learn_of_subjects(&self, changed: impl Into<ChangedTerms>, up_to: Option<u64>) {
+        let mut known = self.write_of_subjects();
+        known.learn(changed.into(), up_to);
+        let stopped = known.stopped();
         if stopped != self.known.load().stopped {
             self.known.rcu(|known| KnownPolicies {
                 stopped: stopped.clone(),
@@ -282,16 +355,11 @@ impl Terms {
         }
     }
 
-    /// Replaces everything by all versions of policies and overrides up to a revision.
-    pub fn replace(
-        &self,
-        versions: &[StoredVersion],
-        overrides: Vec<Result<Override, UnreadableOverride>>,
-        revision: u64,
-    ) {
-        let mut known = self.write_overrides();
-        *known = Overrides::default();
-        known.learn(overrides, Some(revision));
+    /// Replaces everything by all versions of policies, overrides and blocks up to a revision.
+    pub fn replace(&self, versions: &[StoredVersion], changed: ChangedTerms, revision: u64) {
+        let mut known = self.write_of_subjects();
+        *known = KnownOfSubjects::default();
+        known.learn(changed, Some(revision));
         let policies = KnownPolicies {
             stopped: known.stopped(),
             ..KnownPolicies::default()
@@ -299,8 +367,8 @@ impl Terms {
         self.known.store(Arc::new(policies.with(versions)));
     }
 
-    fn write_overrides(&self) -> RwLockWriteGuard<'_, Overrides> {
-        self.overrides
+    fn write_of_subjects(&self) -> RwLockWriteGuard<'_, KnownOfSubjects> {
+        self.of_subjects
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -343,8 +411,30 @@ impl KnownPolicies {
     }
 }
 
-impl Overrides {
-    fn learn(&mut self, learned: Vec<Result<Override, UnreadableOverride>>, up_to: Option<u64>) {
+impl KnownOfSubjects {
+    fn learn(&mut self, changed: ChangedTerms, up_to: Option<u64>) {
+        self.overrides.learn(changed.overrides, up_to);
+        self.blocks.learn(changed.blocks, up_to);
+    }
+
+    /// The policies with an override or a block that cannot be read.
+    fn stopped(&self) -> HashMap<PolicyId, Arc<UnreadableTerms>> {
+        let overrides = self.overrides.unreadable.values();
+        let unreadable = overrides.chain(self.blocks.unreadable.values());
+        unreadable
+            .map(|terms| (terms.policy, terms.clone()))
+            .collect()
+    }
+}
+
+impl<T: SubjectTerms> ByAccount<T> {
+    /// The terms of an account that are in force at an instant.
+    fn in_force(&self, account: AccountId, at: DateTime<Utc>) -> Option<&Arc<T>> {
+        let terms = self.by_account.get(&account)?.terms.as_ref();
+        terms.filter(|terms| terms.hold(at))
+    }
+
+    fn learn(&mut self, learned: LearnedTerms<T>, up_to: Option<u64>) {
         for learned in learned {
             let (account, version, revision) = match &learned {
                 Ok(learned) => (learned.account, learned.version, learned.revision),
@@ -368,7 +458,7 @@ impl Overrides {
             if terms.is_none() {
                 self.deleted.push(account);
             }
-            let known = KnownOverride {
+            let known = KnownTerms {
                 version,
                 revision,
                 terms,
@@ -378,14 +468,6 @@ impl Overrides {
         if let Some(up_to) = up_to {
             self.forget_deleted(up_to);
         }
-    }
-
-    /// The policies with an override that cannot be read.
-    fn stopped(&self) -> HashMap<PolicyId, Arc<UnreadableTerms>> {
-        let unreadable = self.unreadable.values();
-        unreadable
-            .map(|terms| (terms.policy, terms.clone()))
-            .collect()
     }
 
     /// Notes that every change up to a revision is known: no older version can arrive any more.

@@ -144,12 +144,13 @@ impl Engine {
         let last = last.as_ref();
         let at = query.at.unwrap_or_else(|| instant_after(last, now));
         let versions = self.ledger.known_versions(&policy.name, up_to).await?;
-        let overrides = self.ledger.known_overrides(account, up_to).await?;
-        let course = TermsThen::course(&versions, &overrides, last, at);
+        let overrides = self.ledger.known_of_subject(account, up_to).await?;
+        let blocks = self.ledger.known_of_subject(account, up_to).await?;
+        let course = TermsThen::course(&versions, &overrides, &blocks, last, at);
         let mut known = Arc::default();
         let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
         let forecast = once_foreknown(&self.ledger, account, last, &mut known, foresee).await?;
-        let met = match TermsThen::of_claim(&versions, &overrides, last, at) {
+        let met = match TermsThen::of_claim(&versions, &overrides, &blocks, last, at) {
             None => None,
             Some(terms) => {
                 let explanation = once_known(&self.ledger, account, last, at, |known| {
@@ -200,11 +201,10 @@ impl Engine {
             .ledger
             .known_versions(&grant.policy, RecordPlace::LAST)
             .await?;
-        let overrides = self
-            .ledger
-            .known_overrides(entry.account, known_as_of(first.place));
-        let overrides = overrides.await?;
-        let terms = TermsThen::of_grant(&versions, &overrides, &entry.line);
+        let up_to = known_as_of(first.place);
+        let overrides = self.ledger.known_of_subject(entry.account, up_to).await?;
+        let blocks = self.ledger.known_of_subject(entry.account, up_to).await?;
+        let terms = TermsThen::of_grant(&versions, &overrides, &blocks, &entry.line);
         let terms = terms.ok_or_else(|| {
             LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;

@@ -11,6 +11,8 @@ use chrono::{DateTime, Utc};
 use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
 use super::instant::written;
+use super::limits::seconds_until;
+use super::orphans::OrphansBody;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::forecast::Forecast;
@@ -80,13 +82,29 @@ pub enum ApiError {
     #[error("this key is revoked and cannot be changed: create a new key")]
     KeyRevoked,
     #[error(
-        "this subject is being erased, and an override would store its name again: try again \
+        "this subject is being erased, and an override or a block would store its name again: try again \
         after {at}",
         at = written(*.0)
     )]
     BeingErased(DateTime<Utc>),
     #[error("{0}")]
     PolicyInactive(Box<InactiveAnswer>),
+    #[error("{subject} is blocked under {policy}{}", describe_end(*.until))]
+    SubjectBlocked {
+        subject: String,
+        policy: PolicyName,
+        until: Option<DateTime<Utc>>,
+        /// The instant from which on the claim would be granted, if it is known.
+        fits_at: Option<DateTime<Utc>>,
+        /// The instant of the answer.
+        now: DateTime<Utc>,
+    },
+    #[error(
+        "the change leaves {count} overrides without their limit, or beyond its bounds: write \
+         orphaned_overrides with drop or keep",
+        count = .0.count
+    )]
+    OrphanedOverrides(OrphansBody),
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
@@ -185,6 +203,13 @@ impl ApiError {
                 why,
                 fits_at: forecast.fits_at,
             })),
+            Refusal::Blocked(block) => Self::SubjectBlocked {
+                subject: asked.subject,
+                policy: asked.policy.name.clone(),
+                until: block.until,
+                fits_at: forecast.fits_at,
+                now: asked.now,
+            },
             Refusal::NeverFits { per, max } => {
                 let detail = format!(
                     "these units can never fit: at most {max} fit per {per}; send fewer units"
@@ -240,7 +265,18 @@ impl ApiError {
             Self::Invalid(parts) => parts.clone(),
             _ => Vec::new(),
         };
-        Problem::new(self.kind(), self.to_string(), errors)
+        let problem = Problem::new(self.kind(), self.to_string(), errors);
+        match self {
+            Self::SubjectBlocked { until, .. } => Problem {
+                blocked_until: *until,
+                ..problem
+            },
+            Self::OrphanedOverrides(orphans) => Problem {
+                orphaned_overrides: Some(orphans.clone()),
+                ..problem
+            },
+            _ => problem,
+        }
     }
 
     fn kind(&self) -> ProblemKind {
@@ -265,6 +301,8 @@ impl ApiError {
             Self::KeyRevoked => problem::KEY_REVOKED,
             Self::BeingErased(_) => problem::BEING_ERASED,
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
+            Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,
+            Self::OrphanedOverrides(_) => problem::ORPHANED_OVERRIDES,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) | Self::RetryOfReversed(_) => problem::GRANT_REVERSED,
@@ -289,6 +327,9 @@ impl ApiError {
         match self {
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
             Self::PolicyInactive(inactive) => inactive.retry_after(),
+            Self::SubjectBlocked { fits_at, now, .. } => {
+                fits_at.map(|fits_at| seconds_until(fits_at, *now).max(1).cast_unsigned())
+            }
             _ => self.kind().retry_after,
         }
     }
@@ -362,6 +403,10 @@ pub fn entered(
             Err(ApiError::refused(asked, refusal, forecast))
         }
     }
+}
+
+fn describe_end(until: Option<DateTime<Utc>>) -> String {
+    until.map_or(String::new(), |until| format!(" until {}", written(until)))
 }
 
 fn describe_version(version: Option<u32>) -> String {
@@ -460,6 +505,11 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownOverride => {
                 Self::NotFound("this subject has no override under this policy")
             }
+            EditError::UnknownBlock => {
+                Self::NotFound("this subject has no block under this policy")
+            }
+            EditError::NotPaused => Self::NotFound("the policy is not paused"),
+            EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
             EditError::BeingErased(at) => Self::BeingErased(at),
             EditError::Misfit(faults) => {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())

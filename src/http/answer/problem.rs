@@ -2,9 +2,11 @@
 //! `/docs/problems` are made from this list.
 
 use actix_web::http::StatusCode;
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::orphans::OrphansBody;
 use crate::domain::fault::Fault;
 
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -72,6 +74,14 @@ FORBIDDEN = FORBIDDEN "forbidden" "Forbidden" None,
     do "Use a key that is valid for this request. `detail` says which role or which policy the key \
         needs."
     retry "No, not with the same key.";
+SUBJECT_BLOCKED = FORBIDDEN "subject-blocked" "Subject blocked" None,
+    "an admin has blocked the subject under this policy; nothing was counted"
+    means "An admin has blocked the subject under this policy, so the policy denies each of its \
+           claims. Nothing was counted. `blocked_until` says when the block ends; without it the \
+           block has no end."
+    do "Do not give the benefit. Wait for `Retry-After`, or ask an admin, who can read the reason of \
+        the block and remove it."
+    retry "Yes, after `Retry-After`. Without `Retry-After`, not before an admin removes the block.";
 UNKNOWN_POLICY = NOT_FOUND "unknown-policy" "Unknown policy" None,
     "no such policy, or archived"
     means "The ledger has no policy with this name, or the policy is archived."
@@ -163,6 +173,13 @@ ARCHIVED = GONE "archived" "Archived" None,
     do "Look for the entries in the files of the archive. Or ask for later entries, as `detail` \
         says."
     retry "No.";
+ORPHANED_OVERRIDES = CONFLICT "orphaned-overrides" "Orphaned overrides" None,
+    "the change of the policy leaves overrides without their limit, or beyond its bounds"
+    means "The change leaves overrides without their limit, or beyond the bounds of the new limit. \
+           `orphaned_overrides` has their number and the first of them. Nothing was changed."
+    do "Say what becomes of them: send `orphaned_overrides` with `drop`, and they end; or with \
+        `keep`, and they stay without an effect. Or keep the limits."
+    retry "Yes, with `orphaned_overrides`.";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,
     "the policy, override or key has another version"
     means "The policy, override or key does not have the version that `If-Match` names. Or the \
@@ -277,6 +294,13 @@ pub struct Problem {
     /// Each wrong part of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InvalidPart>,
+    /// Of `subject-blocked`: when the block ends. Absent where it has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2026-12-01T00:00:00Z")]
+    pub blocked_until: Option<DateTime<Utc>>,
+    /// Of `orphaned-overrides`: the overrides that the change would orphan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orphaned_overrides: Option<OrphansBody>,
 }
 
 impl Problem {
@@ -287,6 +311,8 @@ impl Problem {
             status: kind.status.as_u16(),
             detail,
             errors,
+            blocked_until: None,
+            orphaned_overrides: None,
         }
     }
 }

@@ -43,7 +43,10 @@ pub fn describe_verdict(
         Some(Verdict::WouldDeny(_)) => {
             return (
                 "observed",
-                format!("the policy only observed: {}", no_room()),
+                match lacking {
+                    [] => "the policy only observed: the subject was blocked".to_owned(),
+                    _ => format!("the policy only observed: {}", no_room()),
+                },
             );
         }
         Some(Verdict::Refused(refusal)) => refusal,
@@ -58,6 +61,13 @@ pub fn describe_verdict(
         Refusal::Inactive(Inactive::After(until)) => {
             let detail = format!("the policy was active until {}", written(*until));
             ("no_longer_active", detail)
+        }
+        Refusal::Blocked(block) => {
+            let until = block
+                .until
+                .map(|until| format!(" until {}", written(until)));
+            let until = until.unwrap_or_default();
+            ("blocked", format!("the subject was blocked{until}"))
         }
         Refusal::NeverFits { per, max } => {
             let detail = format!("{units} could never fit: at most {max} fit per {per}");

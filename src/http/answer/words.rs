@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, key, limit, policy, reconciliation, schedule, window};
+use crate::domain::{grant, key, limit, orphans, policy, reconciliation, schedule, window};
 use crate::engine::Engine;
 
 /// Makes the schema of a value that matches at least one of several schemas. The derive would say
@@ -71,6 +71,8 @@ words! {
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
     /// When a change of a policy takes effect.
     Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
+    /// What becomes of the overrides that a change of the policy orphans.
+    OnOrphans = orphans::OnOrphans::ALL.map(orphans::OnOrphans::as_str);
     /// Whether a policy denies claims that do not fit.
     Mode = policy::Mode::ALL.map(policy::Mode::as_str);
     /// The outcome of a claim.
@@ -84,6 +86,7 @@ words! {
         "too_many_units",
         "archived",
         "paused",
+        "blocked",
         "not_yet_active",
         "no_longer_active",
         "no_version",

@@ -16,9 +16,9 @@ use crate::http::answer::{Problem, words};
 use crate::http::health;
 use crate::http::request::{KnownParameters, Public};
 use crate::http::v1::{
-    backtests, batches, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
-    statistics, windows,
+    backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
+    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
+    seals, statistics, windows,
 };
 
 /// The specification.
@@ -37,10 +37,16 @@ use crate::http::v1::{
         policies::archive,
         policies::versions,
         windows::list,
+        pauses::put,
+        pauses::end,
         overrides::put,
         overrides::get,
         overrides::list,
         overrides::delete,
+        blocks::put,
+        blocks::get,
+        blocks::list,
+        blocks::remove,
         backtests::post,
         claims::post,
         claims::usage,
@@ -89,6 +95,7 @@ use crate::http::v1::{
     tags(
         (name = "policies", description = "Named rules that limit how many units a subject may take in a window of local time."),
         (name = "overrides", description = "Another `max` for one subject of a policy."),
+        (name = "blocks", description = "Subjects that a policy denies, whatever its limits are."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Granted claims, as the ledger has them."),

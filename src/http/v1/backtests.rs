@@ -13,7 +13,7 @@ use crate::domain::backtest::{BacktestDay, BacktestTally, DayRange, DeniedAccoun
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{PolicyName, Rule};
 use crate::engine::Backtested;
-use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::answer::{ApiError, HttpAnswer, OrphansBody};
 use crate::http::request::{
     Auditor, Body, Caller, EngineData, Faults, Object, PolicyPath, Then, parse_date,
 };
@@ -44,6 +44,9 @@ pub struct BacktestAnswer {
     total: BacktestTotal,
     /// The subjects that the draft would have denied first, in that order; at most 100.
     first_denied: Vec<DeniedSubject>,
+    /// The overrides that the draft would orphan. Absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphaned_overrides: Option<OrphansBody>,
 }
 
 /// A local day: the ledger's grants, and those of them that the draft would have denied.
@@ -152,6 +155,7 @@ impl BacktestAnswer {
         let Backtested {
             report,
             mut subjects,
+            orphans,
         } = tried;
         let BacktestTally {
             grants,
@@ -173,6 +177,7 @@ impl BacktestAnswer {
             first_denied: first_denied
                 .map(|denied| DeniedSubject::new(denied, &mut subjects))
                 .collect(),
+            orphaned_overrides: OrphansBody::some(&orphans),
         }
     }
 }

@@ -8,19 +8,21 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::blocks::BlockAnswer;
 use super::erasures::ErasureAct;
 use super::keys::KeyAnswer;
 use super::manifests::ExportAct;
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
 use crate::domain::claim::Subject;
+use crate::domain::overrides::Block;
 use crate::domain::overrides::Override;
 use crate::domain::policy::PolicyName;
 use crate::engine::{Act, ActKind, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::{HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
 
-/// A change of a policy, an override or a key; or an act, which is something that somebody did with
+/// A change of a policy, an override, a block or a key; or an act, which is something that somebody did with
 /// the record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChangeAnswer {
@@ -30,10 +32,10 @@ pub struct ChangeAnswer {
     /// The kind of the change.
     #[schema(value_type = words::ChangeKind, example = "policy")]
     kind: &'static str,
-    /// The policy, or the override's policy; null for a key and an act.
+    /// The policy, or the policy of the override or block; null for a key and an act.
     #[schema(example = "benefit")]
     policy: Option<String>,
-    /// The override's subject; null for everything else, and after the subject was erased.
+    /// The subject of the override or block; null for everything else, and after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
     /// The key's id; null for everything else.
@@ -49,7 +51,8 @@ pub struct ChangeAnswer {
     reason: Option<String>,
     /// The version before the change; null where there was none.
     before: Option<VersionAnswer>,
-    /// The version after the change, or what the act did; null where an override was deleted.
+    /// The version after the change, or what the act did; null where an override was deleted
+    /// or a block was removed.
     after: Option<VersionAnswer>,
 }
 
@@ -132,12 +135,13 @@ pub struct CutAct {
     root: String,
 }
 
-/// A version of a policy, an override or a key; or the details of an act.
+/// A version of a policy, an override, a block or a key; or the details of an act.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum VersionAnswer {
     Policy(PolicyAnswer),
     Override(OverrideAnswer),
+    Block(BlockAnswer),
     Key(KeyAnswer),
     #[schema(value_type = ExportAct)]
     Export(Box<RawValue>),
@@ -163,7 +167,7 @@ page! {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeFilterQuery {
-    /// Only changes of this policy, archived or not, and of its overrides.
+    /// Only changes of this policy, archived or not, and of its overrides and blocks.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Only changes at this instant or later. A date means the start of that local day of the policy.
@@ -178,7 +182,7 @@ pub struct ChangeFilterQuery {
     /// Only changes that this key made: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
-    /// Only changes of this subject's overrides.
+    /// Only changes of this subject's overrides and blocks.
     #[param(
         min_length = 1,
         max_length = 256,
@@ -233,6 +237,18 @@ impl From<PastChange> for ChangeAnswer {
                 before: before.and_then(VersionAnswer::of_override),
                 after: VersionAnswer::of_override(after),
             },
+            PastChange::Block(Changed { before, after, .. }) => Self {
+                revision,
+                kind: ChangeKind::Block.as_str(),
+                policy: Some(after.0.to_string()),
+                subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
+                key: None,
+                at: after.1.changed_at,
+                by: after.1.changed_by.clone(),
+                reason: after.1.reason.clone(),
+                before: before.and_then(VersionAnswer::of_block),
+                after: VersionAnswer::of_block(after),
+            },
             PastChange::Key(Changed { before, after, .. }) => Self {
                 revision,
                 kind: ChangeKind::Key.as_str(),
@@ -286,9 +302,15 @@ impl VersionAnswer {
         version.terms.as_ref()?;
         Some(Self::Override(OverrideAnswer::new(&policy, version)))
     }
+
+    /// A version of a block; `None` for a version that removes it.
+    fn of_block((policy, version): (PolicyName, Block)) -> Option<Self> {
+        version.terms.as_ref()?;
+        Some(Self::Block(BlockAnswer::new(&policy, version)))
+    }
 }
 
-/// List the changes of policies, overrides and keys, newest first.
+/// List the changes of policies, overrides, blocks and keys, newest first.
 ///
 /// Each change has the version before and after it, who made it, when and why. The list also has
 /// acts: what somebody did with the record, such as an export. Acts of the kind `day` are listed

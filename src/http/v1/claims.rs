@@ -72,6 +72,16 @@ pub struct UsageBody {
     /// The subject's override, while one is in force. Absent otherwise.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     override_note: Option<OverrideNote>,
+    /// The subject's block, while one is in force: every claim is denied. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<BlockNote>,
+}
+
+/// Shows that the subject is blocked.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BlockNote {
+    /// The instant from which the subject is not blocked any more; null where the block has no end.
+    until: Option<DateTime<Utc>>,
 }
 
 /// Shows that an override changes the subject's limits.
@@ -188,6 +198,9 @@ impl Claimed {
         (status = 200, description = "Granted before with the same key; or a dry run.", body = ClaimAnswer, headers(
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
+        (status = 403, description = "`forbidden`: the key has another role, or is confined to other policies; `subject-blocked`: the subject is blocked, and nothing was counted.", headers(
+            ("Retry-After" = u64, description = "Seconds until the claim would be granted, if that is known."),
+        )),
         (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the claim would be granted, if that is known; `grant-reversed`: the grant of this key was reversed."),
         (status = 410, description = "`hold-lapsed`: the hold of this key lapsed."),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
@@ -301,6 +314,7 @@ pub async fn usage(
     }
     let usage = engine.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let block = usage.policy.blocked;
     let until = usage.override_terms.map(|terms| terms.until);
     Ok(HttpResponse::Ok().json(UsageBody {
         policy: usage.policy.name.to_string(),
@@ -309,5 +323,6 @@ pub async fn usage(
         subject: subject.0.as_str().to_owned(),
         limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
         override_note: until.map(|until| OverrideNote { until }),
+        block: block.map(|block| BlockNote { until: block.until }),
     }))
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::blocks::BlockAnswer;
 use super::history::{KeyName, parse_as_of};
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
@@ -70,7 +71,8 @@ pub struct ClaimExplanation {
     #[schema(example = 1842)]
     known_at: Option<u64>,
     /// `granted`, or `denied` for every claim that is not granted: also where the policy was
-    /// paused, archived, not active or did not exist, and where the units can never fit. `reason`
+    /// paused, archived, not active or did not exist, where the subject was blocked, and where the units
+    /// can never fit. `reason`
     /// says which.
     #[schema(value_type = words::ClaimOutcome, example = "denied")]
     outcome: &'static str,
@@ -88,7 +90,7 @@ pub struct ClaimExplanation {
     /// The limits without room for the units, each by its `per`.
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     lacking: Vec<Per>,
-    /// The version and the override that were in force. Null where no version of the policy was.
+    /// The version, the override and the block that were in force. Null where no version of the policy was.
     terms: Option<TermsBody>,
     /// The limits in the policy's order, without the units of the claim. Empty where no version was
     /// in force.
@@ -125,6 +127,8 @@ pub struct TermsBody {
     /// The version of the subject's override that was in force; null without one.
     #[serde(rename = "override")]
     exception: Option<OverrideAnswer>,
+    /// The version of the subject's block that was in force; null without one.
+    block: Option<BlockAnswer>,
 }
 
 /// The units of a limit that a grant took: `first` 2, `last` 2 and `max` 3 mean "2nd of 3".
@@ -263,9 +267,12 @@ fn told(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplanatio
     let limits = limits.map(|limit| LimitExplanation::new(limit, forecast, &zone));
     let exception = met.terms.exception;
     let exception = exception.map(|found| OverrideAnswer::new(&version.name, found));
+    let block = met.terms.block;
+    let block = block.map(|found| BlockAnswer::new(&version.name, found));
     let terms = TermsBody {
         version: PolicyAnswer::from(version),
         exception,
+        block,
     };
     (terms, limits.collect())
 }

@@ -2,6 +2,7 @@
 
 pub mod backtests;
 pub mod batches;
+pub mod blocks;
 pub mod changes;
 pub mod claims;
 pub mod corrections;
@@ -15,6 +16,7 @@ pub mod history;
 pub mod keys;
 mod manifests;
 pub mod overrides;
+pub mod pauses;
 pub mod policies;
 pub mod reconciliations;
 pub mod seals;

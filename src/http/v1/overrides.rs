@@ -8,12 +8,10 @@ use utoipa::ToSchema;
 
 use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::OtherMax;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::PolicyName;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, OverriddenMax, page, versioned, words};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Object,
     Page, PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
@@ -35,32 +33,16 @@ pub struct OverrideBody {
     reason: Option<String>,
 }
 
-/// `max` units `per` window. 0 blocks the subject.
+/// `max` units `per` window. To deny every claim of a subject, write a block.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideLimitBody {
     /// The most units in a window.
-    #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// The `per` of one of the policy's limits.
     #[schema(value_type = words::LimitName, example = "day")]
     per: String,
-}
-
-/// Another `max` for a limit of the policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct OverriddenMax {
-    #[schema(example = 10)]
-    max: u64,
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-}
-
-impl From<&OtherMax> for OverriddenMax {
-    fn from(other: &OtherMax) -> Self {
-        let OtherMax { max, per } = *other;
-        Self { max, per }
-    }
 }
 
 /// A version of an override.
@@ -71,7 +53,8 @@ pub struct OverrideAnswer {
     /// Null after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
-    /// The number of the version: 1, 2, 3 … Every change makes a new version.
+    /// The number of the version. Every change makes a new version. The override and the block of a
+    /// subject share the numbers 1, 2, 3 …
     #[schema(example = 1)]
     version: u32,
     limits: Vec<OverriddenMax>,
@@ -154,7 +137,7 @@ pub async fn put(
     let (terms, reason) = body.0.check(engine.now())?;
     let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine
-        .put_override(name, subject.0, terms, reason, precondition, key)
+        .put_of_subject(name, subject.0, terms, reason, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let before = edited.before;
@@ -179,8 +162,8 @@ pub async fn get(
     subject: SubjectPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine
-        .override_of(policy.0.clone(), &subject.0)
+    let found: Override = engine
+        .of_subject(policy.0.clone(), &subject.0)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let mut response = versioned(StatusCode::OK, found.version);
@@ -203,8 +186,10 @@ pub async fn list(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.overrides(policy.0.clone(), page.limit, page.cursor());
-    OverrideList::answer(found.await?, |found| OverrideAnswer::new(&policy.0, found))
+    let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
+    OverrideList::answer(found.await?, |found: Override| {
+        OverrideAnswer::new(&policy.0, found)
+    })
 }
 
 /// Delete a subject's override: the policy's own limits apply again.
@@ -229,7 +214,7 @@ pub async fn delete(
 ) -> HttpAnswer {
     let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine
-        .delete_override(name, subject.0, reason.0, precondition, key)
+        .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let deleted = Override {

@@ -10,11 +10,11 @@ use crate::domain::limit::draft::LimitDraft;
 use crate::domain::limit::per::{Elapsed, Per};
 use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
-    Durability, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute, weekday_name,
+    Durability, OnLedgerOutage, Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name,
 };
 use crate::domain::zone_hints::warning;
 use crate::engine::{PolicyChange, Precondition, Standing};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, OrphansBody, page, versioned, words};
 use crate::http::request::{
     Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
     Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
@@ -46,9 +46,10 @@ pub struct PolicyBody {
     /// From this instant on the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
     active_until: Option<String>,
-    /// While true, the policy grants no claim.
-    #[serde(default)]
-    paused: bool,
+    /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
+    /// the present one is refused with 422.
+    #[schema(example = false)]
+    paused: Option<bool>,
     /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
     /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
@@ -70,6 +71,11 @@ pub struct PolicyBody {
     /// The reason: 1 to 1000 characters. Required when a policy is replaced.
     #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
+    /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
+    /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
+    /// limits that they lost. Required if there are such overrides.
+    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
+    orphaned_overrides: Option<String>,
 }
 
 /// `max` units `per` window.
@@ -97,6 +103,25 @@ pub struct LimitBody {
     burst: Option<WholeNumber>,
 }
 
+/// Why a policy is paused, since when, and by whom.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PauseAnswer {
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    since: DateTime<Utc>,
+    /// A key's id, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    by: String,
+    #[schema(example = "stock is out")]
+    reason: Option<String>,
+}
+
+impl From<PolicyPause> for PauseAnswer {
+    fn from(pause: PolicyPause) -> Self {
+        let PolicyPause { since, by, reason } = pause;
+        Self { since, by, reason }
+    }
+}
+
 /// A version of a policy.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PolicyAnswer {
@@ -117,7 +142,12 @@ pub struct PolicyAnswer {
     week_starts_on: &'static str,
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
+    /// Whether the policy is paused: it grants no claim.
     paused: bool,
+    /// The pause. Absent while the policy is not paused, and in lists of versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pause: Option<PauseAnswer>,
     /// `enforce` or `observe`.
     #[schema(value_type = words::Mode, example = "enforce")]
     mode: &'static str,
@@ -149,6 +179,10 @@ pub struct PolicyAnswer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     warnings: Vec<String>,
+    /// In the answer to a change, and to a dry run of one: the overrides that the change orphans. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphaned_overrides: Option<OrphansBody>,
 }
 
 /// `max` units `per` window.
@@ -206,6 +240,7 @@ impl From<Policy> for PolicyAnswer {
             active_from: policy.rule.active_from,
             active_until: policy.rule.active_until,
             paused: policy.rule.paused,
+            pause: None,
             mode: policy.rule.mode.as_str(),
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
@@ -215,6 +250,7 @@ impl From<Policy> for PolicyAnswer {
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
             reason: policy.reason,
+            orphaned_overrides: None,
         }
     }
 }
@@ -223,6 +259,7 @@ impl From<Standing> for PolicyAnswer {
     fn from(standing: Standing) -> Self {
         Self {
             in_force_version: Some(standing.in_force.version),
+            pause: standing.pause.map(PauseAnswer::from),
             ..standing.newest.into()
         }
     }
@@ -236,6 +273,8 @@ impl PolicyBody {
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
         faults.reason(self.reason.as_ref());
+        let on_orphans = self.orphaned_overrides.as_deref().map(str::parse);
+        let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
             per: limit.per,
@@ -251,7 +290,7 @@ impl PolicyBody {
             week_starts_on: self.week_starts_on,
             active_from,
             active_until,
-            paused: self.paused,
+            paused: false,
             mode: self.mode,
             durability: self.durability,
             on_ledger_outage: self.on_ledger_outage,
@@ -268,11 +307,14 @@ impl PolicyBody {
                 faults.add(InvalidPart::body("/on_ledger_outage", detail));
             }
         }
-        let (rule, effective) = faults.or(rule.zip(effective))?;
+        let parts = rule.zip(effective).zip(on_orphans);
+        let ((rule, effective), on_orphans) = faults.or(parts)?;
         Ok(PolicyChange {
             rule,
             effective,
             reason: self.reason,
+            paused: self.paused,
+            on_orphans,
         })
     }
 }
@@ -295,7 +337,8 @@ pub struct PutQuery {
 ///
 /// Every instance knows a new or revived policy at once. A change takes effect at this instance
 /// with the next claim, and at every other instance within a second. With `effective: next_window`
-/// it takes effect at the same instant everywhere. Of the versions that have taken effect, the
+/// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
+/// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
 /// highest is in force.
 ///
 /// Roles: `admin`.
@@ -306,6 +349,7 @@ pub struct PutQuery {
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or not changed; or the result of a dry run.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`orphaned-overrides`: the change leaves overrides without their limit, or beyond its bounds."),
         (status = 412, description = "`precondition-failed`: the policy has another version."),
     ),
 )]
@@ -324,6 +368,8 @@ pub async fn put(
         .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
+    let orphaned_overrides = OrphansBody::some(&edited.orphans);
+    let edited = edited.edited;
     let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let version = edited.after.newest.version;
     let mut response = match existed {
@@ -332,7 +378,10 @@ pub async fn put(
         true => versioned(StatusCode::OK, version),
         false => versioned(StatusCode::CREATED, version),
     };
-    Ok(response.json(PolicyAnswer::from(edited.after)))
+    Ok(response.json(PolicyAnswer {
+        orphaned_overrides,
+        ..edited.after.into()
+    }))
 }
 
 /// Show a policy in its newest version. The ETag is the version.

@@ -1,4 +1,4 @@
-//! The history of changes: each version of a policy, override or key with the version before it;
+//! The history of changes: each version of a policy, override, block or key with the version before it;
 //! and acts.
 
 use std::cmp::Reverse;
@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
 use crate::domain::key::Key;
+use crate::domain::overrides::Block;
 use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
@@ -15,15 +16,17 @@ use crate::ledger::{Ledger, LedgerError};
 pub enum ChangeKind {
     Policy,
     Override,
+    Block,
     Key,
     /// Nothing was changed: somebody did something with the record.
     Act(ActKind),
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Policy,
         Self::Override,
+        Self::Block,
         Self::Key,
         Self::Act(ActKind::Export),
         Self::Act(ActKind::Day),
@@ -44,6 +47,7 @@ impl ChangeKind {
         match self {
             Self::Policy => "policy",
             Self::Override => "override",
+            Self::Block => "block",
             Self::Key => "key",
             Self::Act(kind) => kind.as_str(),
         }
@@ -55,6 +59,7 @@ impl ChangeKind {
 pub enum PastChange {
     Policy(Changed<Policy>),
     Override(Changed<(PolicyName, Override)>),
+    Block(Changed<(PolicyName, Block)>),
     Key(Changed<Key>),
     Act(Act),
 }
@@ -65,6 +70,7 @@ impl PastChange {
         match self {
             Self::Policy(changed) => changed.revision,
             Self::Override(changed) => changed.revision,
+            Self::Block(changed) => changed.revision,
             Self::Key(changed) => changed.revision,
             Self::Act(act) => act.revision,
         }
@@ -89,7 +95,7 @@ impl Ledger {
             is_kind
                 && match of {
                     ChangeKind::Policy => filter.accounts.is_none(),
-                    ChangeKind::Override => true,
+                    ChangeKind::Override | ChangeKind::Block => true,
                     ChangeKind::Key | ChangeKind::Act(_) => is_of_any,
                 }
         };
@@ -103,6 +109,10 @@ impl Ledger {
                 ChangeKind::Override => {
                     let overrides = self.override_history(&filter, limit).await?;
                     changes.extend(overrides.into_iter().map(PastChange::Override));
+                }
+                ChangeKind::Block => {
+                    let blocks = self.block_history(&filter, limit).await?;
+                    changes.extend(blocks.into_iter().map(PastChange::Block));
                 }
                 ChangeKind::Key => {
                     let keys = self.key_history(&filter, limit).await?;

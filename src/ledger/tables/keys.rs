@@ -72,7 +72,14 @@ macro_rules! versions {
 }
 
 /// A key belongs to no policy.
-const HISTORY: &str = history!(versions, "key_versions", "key", "", "false");
+const HISTORY: &str = history!(
+    versions,
+    "key_versions",
+    "key",
+    "",
+    "false",
+    "listed.version - 1"
+);
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
 const LISTED: &str = versions!(

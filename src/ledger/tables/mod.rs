@@ -23,6 +23,7 @@ pub mod open_days;
 pub mod overrides;
 pub mod past;
 pub mod policies;
+pub mod policy_edits;
 pub mod reconciliations;
 pub mod record;
 pub mod replacements;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use super::versions::{ChangeFilter, Changed, history, insert_change};
+use crate::domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
 use crate::ledger::encoding::{decode_rule, encode_rule};
@@ -21,6 +21,10 @@ pub struct PolicyTerms {
     pub archived: bool,
     /// The instant from which the version is in force.
     pub effective_at: DateTime<Utc>,
+    /// Whether the overrides that the version orphans end.
+    pub drops_orphans: bool,
+    /// A version that was scheduled, and is scheduled again after this one.
+    pub scheduled_again: Option<(Rule, DateTime<Utc>)>,
 }
 
 /// A policy at an instant.
@@ -30,6 +34,8 @@ pub struct Standing {
     pub newest: Policy,
     /// The version in force.
     pub in_force: Policy,
+    /// The pause, while the policy is paused.
+    pub pause: Option<PolicyPause>,
 }
 
 fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
@@ -51,6 +57,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
         changed_at: row.get("changed_at")?,
         changed_by: row.get("changed_by")?,
         reason: row.get("reason")?,
+        blocked: None,
     })
 }
 
@@ -88,7 +95,14 @@ macro_rules! versions {
     };
 }
 
-const HISTORY: &str = history!(versions, "policy_versions", "policy", "", "v.policy = $5");
+const HISTORY: &str = history!(
+    versions,
+    "policy_versions",
+    "policy",
+    "",
+    "v.policy = $5",
+    "listed.version - 1"
+);
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
 /// The versions up to the place ($2, $3) of the record.
@@ -99,6 +113,15 @@ const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
 const IN_FORCE: &str = versions!(
     "v.policy = $1 AND v.version < $2 AND (v.effective_at <= $3 OR v.effective_at <= v.changed_at)
      ORDER BY v.version DESC LIMIT 1"
+);
+
+/// The first of the versions that are paused without a break, up to $2. A text in a rule has no such
+/// quotes: JSON escapes them.
+const FIRST_PAUSED: &str = versions!(
+    "v.policy = $1 AND v.version <= $2 AND v.version > (
+         SELECT COALESCE(MAX(w.version), 0) FROM policy_versions AS w
+         WHERE w.policy = $1 AND w.version <= $2 AND w.rule NOT LIKE '%\"paused\":true%'
+     ) ORDER BY v.version LIMIT 1"
 );
 
 /// The policies that are not archived, by name: all, or those with the names $3.
@@ -149,6 +172,11 @@ impl Ledger {
         standing(&mut self.reads().await?.lend(), name, at).await
     }
 
+    /// The pause of a policy as of a version.
+    pub async fn pause(&self, version: &Policy) -> Result<Option<PolicyPause>, LedgerError> {
+        pause_of(&mut self.reads().await?.lend(), version).await
+    }
+
     /// The versions of a policy up to a place of the record, oldest first.
     pub async fn known_versions(
         &self,
@@ -184,57 +212,10 @@ impl Ledger {
         let policies = query(LISTED).bind(after).bind(limit).bind(only);
         self.reads().await?.lend().all(policies, decode).await
     }
-
-    /// Changes a policy as `decide` says. `decide` gets the policy while no other change is
-    /// possible. The outer error is the ledger's, the inner one is `decide`'s. On both, and in a
-    /// dry run, nothing is changed.
-    pub async fn edit_policy<E: Send>(
-        &self,
-        name: &PolicyName,
-        changed_by: &str,
-        changed_at: DateTime<Utc>,
-        dry_run: bool,
-        decide: impl Fn(Option<&Standing>) -> Result<Change<PolicyTerms>, E> + Send + Sync,
-    ) -> Result<Result<Edited<Standing>, E>, LedgerError> {
-        self.change(
-            dry_run,
-            async |session: &mut Session<'_>| Ok((standing(session, name, changed_at).await?, ())),
-            |before, ()| decide(before),
-            async |session: &mut Session<'_>, before, (), accepted| {
-                let Accepted {
-                    revision,
-                    terms,
-                    reason,
-                } = accepted;
-                let last = before.map(|before| &before.newest);
-                let id = match last {
-                    Some(last) => last.id,
-                    None => insert_policy(session, name).await?,
-                };
-                let newest = Policy {
-                    id,
-                    name: name.clone(),
-                    version: last.map_or(1, |last| last.version + 1),
-                    rule: terms.rule,
-                    archived: terms.archived,
-                    effective_at: terms.effective_at,
-                    changed_at,
-                    changed_by: changed_by.to_owned(),
-                    reason,
-                };
-                insert_version(session, &newest, revision).await?;
-                let in_force = match before {
-                    Some(before) if !newest.has_effect(changed_at) => before.in_force.clone(),
-                    Some(_) | None => newest.clone(),
-                };
-                Ok(Standing { newest, in_force })
-            },
-        )
-        .await
-    }
 }
 
-async fn standing(
+/// A policy at an instant, archived or not.
+pub(super) async fn standing(
     session: &mut Session<'_>,
     name: &PolicyName,
     at: DateTime<Utc>,
@@ -253,7 +234,29 @@ async fn standing(
             before.ok_or(sqlx::Error::RowNotFound)?
         }
     };
-    Ok(Some(Standing { newest, in_force }))
+    let pause = pause_of(session, &newest).await?;
+    Ok(Some(Standing {
+        newest,
+        in_force,
+        pause,
+    }))
+}
+
+/// The pause of a policy as of a version.
+pub(super) async fn pause_of(
+    session: &mut Session<'_>,
+    version: &Policy,
+) -> Result<Option<PolicyPause>, LedgerError> {
+    if !version.rule.paused {
+        return Ok(None);
+    }
+    let first = query(FIRST_PAUSED).bind(version.id).bind(version.version);
+    let first = session.first(first, decode).await?;
+    Ok(first.map(|first| PolicyPause {
+        since: first.changed_at,
+        by: first.changed_by,
+        reason: first.reason,
+    }))
 }
 
 /// A policy's last version, archived or not.
@@ -265,7 +268,7 @@ pub(super) async fn last_policy(
     session.first(last, decode).await
 }
 
-async fn insert_policy(
+pub(super) async fn insert_policy(
     session: &mut Session<'_>,
     name: &PolicyName,
 ) -> Result<PolicyId, LedgerError> {
@@ -273,7 +276,7 @@ async fn insert_policy(
     Ok(PolicyId(session.one(insert).await?))
 }
 
-async fn insert_version(
+pub(super) async fn insert_version(
     session: &mut Session<'_>,
     policy: &Policy,
     revision: i64,

@@ -7,22 +7,22 @@ use super::erasures::{
     AccountOwner, ENTRIES_MOST, go_on, keep_leaves_of_entries, keep_leaves_of_override, last_line,
     note_done, over, private_entries, take,
 };
-use super::overrides::{insert_version, last_override};
+use super::overrides::{StoredTerms, insert_version, last_of_subject};
 use super::versions::next_revision;
 use crate::domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::Override;
+use crate::domain::overrides::Block;
+use crate::domain::overrides::{OfSubject, Override};
 use crate::domain::seal::leaf::pseudonym;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::narrowed;
 use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
-/// How long after the end of its override an account gets its new id. Every instance has learned of
+/// How long after the end of its override or block an account gets its new id. Every instance has learned of
 /// the end by then.
 const OVERRIDE_LEARNED: TimeDelta = TimeDelta::minutes(1);
-/// The author of the change that ends an erased subject's override.
+/// The author of the changes that end an erased subject's override and block.
 const ENDED_BY: &str = "perdiem";
 
 /// A lock that stops appends. Appends that rely on earlier reads notice the change afterwards. On
@@ -113,40 +113,30 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends the override of an account whose windows are over, if it has one. The account gets its
-    /// new id after every instance has learned of the end. Returns the version that ends the
-    /// override.
-    pub async fn end_erased_override(
+    /// Ends the override and the block of an account whose windows are over, if it has them. The
+    /// account gets its new id after every instance has learned of the end. Returns the versions that
+    /// end them.
+    pub async fn end_erased_terms(
         &self,
         erasing: &ErasingAccount,
         margin: TimeDelta,
         now: DateTime<Utc>,
-    ) -> Result<Option<Override>, LedgerError> {
+    ) -> Result<(Option<Override>, Option<Block>), LedgerError> {
         self.own_edit(async |mut session| {
-            let revision = next_revision(&mut session).await?;
+            session.execute(query(HOLD_LEDGER)).await?;
             let erasing = take(&mut session, erasing, ErasureStep::Counts).await?;
             let Some(erasing) = erasing.filter(|erasing| !erasing.override_ended) else {
-                return Ok(Ending::Rollback(None));
+                return Ok(Ending::Rollback((None, None)));
             };
             let over = over(&mut session, erasing.account, margin).await?;
-            let is_over = over.is_none_or(|over| over <= now);
-            let holds = |last: &Override| {
-                last.subject.is_none() && last.terms.as_ref().is_some_and(|terms| terms.hold(now))
-            };
-            let last = last_override(&mut session, erasing.account).await?;
-            let Some(last) = last.filter(holds).filter(|_| is_over) else {
-                return Ok(Ending::Rollback(None));
-            };
-            let ended = Override {
-                version: last.version + 1,
-                revision: narrowed(revision)?,
-                terms: None,
-                changed_at: now,
-                changed_by: ENDED_BY.to_owned(),
-                reason: None,
-                ..last
-            };
-            insert_version(&mut session, &ended, revision).await?;
+            if over.is_some_and(|over| over > now) {
+                return Ok(Ending::Rollback((None, None)));
+            }
+            let ended_override = end_terms(&mut session, erasing.account, now).await?;
+            let ended_block = end_terms(&mut session, erasing.account, now).await?;
+            if ended_override.is_none() && ended_block.is_none() {
+                return Ok(Ending::Rollback((None, None)));
+            }
             let learned = query(
                 "UPDATE erasing_accounts SET override_ended = true, due_at = $2
                  WHERE replacement = $1",
@@ -155,7 +145,7 @@ impl Ledger {
                 .bind(erasing.replacement)
                 .bind(now + OVERRIDE_LEARNED);
             session.execute(learned).await?;
-            Ok(Ending::Commit(Some(ended)))
+            Ok(Ending::Commit((ended_override, ended_block)))
         })
         .await
     }
@@ -271,6 +261,29 @@ impl Ledger {
         })
         .await
     }
+}
+
+/// Ends the override or the block of an erased subject, if it is in force.
+async fn end_terms<T: StoredTerms>(
+    session: &mut Session<'_>,
+    account: AccountId,
+    now: DateTime<Utc>,
+) -> Result<Option<OfSubject<T>>, LedgerError> {
+    let last: Option<OfSubject<T>> = last_of_subject(session, account).await?;
+    let is_in_force = |last: &OfSubject<T>| last.subject.is_none() && last.in_force(now).is_some();
+    let Some(last) = last.filter(is_in_force) else {
+        return Ok(None);
+    };
+    let revision = next_revision(session).await?;
+    let ended = OfSubject {
+        revision: revision.cast_unsigned(),
+        terms: None,
+        changed_at: now,
+        changed_by: ENDED_BY.to_owned(),
+        reason: None,
+        ..last
+    };
+    insert_version(session, ended).await.map(Some)
 }
 
 /// Delays the erasure to an instant.

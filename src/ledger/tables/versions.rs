@@ -1,4 +1,4 @@
-//! Things with versions: policies, overrides and keys. Each change makes the next version, under a
+//! Things with versions: policies, overrides, blocks and keys. Each change makes the next version, under a
 //! revision: the number of the change in the one order of all changes.
 
 use chrono::{DateTime, Utc};
@@ -37,7 +37,7 @@ pub struct Accepted<T> {
 /// Which changes to list.
 #[derive(Debug, Clone)]
 pub struct ChangeFilter {
-    /// Changes of a policy and its overrides; `None` for all changes, also of keys.
+    /// Changes of a policy, its overrides and its blocks; `None` for all changes, also of keys.
     pub policy: Option<PolicyId>,
     /// Changes made at this instant or later.
     pub from: Option<DateTime<Utc>>,
@@ -47,7 +47,7 @@ pub struct ChangeFilter {
     pub below: u64,
     /// Changes made by this author: a key's id, or another value of `changed_by`.
     pub by: Option<String>,
-    /// Changes of the overrides of these accounts.
+    /// Changes of the overrides and blocks of these accounts.
     pub accounts: Option<Vec<AccountId>>,
 }
 
@@ -62,10 +62,11 @@ pub struct Changed<T> {
 }
 
 /// The changes up to $1, from $2 up to $3, of the policy $5, by $6, at most $4: each with the
-/// version `v` that it made and the one before. `$versions` selects from versions `v`. `$joined` is
-/// a join that `$of_policy` needs: an EXISTS under the OR would read every version.
+/// version `v` that it made and the one before, whose number is `$before`. `$versions` selects from
+/// versions `v`. `$joined` is a join that `$of_policy` needs: an EXISTS under the OR would read every
+/// version.
 macro_rules! history {
-    ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:expr) => {
+    ($versions:ident, $table:literal, $key:literal, $joined:expr, $of_policy:expr, $before:expr) => {
         $versions!(
             "listed.revision AS listed, ",
             concat!(
@@ -88,7 +89,9 @@ macro_rules! history {
                 $key,
                 " = listed.",
                 $key,
-                " AND v.version IN (listed.version, listed.version - 1)"
+                " AND v.version IN (listed.version, ",
+                $before,
+                ")"
             ),
             "true ORDER BY listed.revision DESC, v.version DESC"
         )

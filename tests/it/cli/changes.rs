@@ -15,7 +15,7 @@ async fn what_was_changed_can_be_read() {
     app.benefit(3, "GMT+8").await;
     tick();
     let later = json!({
-        "time_zone": "GMT+8", "limits": [{ "max": 5, "per": "day" }], "paused": true,
+        "time_zone": "GMT+8", "limits": [{ "max": 5, "per": "day" }],
         "effective": "next_window", "reason": "more\nfor all",
     });
     assert_eq!(app.put_policy("benefit", later).await.status, 200);
@@ -40,7 +40,6 @@ async fn what_was_changed_can_be_read() {
     limits: 10 per day
 2026-11-21T03:05:05.678901Z  policy benefit, by PERDIEM_ADMIN_KEY: \"more\\nfor all\"
     limits: 3 per day → 5 per day
-    paused: false → true
     effective: 2026-11-21T16:00:00Z
 2026-11-21T03:04:05.678901Z  policy benefit, by PERDIEM_ADMIN_KEY: a test
     day_starts_at: 00:00

@@ -127,8 +127,12 @@ impl Client<'_> {
     }
 
     /// Records the answer to a correction. The text for a grant that a lapse ended differs each
-    /// time.
-    fn told(&self, kind: Kind, of: Uuid, status: u16, answer: Value) {
+    /// time, and so do forecasts.
+    fn told(&self, kind: Kind, of: Uuid, status: u16, mut answer: Value) {
+        for limit in answer["limits"].as_array_mut().into_iter().flatten() {
+            let limit = limit.as_object_mut().expect("a limit");
+            limit.retain(|name, _| !["more_at", "resets_at"].contains(&name.as_str()));
+        }
         self.fleet.told(Correction {
             kind,
             of,
@@ -217,7 +221,7 @@ impl Client<'_> {
                 let seconds = self.dice.between(1, 60).cast_signed();
                 let until = self.fleet.clock.now() + TimeDelta::seconds(seconds);
                 let body = json!({
-                    "limits": [{ "max": self.dice.between(0, 30), "per": "day" }],
+                    "limits": [{ "max": self.dice.between(1, 30), "per": "day" }],
                     "until": self.dice.percent(50).then_some(until),
                     "reason": "a test",
                 });

@@ -8,6 +8,7 @@ use chrono::{SecondsFormat, TimeDelta};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::http::problem;
 use crate::judge::{Entry, Provisional, Wish};
 use crate::support::app::{
     Answer, App, NOON, Stack, eventually, instant, on_every_stack, on_every_store_with_redis,
@@ -140,13 +141,16 @@ async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
             app.override_day(&subject, 20).await;
             Client::is_granted(&client.claim(12).await, (20, 17));
             // The subject is blocked.
-            app.override_day(&subject, 0).await;
-            Client::is_denied(&client.claim(1).await, (0, 17));
-            Client::is_denied(&client.claim(3).await, (0, 17));
-            Client::never_fits(&client.claim(4).await, 3);
+            app.block(&subject).await.is(201);
+            for units in [1, 3, 40] {
+                problem(&client.claim(units).await, 403, "subject-blocked");
+            }
+            app.remove_block(&subject).await.is(200);
+            Client::is_granted(&client.claim(1).await, (20, 18));
+            app.block(&subject).await.is(201);
+            problem(&client.claim(1).await, 403, "subject-blocked");
+            app.remove_block(&subject).await.is(200);
             // The override is deleted, and the policy's own `max` holds again.
-            app.override_day(&subject, 18).await;
-            Client::is_granted(&client.claim(1).await, (18, 18));
             let deleted = app.delete_override(&subject).await;
             assert_eq!(deleted.status, StatusCode::OK, "{deleted:?}");
             Client::is_denied(&client.claim(1).await, (3, 18));
@@ -182,17 +186,16 @@ async fn an_override_holds_everywhere_soon(stack: Stack) {
             })
             .await;
         }
-        fleet.apps[0].override_day(durability, 0).await;
+        fleet.apps[0].block(durability).await.is(201);
         for app in &fleet.apps {
             eventually("the block holds everywhere", || async {
-                app.claim(durability, None).await.status == StatusCode::TOO_MANY_REQUESTS
+                app.claim(durability, None).await.status == StatusCode::FORBIDDEN
             })
             .await;
             // After the block holds, it continues to hold.
             for _ in 0..3 {
                 let denied = app.claim(durability, None).await;
-                assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
-                assert_eq!(day(&denied).0, 0);
+                problem(&denied, 403, "subject-blocked");
             }
         }
     }
@@ -256,7 +259,7 @@ async fn overrides_that_change_while_redis_counts(stack: Stack) {
                 assert!([200, 404].contains(&deleted.as_u16()), "{deleted}");
                 continue;
             }
-            let max = dice.below(10 + change) as u64;
+            let max = 1 + dice.below(10 + change) as u64;
             app.override_day(&subject, max).await;
         }
         stop.store(true, Ordering::SeqCst);

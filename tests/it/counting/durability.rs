@@ -173,9 +173,7 @@ async fn a_paused_policy_grants_nothing_and_repeats_what_it_granted() {
     let app = App::on(Stack::RedisAndSqlite).await;
     app.put_policy("benefit", counted(4)).await;
     let first = app.claim("member-42", Some("a")).await.json();
-    let mut paused = counted(4);
-    paused["paused"] = json!(true);
-    app.put_policy("benefit", paused).await;
+    app.pause(true).await.is(200);
     let denied = app.claim("member-42", None).await;
     assert_eq!(denied.status, StatusCode::CONFLICT, "{denied:?}");
     eventually("the grant is recorded", || async {

@@ -25,6 +25,7 @@ async fn views(app: &App, subject: &str) -> Vec<Value> {
         format!("/v1/policies/benefit/subjects/{subject}/entries"),
         format!("/v1/policies/benefit/subjects/{subject}/denials"),
         format!("/v1/policies/benefit/overrides/{subject}"),
+        format!("/v1/policies/benefit/blocks/{subject}"),
         format!("/v1/entries?subject={subject}"),
         format!("/v1/grants?subject={subject}"),
         format!("/v1/changes?subject={subject}"),

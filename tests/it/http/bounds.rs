@@ -181,7 +181,6 @@ async fn odd_but_good_parameters_make_no_fault() {
         format!("/v1/grants?{ends}"),
         "/v1/grants?from=9999-12-31T23:59:59.999999999Z".to_owned(),
         "/v1/grants?to=0000-01-01T00:00:00Z".to_owned(),
-        "/v1/grants?from=2026-01-01T00:00:00Z&to=2020-01-01T00:00:00Z".to_owned(),
         "/v1/grants?limit=1000&state=held".to_owned(),
         format!("/v1/grants/export?format=ndjson&{ends}"),
         format!(

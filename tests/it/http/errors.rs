@@ -275,8 +275,7 @@ async fn a_claims_faults_are_told_in_the_order_of_the_contract(stack: Stack) {
         assert_eq!(invalid_places(&answer), ["#/units"]);
     }
     // 409 comes before the fault of the units.
-    let paused = json!({ "limits": [{ "max": 1, "per": "day" }], "paused": true });
-    replace(&app, paused).await;
+    app.pause(true).await.is(200);
     told_first().await;
     for key in [None, Some("order-2")] {
         let answer = app.claim_body(body.clone(), key).await;

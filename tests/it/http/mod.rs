@@ -67,7 +67,7 @@ fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
 
 /// The places that a 422 names.
 #[track_caller]
-fn invalid_places(answer: &Answer) -> Vec<String> {
+pub fn invalid_places(answer: &Answer) -> Vec<String> {
     let parts = invalid_parts(answer);
     parts.into_iter().map(|(place, _)| place).collect()
 }
@@ -82,7 +82,7 @@ fn malformed(answer: &Answer, words: &str) {
 
 /// Checks an answer whose `ETag` shows this version.
 #[track_caller]
-fn has_version(answer: &Answer, status: u16, version: u32) {
+pub fn has_version(answer: &Answer, status: u16, version: u32) {
     assert_eq!(answer.status, status, "{answer:?}");
     let etag = format!("\"{version}\"");
     assert_eq!(answer.header("etag"), Some(etag.as_str()), "{answer:?}");
@@ -118,7 +118,7 @@ async fn send(app: &App, method: Method, path: &str, body: impl Into<reqwest::Bo
 }
 
 /// Archives `benefit`.
-async fn archive(app: &App) -> Answer {
+pub async fn archive(app: &App) -> Answer {
     let path = "/v1/policies/benefit?reason=it+is+over";
     let answer = Answer::of(app.request(Method::DELETE, path)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -126,7 +126,7 @@ async fn archive(app: &App) -> Answer {
 }
 
 /// Replaces `benefit`: 3 per day, with some members set.
-async fn replace(app: &App, changes: Value) -> Answer {
+pub async fn replace(app: &App, changes: Value) -> Answer {
     let mut body = json!({
         "time_zone": "Asia/Shanghai",
         "limits": [{ "max": 3, "per": "day" }],

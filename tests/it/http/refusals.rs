@@ -189,9 +189,10 @@ async fn overrides() {
     #[rustfmt::skip]
     let rows = [
         ("limits", json!([]), "#/limits", "at least one"),
-        ("limits", day(-1), "#/limits/0/max", "from 0 to"),
+        ("limits", day(-1), "#/limits/0/max", "from 1 to"),
+        ("limits", day(0), "#/limits/0/max", "PUT /v1/policies/{policy}/blocks/{subject}"),
         ("limits", day(MOST + 1), "#/limits/0/max", "9007199254740991"),
-        ("limits", day(1e300), "#/limits/0/max", "from 0 to"),
+        ("limits", day(1e300), "#/limits/0/max", "from 1 to"),
         ("limits", limits(1, "eon"), "#/limits/0/per", "eon"),
         ("limits", limits(1, "month"), "#/limits/0/per", "no limit per month"),
         ("limits", and("day"), "#/limits/1/per", "already"),

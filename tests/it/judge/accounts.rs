@@ -18,6 +18,8 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
         let overrides: Vec<&Limits> = overrides
             .filter_map(|(of, limits)| (*of == account).then_some(limits))
             .collect();
+        // A block has no limits.
+        let had_block = overrides.iter().any(|limits| limits.is_empty());
         let mut holds = Holds::default();
         let mut plain = PlainAccount::default();
         for (index, entry) in entries.iter().enumerate() {
@@ -35,7 +37,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             check_totals(entry, before, rule, so_far, &mut breaches);
             // 5. Check that a grant fits, or has a mark.
             if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
-                check_fit(entry, rule, so_far, is_over, &mut breaches);
+                check_fit(entry, rule, so_far, is_over, had_block, &mut breaches);
             }
             // 6. Check that a correction belongs to its grant, and that holds lapse in time.
             holds.follow(entry, &mut breaches);
@@ -200,13 +202,15 @@ fn check_totals(
 }
 
 /// A grant fits, or has a mark that says why not: Redis alone decided it, or the policy only
-/// observes. An observing policy marks exactly the grants that do not fit. `lacked_room` is a limit
+/// observes. An observing policy marks exactly the grants that do not fit, and grants of a blocked
+/// subject. `lacked_room` is a limit
 /// whose units return after a time and that had no room.
 fn check_fit(
     entry: &Entry,
     rule: &Rule,
     so_far: &[&Entry],
     lacked_room: Option<&Total>,
+    had_block: bool,
     breaches: &mut Vec<Breach>,
 ) {
     // The windows in which the grant counts: those of its line, or, for a grant that was appended
@@ -227,7 +231,8 @@ fn check_fit(
     let over = of_calendar.find(is_over).or(lacked_room);
     match (entry.provisional, over) {
         (None, over) if entry.would_deny || rule.observes => {
-            if !rule.observes || entry.would_deny != over.is_some() {
+            let is_of_blocked = had_block && entry.would_deny;
+            if !rule.observes || entry.would_deny != over.is_some() && !is_of_blocked {
                 breaches.push(Breach::Marked { entry: entry.id });
             }
         }

@@ -51,11 +51,12 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        // 5. A retry is told that its grant has ended only if it has.
+        // 5. A retry is told that its grant has ended only if it has, or if its hold's end came while
+        //    its confirmation was being committed.
         let mut ends = attempts
             .iter()
             .filter(|attempt| attempt.outcome == Outcome::Ended);
-        let is_ended = |entry: &&Entry| stores.entries.iter().any(|other| ends_grant(other, entry));
+        let is_ended = |entry: &&Entry| stores.entries.iter().any(|other| may_end(other, entry));
         if ends.any(|attempt| !history.may_be_lost(attempt)) && !entries.iter().any(is_ended) {
             breaches.push(Breach::NotEnded { wish: number });
         }
@@ -78,9 +79,13 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
     breaches
 }
 
-/// Whether an entry gave the units of a grant back.
-fn ends_grant(entry: &Entry, grant: &Entry) -> bool {
-    matches!(entry.kind, Kind::Reversal | Kind::Lapse) && entry.of == Some(grant.id)
+/// Whether an entry gave the units of a grant back, or confirmed it before its end.
+fn may_end(entry: &Entry, grant: &Entry) -> bool {
+    let ends = matches!(
+        entry.kind,
+        Kind::Reversal | Kind::Lapse | Kind::Confirmation
+    );
+    ends && entry.of == Some(grant.id)
 }
 
 /// The attempts whose answer is a grant. Answers that a lost part of the ledger explains are left

@@ -393,7 +393,14 @@ impl Rule {
     }
 }
 
-fn limits(limits: &Value) -> Limits {
+/// The limits of a version of an override, which may be beside a block. A block has none.
+fn limits(version: &Value) -> Limits {
+    let no_limits = Value::Array(Vec::new());
+    let limits = match version {
+        Value::Object(members) => members.get("limits").filter(|limits| !limits.is_null()),
+        list => Some(list),
+    };
+    let limits = limits.unwrap_or(&no_limits);
     let limit = |limit: &Value| {
         let per = limit["per"].as_str().expect("a window").to_owned();
         (per, limit["max"].as_u64().expect("a number"))

@@ -87,7 +87,7 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
     });
     let edited = desk
         .ledger
-        .edit_override(policy, &subject, "a test", instant(NOON), |_, _, _| {
+        .edit_of_subject(policy, &subject, "a test", instant(NOON), |_, _, _| {
             let (terms, reason) = (terms.clone(), Some("vip".to_owned()));
             Ok::<_, ()>(Change::Version { terms, reason })
         })
@@ -184,7 +184,9 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
         (0, 2, vec![&a1]), (7, 9, vec![&b2]), (9, 9, vec![]),
     ];
     for (after, up_to, expected) in rows {
-        let found = ledger.overrides_between(start + after, start + up_to).await;
+        let found = ledger
+            .of_subjects_between::<OverrideTerms>(start + after, start + up_to)
+            .await;
         let found: Result<Vec<_>, _> = found.expect("overrides").into_iter().collect();
         let found = found.expect("overrides that can be read");
         assert!(found.iter().eq(expected), "{after}..{up_to}: {found:?}");

@@ -46,6 +46,7 @@ impl Counting {
             changed_at: DateTime::UNIX_EPOCH,
             changed_by: "test".to_owned(),
             reason: None,
+            blocked: None,
         };
         Self { policy, last: None }
     }

@@ -219,5 +219,6 @@ pub fn policy(course: Course, version: u32, counting: Counting) -> Policy {
         changed_at: DateTime::UNIX_EPOCH,
         changed_by: "simulator".to_owned(),
         reason: None,
+        blocked: None,
     }
 }

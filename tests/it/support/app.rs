@@ -329,6 +329,31 @@ impl App {
         Answer::of(self.request(Method::DELETE, &path)).await
     }
 
+    /// Pauses `benefit`, or ends its pause.
+    pub async fn pause(&self, paused: bool) -> Answer {
+        let path = "/v1/policies/benefit/pause";
+        let request = match paused {
+            true => self
+                .request(Method::PUT, path)
+                .json(&json!({ "reason": "a test" })),
+            false => self.request(Method::DELETE, &format!("{path}?reason=a+test")),
+        };
+        Answer::of(request).await
+    }
+
+    /// Blocks a subject under `benefit`.
+    pub async fn block(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/blocks/{subject}");
+        let body = json!({ "reason": "a test" });
+        Answer::of(self.request(Method::PUT, &path).json(&body)).await
+    }
+
+    /// Removes a subject's block under `benefit`.
+    pub async fn remove_block(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/blocks/{subject}?reason=a+test");
+        Answer::of(self.request(Method::DELETE, &path)).await
+    }
+
     /// Claims one unit under `benefit`.
     pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
         self.claim_body(json!({ "subject": subject }), key).await

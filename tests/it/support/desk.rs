@@ -6,6 +6,7 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::orphans::OrphanedOverride;
 use perdiem::domain::past::Past;
 use perdiem::domain::policy::{Policy, PolicyName, Rule, RuleDraft};
 use perdiem::ledger::{
@@ -188,17 +189,18 @@ pub async fn try_put(
     rule: Rule,
 ) -> Result<Result<Edited<Standing>, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
-    let decide = |_: Option<&Standing>| {
+    let decide = |_: Option<&Standing>, _: &[OrphanedOverride]| {
         Ok(Change::Version {
             terms: PolicyTerms {
                 rule: rule.clone(),
                 archived: false,
                 effective_at: instant(NOON),
+                drops_orphans: false,
+                scheduled_again: None,
             },
             reason: Some("a test".to_owned()),
         })
     };
-    ledger
-        .edit_policy(&name, "a test", instant(NOON), false, decide)
-        .await
+    let edited = ledger.edit_policy(&name, "a test", instant(NOON), false, None, decide);
+    Ok(edited.await?.map(|edited| edited.edited))
 }

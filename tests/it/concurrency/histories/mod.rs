@@ -92,6 +92,7 @@ impl Play {
     async fn put(&mut self, choice: RuleChoice, waits: bool) -> Checked {
         self.note(format!("put {choice:?}, waits: {waits}"));
         let now = self.fleet.clock.now();
+        let choice = self.model.with_pause(choice, now);
         let app = self.fleet.app(0);
         let answer = app.put_policy("benefit", choice.body(waits)).await;
         match self.model.put(choice, waits, now) {
@@ -104,6 +105,15 @@ impl Play {
             }
             None => is_problem(answer.status.as_u16(), &answer.json(), 422, "invalid")?,
         }
+        self.fleet.everybody_knows_all().await;
+        Ok(())
+    }
+
+    async fn pause(&mut self, is_paused: bool) -> Checked {
+        self.note(format!("paused: {is_paused}"));
+        let answer = self.fleet.apps[0].pause(is_paused).await;
+        let expected = self.model.pause(is_paused, self.fleet.clock.now());
+        prop_assert_eq!(answer.status.as_u16(), expected, "{:?}", answer);
         self.fleet.everybody_knows_all().await;
         Ok(())
     }
@@ -135,7 +145,7 @@ impl Play {
         });
         let app = self.fleet.app(0);
         let answer = app.put_override(&subject_text(subject), body).await;
-        match self.model.put_override(subject, choice, until) {
+        match self.model.put_override(subject, choice, until, now) {
             Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
             Err(kind) => {
                 let status = if kind == "invalid" { 422 } else { 404 };
@@ -259,7 +269,7 @@ impl Play {
     /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
-        match dice.below(69) {
+        match dice.below(71) {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
@@ -290,6 +300,8 @@ impl Play {
                 self.fleet.clock.advance(by);
                 Ok(())
             }
+            65 => self.pause(dice.percent(70)).await,
+            66 => self.pause(false).await,
             _ => {
                 self.tamper(dice).await;
                 Ok(())

@@ -180,6 +180,34 @@ impl Model {
         Some(effective_at)
     }
 
+    /// The choice with the pause that the policy has: a change keeps it.
+    pub fn with_pause(&self, choice: RuleChoice, now: DateTime<Utc>) -> RuleChoice {
+        let is_paused = !self.versions.is_empty() && self.is_paused(now);
+        choice.with_pause(is_paused)
+    }
+
+    /// Pauses the policy, or ends its pause. What is scheduled stays so. Returns the status.
+    pub fn pause(&mut self, is_paused: bool, now: DateTime<Utc>) -> u16 {
+        let Some(newest) = self.newest().cloned() else {
+            return 404;
+        };
+        if self.is_paused(now) == is_paused {
+            return if is_paused { 200 } else { 404 };
+        }
+        let with_pause = |version: &Version| version.choice.clone().with_pause(is_paused);
+        let at_once = Version {
+            choice: with_pause(self.in_force(now)),
+            effective_at: now,
+            is_archived: false,
+        };
+        self.versions.push(at_once);
+        if newest.effective_at > now {
+            let choice = with_pause(&newest);
+            self.versions.push(Version { choice, ..newest });
+        }
+        200
+    }
+
     /// Archives the policy. Returns whether it was not archived before.
     pub fn archive(&mut self, now: DateTime<Utc>) -> bool {
         let Some(newest) = self.newest().cloned() else {
@@ -193,15 +221,17 @@ impl Model {
         true
     }
 
-    /// Puts a subject's override, if the policy is not archived and has the limit.
+    /// Puts a subject's override, if the policy is not archived and has the limit now or will have it.
     pub fn put_override(
         &mut self,
         subject: usize,
         choice: OverrideChoice,
         until: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
     ) -> Result<(), &'static str> {
         let newest = self.newest().ok_or("unknown-policy")?;
-        let limits = newest.choice.rule().limits;
+        let mut limits = newest.choice.rule().limits;
+        limits.extend(self.in_force(now).choice.rule().limits);
         if limits.iter().all(|limit| limit.per() != choice.per()) {
             return Err("invalid");
         }

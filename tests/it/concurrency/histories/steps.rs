@@ -115,7 +115,7 @@ impl OverrideChoice {
             per: [
                 "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
             ][dice.below(10)],
-            max: dice.between(0, 19),
+            max: dice.between(1, 19),
             seconds: dice.percent(50).then_some(seconds.cast_signed()),
         }
     }
@@ -151,7 +151,7 @@ impl RuleChoice {
             limits: dice.below(12).saturating_sub(1),
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
-            is_paused: dice.percent(20),
+            is_paused: false,
         }
     }
 
@@ -203,6 +203,11 @@ impl RuleChoice {
     }
 
     /// The body of the client's request.
+    /// The choice, paused or not.
+    pub fn with_pause(self, is_paused: bool) -> Self {
+        Self { is_paused, ..self }
+    }
+
     pub fn body(&self, waits: bool) -> Value {
         let limits = self.limits();
         let limits = limits.iter().map(|limit| {
@@ -228,7 +233,7 @@ impl RuleChoice {
             "time_zone": ZONES[self.zone],
             "limits": limits.collect::<Vec<_>>(),
             "day_starts_at": self.day_starts_at(),
-            "paused": self.is_paused,
+            "orphaned_overrides": "keep",
             "effective": if waits { "next_window" } else { "now" },
             "reason": "a test",
         })

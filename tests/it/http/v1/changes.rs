@@ -64,7 +64,7 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
     tick();
     app.delete_override("member-42").await.is(200);
     tick();
-    app.override_day("member-42", 0).await;
+    app.override_day("member-42", 7).await;
     let again = read(of_override).await;
     tick();
     let until = Some("2027-01-01T00:00:00Z");

@@ -119,7 +119,7 @@ async fn a_denial_is_explained_by_the_entries_before_it(stack: Stack) {
     clock.advance(TimeDelta::hours(1));
     app.reverse(&second, "a test").await;
     replace(&app, json!({ "limits": [{ "max": 9, "per": "day" }] })).await;
-    app.override_day("a", 0).await;
+    app.override_day("a", 1).await;
     recorded(&app, 5).await;
     assert_eq!(app.get(&then).await.text, before.text);
     let at_noon = explained(&app, &format!("at={NOON}")).await;
@@ -127,7 +127,7 @@ async fn a_denial_is_explained_by_the_entries_before_it(stack: Stack) {
     let now = explained(&app, "units=1").await;
     assert_eq!(
         members(&now["limits"][0], &["used", "max"]),
-        [json!(2), json!(0)]
+        [json!(2), json!(1)]
     );
     // The next day begins at zero.
     clock.advance(TimeDelta::hours(24));
@@ -280,8 +280,9 @@ async fn other_reasons_are_told() {
         clock.advance(TimeDelta::hours(1));
     };
     step(json!(["denied", "never_fits", ["day"]])).await;
-    replace(&app, json!({ "paused": true })).await;
+    app.pause(true).await.is(200);
     step(json!(["denied", "paused", ["day"]])).await;
+    app.pause(false).await.is(200);
     replace(&app, json!({ "active_from": "2026-11-23T00:00:00Z" })).await;
     step(json!(["denied", "not_yet_active", ["day"]])).await;
     replace(&app, json!({ "active_until": "2026-11-21T06:00:00Z" })).await;
@@ -291,20 +292,23 @@ async fn other_reasons_are_told() {
     replace(&app, json!({})).await;
     app.override_day("a", 9).await;
     step(json!(["granted", "room", []])).await;
-    app.override_day("a", 0).await;
+    app.override_day("a", 1).await;
     step(json!(["denied", "never_fits", ["day"]])).await;
+    app.block("a").await.is(201);
+    step(json!(["denied", "blocked", ["day"]])).await;
     archive(&app).await;
     step(json!(["denied", "archived", ["day"]])).await;
     for (at, expected) in &steps {
         let explanation = explained(&app, &format!("at={at}&units=4")).await;
         assert_eq!(&outcome(&explanation), expected, "{explanation}");
     }
-    // An override of 0 denies every claim, also of a subject that never claimed.
-    let blocked = explained(&app, &format!("at={}", steps[6].0)).await;
-    assert_eq!(outcome(&blocked), json!(["denied", "no_room", ["day"]]));
+    // A block denies every claim, also of a subject that never claimed.
+    let blocked = explained(&app, &format!("at={}", steps[7].0)).await;
+    assert_eq!(outcome(&blocked), json!(["denied", "blocked", []]));
+    assert_eq!(blocked["terms"]["block"]["reason"], "a test");
     assert_eq!(
         members(&blocked["limits"][0], &["used", "max", "entries"]),
-        [json!(0), json!(0), json!([])]
+        [json!(0), json!(1), json!([])]
     );
     let before = explained(&app, "at=2026-11-21T03:04:05Z").await;
     assert_eq!(outcome(&before), json!(["denied", "no_version", []]));

@@ -77,7 +77,7 @@ async fn an_override_lives(stack: Stack) {
     assert_eq!((deleted.status.as_u16(), deleted.json()), (200, expected));
     is_none().await;
     // After the deletion, a new override is a new version and needs no reason.
-    let mut fresh = per_day(0);
+    let mut fresh = per_day(2);
     fresh["reason"] = Value::Null;
     let created = app.put_override("member-42", fresh).await;
     has_version(&created, 201, 4);
@@ -109,7 +109,8 @@ async fn an_archived_policy_keeps_its_overrides(stack: Stack) {
     assert_eq!(app.get(OVERRIDE).await.at("/limits/0/max"), 1);
     // An override of a limit that the policy no longer has does nothing. The override works again
     // when the limit returns.
-    replace(&app, json!({ "limits": [{ "max": 9, "per": "week" }] })).await;
+    let weekly = json!({ "limits": [{ "max": 9, "per": "week" }], "orphaned_overrides": "keep" });
+    replace(&app, weekly).await;
     assert_eq!(app.claim("member-42", None).await.at("/limits/0/max"), 9);
     app.benefit(5, "GMT+8").await;
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{all_items, archive, invalid_places, problem, replace, used};
+use crate::http::{all_items, archive, invalid_places, problem, used};
 use crate::support::app::{Answer, App, Ground, Stack, on_every_stack, on_every_store_with_redis};
 use crate::support::books::Books;
 
@@ -63,9 +63,10 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         // More units than the limit allows, and then a claim of a blocked subject.
         let first = claim(7, Some("order-1")).await;
         assert_eq!(granted(&first), (true, [2, 10, 0]));
-        app.override_day("member-42", 0).await;
-        assert_eq!(granted(&claim(1, None).await), (true, [0, 11, 0]));
         app.override_day("member-42", 20).await;
+        app.block("member-42").await.is(201);
+        assert_eq!(granted(&claim(1, None).await), (true, [20, 11, 9]));
+        app.remove_block("member-42").await.is(200);
         assert_eq!(granted(&claim(1, None).await), (false, [20, 12, 8]));
         books.has_recorded("member-42", 5).await;
 
@@ -95,9 +96,9 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         assert_eq!(csv.text.lines().count(), 4, "{csv:?}");
 
         // Inactive policies and archived policies refuse claims, as in the other mode.
-        let paused = json!({ "mode": "observe", "durability": durability, "paused": true });
-        replace(&app, paused).await;
+        app.pause(true).await.is(200);
         problem(&app.claim("member-42", None).await, 409, "policy-inactive");
+        app.pause(false).await.is(200);
         // With `mode: enforce`, no further claim fits.
         let put = app.put_policy("benefit", policy(2, "enforce", durability));
         put.await.is(200);

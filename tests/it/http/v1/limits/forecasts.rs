@@ -7,7 +7,7 @@ use perdiem::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::{SUBJECT, claim, put, usage};
-use crate::http::problem;
+use crate::http::{problem, replace};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_way};
 use crate::support::desk::on_every_store;
 
@@ -15,6 +15,7 @@ on_every_way!(
     a_lapse_makes_room_under_every_kind,
     the_first_lapses_that_are_enough_are_told,
     the_end_of_an_override_makes_room,
+    the_end_of_a_block_is_told,
     a_scheduled_version_makes_room,
     units_that_never_fit_now_fit_later,
     a_policy_that_begins_is_told,
@@ -128,7 +129,7 @@ async fn the_first_lapses_that_are_enough_are_told(stack: Stack) {
 
 /// Case 8.
 async fn the_end_of_an_override_makes_room(stack: Stack) {
-    for (max, used, seconds) in [(0, 0, 3.0), (1, 2, 4.0), (2, 2, 4.5)] {
+    for (max, used, seconds) in [(1, 1, 3.0), (1, 2, 4.0), (2, 2, 4.5)] {
         let (app, clock) = App::with_clock(stack).await;
         put(&app, json!([{ "max": 3, "per": "day" }])).await;
         for _ in 0..used {
@@ -140,6 +141,37 @@ async fn the_end_of_an_override_makes_room(stack: Stack) {
         assert_eq!(usage(&app).await["more_at"], json!(after(seconds)));
         comes_true(&app, &clock, 1, after(seconds)).await;
     }
+}
+
+/// Case 8: what an override with a `max` of 0 was is a block.
+async fn the_end_of_a_block_is_told(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    put(&app, json!([{ "max": 1, "per": "day" }])).await;
+    let block = async |until: Value| {
+        let path = format!("PUT /v1/policies/benefit/blocks/{SUBJECT}");
+        let body = json!({ "until": until, "reason": "a test" });
+        app.ask(&path, body).await
+    };
+    let is_blocked = async |retry_after: Option<&str>| {
+        let answer = claim(&app, 1).await;
+        problem(&answer, 403, "subject-blocked");
+        assert_eq!(answer.header("retry-after"), retry_after, "{answer:?}");
+    };
+    block(json!(after(3.0))).await.is(201);
+    is_blocked(Some("3")).await;
+    clock.set(after(3.0) - TimeDelta::microseconds(1));
+    is_blocked(Some("1")).await;
+    clock.set(after(3.0));
+    hold(&app, 1, 60).await;
+    // The window is full longer than the block lasts, and the other way round.
+    block(json!(after(10.0))).await.is(200);
+    is_blocked(Some("60")).await;
+    block(json!(after(90.0))).await.is(200);
+    is_blocked(Some("87")).await;
+    block(Value::Null).await.is(200);
+    is_blocked(None).await;
+    app.remove_block(SUBJECT).await.is(200);
+    comes_true(&app, &clock, 1, after(63.0)).await;
 }
 
 /// Case 8: a raise that waits for the next window. The other limit ends later.
@@ -214,16 +246,11 @@ async fn a_policy_that_begins_is_told(stack: Stack) {
     .await;
     clock.set(after(60.5));
     hold(&app, 1, 3600 * 24).await;
-    // A pause with an end that is known: there is room when the hold has lapsed too.
-    app.put_policy("benefit", rule(json!({ "paused": true })))
-        .await
-        .is(200);
+    // A pause has no end that is known.
+    app.pause(true).await.is(200);
     inactive(None, "is paused").await;
-    let goes_on = json!({ "paused": false, "effective": "next_window" });
-    app.put_policy("benefit", rule(goes_on)).await.is(200);
+    app.pause(false).await.is(200);
     let lapses_at = after(60.5) + TimeDelta::days(1);
-    let words = "is paused; there is room at 2026-11-22T03:05:06.178901Z";
-    inactive(Some("86400"), words).await;
     clock.set(instant("2026-11-22T00:00:00Z"));
     comes_true(&app, &clock, 1, lapses_at).await;
 }
@@ -259,7 +286,7 @@ async fn a_counted_policy_foretells(stack: Stack) {
 
 async fn nothing_that_is_known_makes_room(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
-    let no_end = json!({ "limits": [{ "max": 0, "per": "day" }], "reason": "a test" });
+    let no_end = json!({ "limits": [{ "max": 1, "per": "day" }], "reason": "a test" });
     let rule = json!({
         "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }, { "max": 2, "per": "ever" }],
         "active_until": after(90.0),
@@ -286,10 +313,12 @@ async fn nothing_that_is_known_makes_room(stack: Stack) {
     put(&app, never).await;
     app.confirm(&hold_of(&app).await).await.is(201);
     is_denied("; used units of this limit do not return").await;
-    put(&app, json!([{ "max": 9, "per": "day" }])).await;
+    let rule = json!({
+        "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }], "active_until": after(900.0),
+    });
+    replace(&app, rule).await;
     app.put_override(SUBJECT, no_end).await.is(201);
     is_denied("; nothing that is known now makes room for it").await;
-    assert_eq!(usage(&app).await["more_at"], Value::Null);
 }
 
 async fn hold_of(app: &App) -> String {

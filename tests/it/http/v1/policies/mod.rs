@@ -137,9 +137,10 @@ async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     assert_eq!(app.claim("member-42", None).await.status, 201);
     clock.advance(micro);
     inactive("since 2026-11-21T03:06:00").await;
-    replace(&app, json!({ "paused": true })).await;
-    inactive("paused").await;
     replace(&app, json!({})).await;
+    app.pause(true).await.is(200);
+    inactive("paused").await;
+    app.pause(false).await.is(200);
     let claimed = app.claim("member-42", None).await.json();
     assert_eq!(claimed["limits"][0]["used"], 3);
 }

@@ -1,0 +1,202 @@
+//! Blocks: subjects that a policy denies, whatever its limits are.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::blocks::BlockTerms;
+use crate::domain::identity::to_micros;
+use crate::domain::overrides::Block;
+use crate::domain::policy::{PolicyName, check_reason};
+use crate::engine::Precondition;
+use crate::http::answer::{ApiError, HttpAnswer, page, versioned};
+use crate::http::request::{
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
+    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
+};
+
+/// A block to create, or to replace another one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockBody {
+    /// The reason: 1 to 1000 characters. Keys with the role `claim` do not see it.
+    #[schema(value_type = String, required, example = "chargebacks", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+    /// The instant from which the subject is not blocked any more. Null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    until: Option<String>,
+}
+
+/// A version of a block.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BlockAnswer {
+    #[schema(example = "benefit")]
+    policy: String,
+    /// Null after the subject was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// The number of the version. Every change makes a new version. The block and the override of a
+    /// subject share the numbers 1, 2, 3 …
+    #[schema(example = 1)]
+    version: u32,
+    until: Option<DateTime<Utc>>,
+    /// When this version was made.
+    changed_at: DateTime<Utc>,
+    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// The reason. Null after the subject was erased.
+    #[schema(example = "chargebacks")]
+    reason: Option<String>,
+}
+
+page! {
+    /// A page of blocks.
+    BlockList of BlockAnswer
+    /// The cursor of the next page; null on the last page.
+}
+
+impl BlockAnswer {
+    pub fn new(policy: &PolicyName, found: Block) -> Self {
+        Self {
+            policy: policy.to_string(),
+            subject: found.subject.map(|subject| subject.as_str().to_owned()),
+            version: found.version,
+            until: found.terms.and_then(|terms| terms.until),
+            changed_at: found.changed_at,
+            changed_by: found.changed_by,
+            reason: found.reason,
+        }
+    }
+}
+
+impl BlockBody {
+    fn check(self, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
+        let mut faults = Faults::default();
+        let until = faults.body_instant("/until", self.until.as_ref());
+        let reason = self.reason.unwrap_or_default();
+        faults.body("/reason", check_reason(&reason));
+        let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
+        Ok((faults.or(terms)?, reason))
+    }
+}
+
+/// Block a subject, or change its block: the policy denies each of its claims.
+///
+/// A block holds whatever the limits of the policy are, in every version of the policy, and after the
+/// policy was archived and created again. It takes effect at this instance with the next claim, and at
+/// every other instance within a second. It takes back nothing that was granted: grants can be
+/// confirmed, reversed and adjusted. A policy with the mode `observe` grants the claims of a blocked
+/// subject, and marks them with `would_deny`.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "put_block", tag = "blocks",
+    params(IfMatch, IfNoneMatch),
+    request_body = BlockBody,
+    responses(
+        (status = 201, description = "Created.", body = BlockAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or not changed.", body = BlockAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
+        (status = 412, description = "`precondition-failed`: the block has another version."),
+    ),
+)]
+pub async fn put(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, precondition)): Then<
+        Body<BlockBody>,
+        (PolicyPath, NewSubjectPath, Precondition),
+    >,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (terms, reason) = body.0.check(engine.now())?;
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine
+        .put_of_subject(name, subject.0, terms, Some(reason), precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let before = edited.before;
+    let status = match before.is_some_and(|before| before.terms.is_some()) {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    let mut response = versioned(status, edited.after.version);
+    Ok(response.json(BlockAnswer::new(&policy.0, edited.after)))
+}
+
+/// Show a subject's block. The ETag is its version.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "get_block", tag = "blocks",
+    responses((status = 200, description = "The block, also one whose `until` has passed.", body = BlockAnswer, headers(("ETag" = String)))),
+)]
+pub async fn get(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found: Block = engine
+        .of_subject(policy.0.clone(), &subject.0)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let mut response = versioned(StatusCode::OK, found.version);
+    Ok(response.json(BlockAnswer::new(&policy.0, found)))
+}
+
+/// List the blocks of a policy.
+///
+/// The order never changes. Blocks whose `until` has passed are listed too.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/blocks", operation_id = "list_blocks", tag = "blocks",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = BlockList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
+    BlockList::answer(found.await?, |found: Block| {
+        BlockAnswer::new(&policy.0, found)
+    })
+}
+
+/// Remove a subject's block: the policy decides its claims again.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "remove_block", tag = "blocks",
+    params(IfMatch, ReasonQuery),
+    responses(
+        (status = 200, description = "Removed. The answer has the last version.", body = BlockAnswer),
+        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
+        (status = 412, description = "`precondition-failed`: the block has another version."),
+    ),
+)]
+pub async fn remove(
+    caller: Caller<Admin>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    precondition: Precondition,
+    reason: Reason,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine
+        .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let removed = Block {
+        terms: edited.before.and_then(|before| before.terms),
+        ..edited.after
+    };
+    Ok(HttpResponse::Ok().json(BlockAnswer::new(&policy.0, removed)))
+}

@@ -1,0 +1,88 @@
+//! The pause of a policy: a state that only these requests change.
+
+use actix_web::http::StatusCode;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::policies::PolicyAnswer;
+use crate::domain::policy::check_reason;
+use crate::engine::Precondition;
+use crate::http::answer::{HttpAnswer, versioned};
+use crate::http::request::{
+    Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, ReasonQuery, Then,
+};
+
+/// A pause to begin.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseBody {
+    /// The reason: 1 to 1000 characters.
+    #[schema(value_type = String, required, example = "stock is out", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// Pause a policy: it grants no claim until the pause ends.
+///
+/// Every other change of the policy keeps the pause. A version that is scheduled takes effect at its time,
+/// and is paused too. Grants can be confirmed and reversed. A policy that is already paused stays as it is.
+/// The pause takes effect at this instance with the next claim, and at every other instance within a
+/// second.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}/pause", operation_id = "pause_policy", tag = "policies",
+    params(IfMatch),
+    request_body = PauseBody,
+    responses(
+        (status = 200, description = "Paused, or already paused.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the policy has another version."),
+    ),
+)]
+pub async fn put(
+    caller: Caller<Admin>,
+    Then(body, (policy, precondition)): Then<Body<PauseBody>, (PolicyPath, Precondition)>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let mut faults = Faults::default();
+    let reason = body.0.reason.unwrap_or_default();
+    let checked = faults.body("/reason", check_reason(&reason));
+    faults.or(checked)?;
+    let edited = engine
+        .pause_policy(policy.0.clone(), true, reason, precondition, caller.key())
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    let mut response = versioned(StatusCode::OK, edited.after.newest.version);
+    Ok(response.json(PolicyAnswer::from(edited.after)))
+}
+
+/// End the pause of a policy.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}/pause", operation_id = "resume_policy", tag = "policies",
+    params(IfMatch, ReasonQuery),
+    responses(
+        (status = 200, description = "The pause has ended.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the policy has another version."),
+    ),
+)]
+pub async fn end(
+    caller: Caller<Admin>,
+    policy: PolicyPath,
+    precondition: Precondition,
+    reason: Reason,
+    engine: EngineData,
+) -> HttpAnswer {
+    let edited = engine
+        .pause_policy(
+            policy.0.clone(),
+            false,
+            reason.0,
+            precondition,
+            caller.key(),
+        )
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    let mut response = versioned(StatusCode::OK, edited.after.newest.version);
+    Ok(response.json(PolicyAnswer::from(edited.after)))
+}
