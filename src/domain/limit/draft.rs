@@ -571,13 +571,13 @@ mod tests {
             let pointers = faults.into_iter().map(|fault| fault.pointer.to_string());
             (maxima, pointers.collect::<Vec<_>>())
         };
-        let (found, faults) = maxima(&[(0, "day"), (9, "1d"), (1, "ever")]);
+        let (found, faults) = maxima(&[(2, "day"), (9, "1d"), (1, "ever")]);
         assert!(faults.is_empty());
         let names: Vec<String> = found.iter().map(|other| other.per.to_string()).collect();
         assert_eq!(names, ["day", "24h", "ever"]);
         assert_eq!(maxima(&[(9, "24h"), (8, "1d")]).1, ["/limits/1/per"]);
         assert_eq!(
-            maxima(&[(-1, "day"), (1, "fortnight")]).1,
+            maxima(&[(0, "day"), (1, "fortnight")]).1,
             ["/limits/0/max", "/limits/1/per"]
         );
         assert_eq!(maxima(&[]).1, ["/limits"]);
