@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, NaiveDate, Utc};
 
+use super::blocked_times::BlockedTimes;
 use super::claim::Units;
 use super::grant::{Direction, EntryKind};
 use super::identity::{AccountId, EntryId};
@@ -107,12 +108,15 @@ pub struct BacktestReport {
 /// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
 /// from its own instant on. An adjustment moves the usage whether or not it fits. Only limits
 /// count: a draft that is paused or not yet active denies nothing for that reason, and overrides
-/// are not applied.
+/// are not applied. A grant of a subject that was blocked then would have been denied, which a policy
+/// that observed did not do.
 pub struct Backtest {
     rule: Rule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
     limits: Vec<ReplayedLimit>,
+    /// When accounts were blocked.
+    blocked: BlockedTimes,
     /// Denied grants that will be given back. They took nothing, so nothing returns.
     denied_grants: BTreeSet<EntryId>,
     days: Vec<BacktestDay>,
@@ -136,7 +140,7 @@ impl BacktestTally {
 
 impl Backtest {
     /// A backtest of a draft on a range of its own local days.
-    pub fn new(rule: Rule, range: DayRange) -> Self {
+    pub fn new(rule: Rule, range: DayRange, blocked: BlockedTimes) -> Self {
         let calendar = &rule.calendar;
         let (start, end) = (calendar.day_start(range.from), calendar.day_start(range.to));
         let days = calendar.windows(Length::Day, start, end);
@@ -153,6 +157,7 @@ impl Backtest {
         let limits = limits.map(|limit| ReplayedLimit::new(limit, calendar, begin));
         Self {
             limits: limits.collect(),
+            blocked,
             denied_grants: BTreeSet::new(),
             rule,
             begin,
@@ -186,10 +191,12 @@ impl Backtest {
         match entry.kind {
             // 2. A grant takes units of all limits, or would have been denied.
             EntryKind::Grant { .. } => {
+                let is_blocked = self.blocked.contain(account, at);
                 let limits = &mut self.limits;
-                let fits = limits
-                    .iter_mut()
-                    .all(|limit| limit.fits(account, units, at));
+                let fits = !is_blocked
+                    && limits
+                        .iter_mut()
+                        .all(|limit| limit.fits(account, units, at));
                 if fits {
                     limits.iter_mut().for_each(|limit| limit.take(taken));
                 } else if entry.is_given_back {
@@ -345,7 +352,11 @@ mod tests {
     #[test]
     fn the_first_ones_are_told_in_their_order() {
         let range = range("2026-11-21", "2026-11-22");
-        let mut backtest = Backtest::new(rule("UTC", &[(1, Length::Day)]), range);
+        let mut backtest = Backtest::new(
+            rule("UTC", &[(1, Length::Day)]),
+            range,
+            BlockedTimes::default(),
+        );
         let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
         let mut number = 0;
         for round in 0..3 {
@@ -372,7 +383,11 @@ mod tests {
     #[test]
     fn a_month_is_known_from_its_beginning() {
         let limits = [(10, Length::Month)];
-        let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
+        let mut backtest = Backtest::new(
+            rule("UTC", &limits),
+            range("2026-11-20", "2026-11-21"),
+            BlockedTimes::default(),
+        );
         let (first, end) = backtest.span();
         assert_eq!(first.at().to_rfc3339(), "2026-11-01T06:00:00+00:00");
         assert_eq!(end.at().to_rfc3339(), "2026-11-21T06:00:00+00:00");
@@ -396,7 +411,11 @@ mod tests {
     fn what_was_granted_before_reading_began_is_not_given_back() {
         // The week with the first day of the month starts before the month.
         let limits = [(4, Length::Month), (3, Length::Week)];
-        let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
+        let mut backtest = Backtest::new(
+            rule("UTC", &limits),
+            range("2026-11-20", "2026-11-21"),
+            BlockedTimes::default(),
+        );
         let (first, _) = backtest.span();
         let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
         backtest.meet(&grant(1, first.at(), 3, 2));
@@ -505,7 +524,7 @@ mod tests {
             let calendar = draft.calendar.clone();
             let from = date("2026-10-20");
             let to = from + TimeDelta::days(days);
-            let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap());
+            let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap(), BlockedTimes::default());
             let (begin, end) = backtest.span();
             let mut met: Vec<Replayed> = Vec::new();
             let mut refused: Vec<EntryId> = Vec::new();

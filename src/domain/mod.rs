@@ -7,6 +7,7 @@ pub mod account;
 pub mod almanac;
 pub mod audit;
 pub mod backtest;
+pub mod blocked_times;
 pub mod blocks;
 pub mod claim;
 pub mod correction;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::domain::backtest::{Backtest, DayRange, Replayed};
+use crate::domain::blocked_times::BlockedTimes;
 use crate::domain::correction::{carry_on, give_back};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::past::{Movement, Past};
@@ -119,7 +120,7 @@ proptest! {
         let draft = policy_of(1, "Asia/Kolkata", &rule);
         let from: NaiveDate = "2026-10-20".parse().unwrap();
         let range = DayRange::new(from, from + TimeDelta::days(2)).unwrap();
-        let mut backtest = Backtest::new(draft.rule.clone(), range);
+        let mut backtest = Backtest::new(draft.rule.clone(), range, BlockedTimes::default());
         let mut stepwise = Stepwise::default();
         let mut denied: Vec<(AccountId, EntryId)> = Vec::new();
         let (mut grants, mut denied_units) = (0, 0);

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
+use crate::domain::blocked_times::BlockedTimes;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::orphans::OrphanedOverride;
-use crate::domain::policy::{PolicyId, PolicyName, Rule};
+use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
 use crate::engine::record::check_cut;
 use crate::engine::{Engine, Failure, ListFailure};
@@ -48,19 +50,8 @@ impl Engine {
         let now = self.clock.now();
         self.runtime.spawn(async move {
             let _place = place;
-            let replay = Replay {
-                backtest: Backtest::new(draft.clone(), range),
-                policy: policy.id,
-                orphans: match ledger.orphans_of(&policy.name, &draft, now).await {
-                    Ok(orphans) => orphans,
-                    Err(error) => {
-                        // The caller may be gone.
-                        let _ = answer.send(Err(error));
-                        return;
-                    }
-                },
-            };
-            if let Some(result) = replay.run(&ledger, || answer.is_closed()).await.transpose() {
+            let replayed = replay(&ledger, &policy, draft, range, now, || answer.is_closed());
+            if let Some(result) = replayed.await.transpose() {
                 // The caller may be gone.
                 let _ = answer.send(result);
             }
@@ -68,6 +59,25 @@ impl Engine {
         let result = answered.await.map_err(|_| Failure::Interrupted)?;
         Ok(result.map_err(Failure::from)?)
     }
+}
+
+/// Replays the policy's entries under a draft. `None` if the caller is gone.
+async fn replay(
+    ledger: &Ledger,
+    policy: &Policy,
+    draft: Rule,
+    range: DayRange,
+    now: DateTime<Utc>,
+    is_left: impl Fn() -> bool,
+) -> Result<Option<Backtested>, LedgerError> {
+    let orphans = ledger.orphans_of(&policy.name, &draft, now).await?;
+    let blocked = BlockedTimes::of(&ledger.every_block(policy.id).await?);
+    let replay = Replay {
+        backtest: Backtest::new(draft, range, blocked),
+        policy: policy.id,
+        orphans,
+    };
+    replay.run(ledger, is_left).await
 }
 
 struct Replay {

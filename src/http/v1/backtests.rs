@@ -199,7 +199,8 @@ impl DeniedSubject {
 /// or not. A grant that fits into all windows that contain it takes its units. Any other grant
 /// counts as denied. Reversals, lapses and adjustments count as they did. Reading begins with the
 /// earliest window that contains the first day, so that a month is complete. Overrides are not
-/// applied. Claims that were denied in the past are not known. Nothing is changed.
+/// applied. A grant of a subject that was blocked then, under a policy that observed, counts as denied.
+/// Claims that were denied in the past are not known. Nothing is changed.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

@@ -139,7 +139,7 @@ pub struct CutAct {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum VersionAnswer {
-    Policy(PolicyAnswer),
+    Policy(Box<PolicyAnswer>),
     Override(OverrideAnswer),
     Block(BlockAnswer),
     Key(KeyAnswer),
@@ -222,8 +222,8 @@ impl From<PastChange> for ChangeAnswer {
                 at: after.changed_at,
                 by: after.changed_by.clone(),
                 reason: after.reason.clone(),
-                before: before.map(|before| VersionAnswer::Policy(before.into())),
-                after: Some(VersionAnswer::Policy(after.into())),
+                before: before.map(|before| VersionAnswer::Policy(Box::new(before.into()))),
+                after: Some(VersionAnswer::Policy(Box::new(after.into()))),
             },
             PastChange::Override(Changed { before, after, .. }) => Self {
                 revision,

@@ -228,6 +228,12 @@ fn decode_stored<T: StoredTerms>(
     }
 }
 
+/// All versions of the blocks of a policy, those of an account in their order.
+const EVERY_BLOCK: &str = versions!(concat!(
+    is_block!("v"),
+    " AND o.policy = $1 ORDER BY v.account, v.version"
+));
+
 impl Ledger {
     /// The last versions, up to a revision, of the overrides or blocks that changed after another
     /// revision, in the order of their changes.
@@ -302,6 +308,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<OfSubject<T>>, LedgerError> {
         listed(&mut self.reads().await?.lend(), policy, after, limit).await
+    }
+
+    /// All versions of the blocks of a policy, those of an account in their order.
+    pub async fn every_block(&self, policy: PolicyId) -> Result<Vec<Block>, LedgerError> {
+        let blocks = query(EVERY_BLOCK).bind(policy);
+        self.reads().await?.lend().all(blocks, decode).await
     }
 
     /// Changes a subject's override or block as `decide` says. `decide` gets the policy and the last

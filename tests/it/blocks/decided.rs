@@ -15,6 +15,7 @@ on_every_store!(
     grants_of_before_the_block_can_be_told_and_corrected,
     a_batch_knows_blocks,
     denials_of_blocked_subjects_are_counted,
+    a_backtest_knows_when_a_subject_was_blocked,
 );
 
 const BLOCK: &str = "/v1/policies/benefit/blocks/fraud";
@@ -162,4 +163,32 @@ async fn denials_of_blocked_subjects_are_counted(stack: Stack) {
     .await;
     let metrics = app.get("/metrics").await.text;
     assert!(metrics.contains("blocked"), "{metrics}");
+}
+
+async fn a_backtest_knows_when_a_subject_was_blocked(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(9, "GMT+8").await;
+    replace(
+        &app,
+        json!({ "limits": [{ "max": 9, "per": "day" }], "mode": "observe" }),
+    )
+    .await;
+    let claim = async || {
+        clock.advance(TimeDelta::minutes(1));
+        app.claim("fraud", None).await.is(201)["would_deny"].clone()
+    };
+    assert_eq!(claim().await, Value::Null);
+    clock.advance(TimeDelta::minutes(1));
+    app.block("fraud").await.is(201);
+    assert_eq!([claim().await, claim().await], [true, true]);
+    clock.advance(TimeDelta::minutes(1));
+    app.remove_block("fraud").await.is(200);
+    assert_eq!(claim().await, Value::Null);
+    let policy = json!({ "time_zone": "GMT+8", "limits": [{ "max": 9, "per": "day" }] });
+    let body = json!({ "policy": policy, "from": "2026-11-21", "to": "2026-11-22" });
+    let tried = app.ask("POST /v1/policies/benefit/backtest", body).await;
+    assert_eq!(
+        [tried.at("/total/grants"), tried.at("/total/denied_grants")],
+        [4, 2]
+    );
 }

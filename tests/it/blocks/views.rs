@@ -43,7 +43,10 @@ async fn a_block_lives(stack: Stack) {
     });
     assert_eq!(created.json(), expected);
     assert_eq!(app.get(BLOCK).await.json(), expected);
-    assert_eq!(all_items(&app, BLOCKS).await, [expected.clone()]);
+    assert_eq!(
+        all_items(&app, BLOCKS).await,
+        std::slice::from_ref(&expected)
+    );
     // The same block is no change. Another reason or another end is one.
     clock.advance(TimeDelta::hours(1));
     assert_eq!(

@@ -317,6 +317,7 @@ impl Play {
         //    again.
         self.fleet.clock.advance(TimeDelta::seconds(10));
         self.put(RuleChoice::FIRST, false).await?;
+        self.pause(false).await?;
         // 2. Claim until a denial, and compare the subject's entries with the model.
         for subject in 0..SUBJECTS {
             let claim = Claim {

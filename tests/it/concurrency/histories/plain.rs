@@ -194,7 +194,7 @@ impl Model {
         if self.is_paused(now) == is_paused {
             return if is_paused { 200 } else { 404 };
         }
-        let with_pause = |version: &Version| version.choice.clone().with_pause(is_paused);
+        let with_pause = |version: &Version| version.choice.with_pause(is_paused);
         let at_once = Version {
             choice: with_pause(self.in_force(now)),
             effective_at: now,
