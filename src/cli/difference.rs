@@ -105,6 +105,6 @@ pub fn orphans(policy: &Value) -> Option<String> {
     };
     let named = named.join(", ");
     Some(format!(
-        "{count} overrides without their limit, or beyond its bounds: {named}{more}"
+        "overrides without their limit, or beyond its bounds ({count}): {named}{more}"
     ))
 }

@@ -100,7 +100,7 @@ pub enum ApiError {
         now: DateTime<Utc>,
     },
     #[error(
-        "the change leaves {count} overrides without their limit, or beyond its bounds: write \
+        "the change leaves overrides without their limit, or beyond its bounds ({count} of them): write \
          orphaned_overrides with drop or keep",
         count = .0.count
     )]

@@ -191,6 +191,7 @@ async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
     let ever = json!({
         "time_zone": "Asia/Shanghai",
         "limits": [{ "max": 100, "per": "ever" }],
+        "orphaned_overrides": "drop",
         "reason": "once only",
     });
     app.put_policy("benefit", ever).await.is(200);
