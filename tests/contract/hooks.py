@@ -22,6 +22,7 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/active_until", "is not after active_from"),
     ("#/until", "until has passed"),
     ("#/at", "after 1970 that is not in the future"),
+    ("on|from|to|recorded_from|recorded_to", "nothing can match"),
     ("to|#/to", "after from|at most 400 days|not below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
     # A limit's kind compared with its per, and numbers compared with durations.
@@ -41,7 +42,8 @@ BEYOND_SCHEMAS = [
     # A number with a hole in its range.
     ("#/units", "but not 0"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
-    # The present state of the policy.
+    # The present state of the policy. Only its present pause is accepted.
+    ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|only \d+ are used"),
@@ -51,7 +53,8 @@ BEYOND_SCHEMAS = [
     ("#/policies", "an admin key cannot be limited"),
     (r"#/policies/\d+", "the policy name is invalid|there is no policy|names this policy twice"),
     # A local day belongs to a policy; positions and keys must exist.
-    ("on|from|to", "name the policy too"),
+    ("on|from|to|recorded_from|recorded_to", "name the policy too"),
+    ("from|to|recorded_from|recorded_to", "figures are of whole days"),
     ("as_of|after|known_at", "the record ends at position|in the future"),
     ("at", "in the future"),
     ("by", "there is no key with this id"),
