@@ -18,6 +18,14 @@ pub struct ReverseArgs {
     /// The grant's id
     grant: String,
 
+    /// Units to give back; needs a key [default: all that are left]
+    #[arg(long, requires = "idempotency_key")]
+    units: Option<u64>,
+
+    /// A key that makes a retry safe: the same reversal with the same key is made once
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
     /// Reason of the correction
     #[arg(long)]
     reason: String,
@@ -30,6 +38,10 @@ pub struct ReverseArgs {
 pub struct ConfirmArgs {
     /// The grant's id
     grant: String,
+
+    /// Units that stay used; the others are given back [default: all that are left]
+    #[arg(long)]
+    units: Option<u64>,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -74,14 +86,25 @@ pub struct AdjustArgs {
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
-    let body = json!({ "reason": args.reason });
-    let answer = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
+    let mut body = json!({ "reason": args.reason });
+    if let Some(units) = args.units {
+        body["units"] = json!(units);
+    }
+    let mut request = request(&args.server, Method::POST, &path)?.json(&body);
+    if let Some(key) = &args.idempotency_key {
+        request = request.header("Idempotency-Key", key);
+    }
+    let answer = send(request).await?;
     show_correction(&args.server, answer, "reversed").await
 }
 
 pub async fn confirm(args: ConfirmArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/confirmation", segment(&args.grant));
-    let answer = send(request(&args.server, Method::POST, &path)?).await?;
+    let mut request = request(&args.server, Method::POST, &path)?;
+    if let Some(units) = args.units {
+        request = request.json(&json!({ "units": units }));
+    }
+    let answer = send(request).await?;
     show_correction(&args.server, answer, "confirmed").await
 }
 

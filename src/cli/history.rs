@@ -14,7 +14,7 @@ use super::local::LocalTime;
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]
 pub struct EntryFilters {
-    /// Only entries of this kind: grant, confirmation, reversal, lapse or adjustment
+    /// Only entries of this kind: grant, confirmation, reversal, partial_reversal, lapse or adjustment
     #[arg(long)]
     kind: Option<String>,
 

@@ -54,7 +54,7 @@ pub struct Replayed {
     pub id: EntryId,
     pub kind: EntryKind,
     pub units: Units,
-    /// For a grant: whether a reversal or lapse names it.
+    /// For a grant: whether a reversal, of all units or of some, or a lapse names it.
     pub is_given_back: bool,
 }
 
@@ -205,8 +205,10 @@ impl Backtest {
                 self.tally(entry, at, !fits);
             }
             // 3. A reversal or lapse gives back only what the grant took.
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                let was_taken = !self.denied_grants.remove(&of) && of.at() >= self.begin;
+            EntryKind::Reversal { of }
+            | EntryKind::PartialReversal { of }
+            | EntryKind::Lapse { of } => {
+                let was_taken = !self.denied_grants.contains(&of) && of.at() >= self.begin;
                 if was_taken {
                     let limits = self.limits.iter_mut();
                     limits.for_each(|limit| limit.give_back(account, units, of, at));
@@ -495,7 +497,9 @@ mod tests {
         own.fold(0, |used, entry| {
             let (at, is_more) = match entry.kind {
                 EntryKind::Grant { .. } => (entry.id.at(), true),
-                EntryKind::Reversal { of } | EntryKind::Lapse { of } => (of.at(), false),
+                EntryKind::Reversal { of }
+                | EntryKind::PartialReversal { of }
+                | EntryKind::Lapse { of } => (of.at(), false),
                 EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
                 EntryKind::Confirmation { .. } => return used,
             };

@@ -91,6 +91,11 @@ impl Units {
     pub fn get(self) -> u64 {
         self.0
     }
+
+    /// What is left without some other units; `None` if nothing is.
+    pub fn less(self, other: u64) -> Option<Self> {
+        self.0.checked_sub(other).filter(|left| *left > 0).map(Self)
+    }
 }
 
 /// The time until a hold lapses: 1 … [`HOLD_MAX_SECONDS`] seconds.

@@ -8,12 +8,12 @@ use super::account::{
     Unknown, both, calendar_totals_at, check_version, instant_after, next_line, totals_at,
 };
 use super::claim::Units;
-use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line};
+use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::total::{GivenBack, Total};
 use super::past::Past;
 use super::policy::Policy;
-use super::refusal::{CorrectionRefusal, Refusal};
+use super::refusal::Refusal;
 
 /// A hold without a confirmation, reversal or lapse.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +76,11 @@ impl Holds {
         }
     }
 
+    /// Takes units off a hold: they were given back.
+    pub fn shrink(&mut self, grant: EntryId, units: Units) {
+        shrink(self.next.iter_mut(), grant, units);
+    }
+
     /// Removes a hold that is no longer open.
     pub fn close(&mut self, grant: EntryId) {
         self.next.retain(|hold| hold.grant != grant);
@@ -95,38 +100,14 @@ impl Holds {
     }
 }
 
-/// Checks a reversal. Returns the earlier reversal of the same grant, if there is one.
-///
-/// # Errors
-/// [`CorrectionRefusal::GivenBack`].
-pub fn check_reversal(followers: &Followers) -> Result<Option<&Follower>, CorrectionRefusal> {
-    match &followers.closing {
-        Some(closing) if matches!(closing.kind, EntryKind::Lapse { .. }) => {
-            Err(CorrectionRefusal::GivenBack(closing.at))
-        }
-        closing => Ok(closing.as_ref()),
+/// Takes units off one of some holds. A hold keeps at least one unit: the reversal of its last unit
+/// closes it.
+pub fn shrink<'a>(mut holds: impl Iterator<Item = &'a mut Hold>, grant: EntryId, units: Units) {
+    if let Some(hold) = holds.find(|hold| hold.grant == grant)
+        && let Some(left) = hold.units.less(units.get())
+    {
+        hold.units = left;
     }
-}
-
-/// Checks a confirmation. Returns the earlier confirmation of the same hold, if there is one.
-///
-/// # Errors
-/// [`CorrectionRefusal::NotAHold`], [`CorrectionRefusal::Reversed`] or
-/// [`CorrectionRefusal::Lapsed`].
-pub fn check_confirmation<'a>(
-    grant: &Entry,
-    followers: &'a Followers,
-) -> Result<Option<&'a Follower>, CorrectionRefusal> {
-    if grant.held_until().is_none() {
-        return Err(CorrectionRefusal::NotAHold);
-    }
-    if let Some(closing) = &followers.closing {
-        return Err(match closing.kind {
-            EntryKind::Lapse { .. } => CorrectionRefusal::Lapsed(closing.at),
-            _ => CorrectionRefusal::Reversed(closing.at),
-        });
-    }
-    Ok(followers.confirmation.as_ref())
 }
 
 /// The next line with unchanged usage.
@@ -257,11 +238,9 @@ mod tests {
 
     use chrono::TimeDelta;
     use proptest::prelude::*;
-    use uuid::Uuid;
 
     use super::*;
     use crate::domain::claim::UNITS_MAX;
-    use crate::domain::identity::AccountId;
     use crate::domain::limit::total::NotUsed;
     use crate::domain::samples;
     use crate::domain::window::Length;
@@ -446,79 +425,6 @@ mod tests {
         );
         let line = line.unwrap().unwrap();
         assert_eq!((line.at, used(&line)), (counted_at, vec![1]));
-    }
-
-    fn grant(held_until: Option<DateTime<Utc>>) -> Entry {
-        let line = line(&policy(1, &[(9, "day")]), at(NOON), &[1]);
-        Entry {
-            account: AccountId(Uuid::nil()),
-            id: EntryId::new(line.at, line.number, 0),
-            kind: EntryKind::Grant { held_until },
-            units: Units::ONE,
-            key: None,
-            metadata: None,
-            provisional: None,
-            would_deny: false,
-            is_erased: false,
-            claimed_by: None,
-            note: None,
-            line,
-        }
-    }
-
-    fn follower(kind: EntryKind) -> Option<Follower> {
-        Some(Follower {
-            id: EntryId::new(at(NOON), 2, 0),
-            kind,
-            at: at(NOON),
-            note: None,
-        })
-    }
-
-    #[test]
-    fn what_a_correction_finds() {
-        let of = grant(None).id;
-        let none = || Followers::default();
-        let confirmed = || Followers {
-            confirmation: follower(EntryKind::Confirmation { of }),
-            closing: None,
-        };
-        let reversed = |before: Followers| Followers {
-            closing: follower(EntryKind::Reversal { of }),
-            ..before
-        };
-        let lapsed = || Followers {
-            confirmation: None,
-            closing: follower(EntryKind::Lapse { of }),
-        };
-        assert_eq!(check_reversal(&none()), Ok(None));
-        assert_eq!(check_reversal(&confirmed()), Ok(None));
-        for before in [none(), confirmed()] {
-            let followers = reversed(before);
-            assert_eq!(check_reversal(&followers), Ok(followers.closing.as_ref()));
-        }
-        let given_back = CorrectionRefusal::GivenBack(at(NOON));
-        assert_eq!(check_reversal(&lapsed()), Err(given_back));
-
-        let hold = grant(Some(at(NOON)));
-        let confirm = |followers: &Followers| {
-            let found = check_confirmation(&hold, followers);
-            found.map(|found| found.map(|found| found.kind))
-        };
-        assert_eq!(confirm(&none()), Ok(None));
-        assert_eq!(
-            confirm(&confirmed()),
-            Ok(Some(EntryKind::Confirmation { of }))
-        );
-        for before in [none(), confirmed()] {
-            let refusal = CorrectionRefusal::Reversed(at(NOON));
-            assert_eq!(confirm(&reversed(before)), Err(refusal));
-        }
-        assert_eq!(confirm(&lapsed()), Err(CorrectionRefusal::Lapsed(at(NOON))));
-        for followers in [none(), reversed(none())] {
-            let refused = check_confirmation(&grant(None), &followers);
-            assert_eq!(refused, Err(CorrectionRefusal::NotAHold));
-        }
     }
 
     fn holds() -> impl Strategy<Value = Vec<Hold>> {

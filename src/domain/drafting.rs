@@ -5,12 +5,11 @@ use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
-use super::correction::{
-    Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back, lapse,
-};
+use super::correction::{Hold, Holds, adjust, carry_on, give_back, lapse};
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::total::Total;
+use super::partial::{Reversing, Settled, check_confirmation, check_reversal};
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
@@ -246,23 +245,49 @@ impl<'a> Drafting<'a> {
                 }
                 Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
             },
-            // 2. A reversal gives the units of its grant back, once.
-            Task::Reverse(grant) => {
-                match check_reversal(&self.followers(grant.id)) {
-                    Ok(Some(reversal)) => return Ok(self.made_before(reversal)),
+            // 2. A reversal gives units of its grant back: all that are left, or some.
+            Task::Reverse(grant, asked) => {
+                let followers = self.followers(grant.id);
+                let (returned, is_part) = match check_reversal(grant, &followers, *asked) {
+                    Ok(Reversing::Before(reversal)) => return Ok(self.made_before(reversal)),
                     Err(refusal) => return Ok(Decided::Refused(refusal.into())),
-                    Ok(None) => self.must_know_the_next_hold(grant)?,
+                    Ok(Reversing::Part(returned)) => (returned, true),
+                    Ok(Reversing::Rest(returned)) => (returned, false),
+                };
+                self.must_know_the_next_hold(grant)?;
+                let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;
+                let mut entry = work.entry(line);
+                entry.units = returned;
+                if is_part {
+                    entry.kind = EntryKind::PartialReversal { of: grant.id };
                 }
-                give_back(self.policy, units, grant.id, last, &past, self.now)?
+                return Ok(self.enter(entry));
             }
-            // 3. A confirmation ends a hold, once, and moves no units.
-            Task::Confirm(grant) => {
-                match check_confirmation(grant, &self.followers(grant.id)) {
-                    Ok(Some(confirmation)) => return Ok(self.made_before(confirmation)),
-                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
-                    Ok(None) => self.must_know_the_next_hold(grant)?,
+            // 3. A confirmation ends a hold, once. What it does not confirm is given back first.
+            Task::Confirm(grant, asked) => {
+                let followers = self.followers(grant.id);
+                let Settled { settled, returned } =
+                    match check_confirmation(grant, &followers, *asked) {
+                        Ok(Ok(settling)) => settling,
+                        Ok(Err(confirmation)) => return Ok(self.made_before(confirmation)),
+                        Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                    };
+                self.must_know_the_next_hold(grant)?;
+                if let Some(returned) = returned {
+                    let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;
+                    self.enter(Entry {
+                        kind: EntryKind::PartialReversal { of: grant.id },
+                        units: returned,
+                        key: None,
+                        ..work.entry(line)
+                    });
                 }
-                carry_on(self.policy, last, &past, self.now)?
+                let (last, past) = (self.line.as_ref(), self.past());
+                let line = carry_on(self.policy, last, &past, self.now)?;
+                return Ok(self.enter(Entry {
+                    units: settled,
+                    ..work.entry(line)
+                }));
             }
             // 4. An adjustment moves units by hand. An archived policy takes none.
             Task::Adjust(..) if self.policy.archived => {
@@ -277,11 +302,15 @@ impl<'a> Drafting<'a> {
             }
         };
         // 5. The entry follows the line before.
-        self.append(Entry {
+        Ok(self.enter(Entry {
             would_deny,
             ..work.entry(line)
-        });
-        Ok(Decided::Entry(self.entries.len() - 1))
+        }))
+    }
+
+    fn enter(&mut self, entry: Entry) -> Decided {
+        self.append(entry);
+        Decided::Entry(self.entries.len() - 1)
     }
 
     fn append(&mut self, mut entry: Entry) {
@@ -300,6 +329,7 @@ impl<'a> Drafting<'a> {
                         units: entry.units,
                         until,
                     }),
+                    (EntryKind::PartialReversal { of }, _) => holds.shrink(of, entry.units),
                     (EntryKind::Confirmation { of } | EntryKind::Reversal { of }, _) => {
                         holds.close(of);
                     }
@@ -479,7 +509,7 @@ mod tests {
     fn a_correction_is_made_once() {
         let held = three_holds();
         let grant = Arc::new(held[2].clone());
-        let works = [1, 2].map(|_| work(Task::Reverse(grant.clone())));
+        let works = [1, 2].map(|_| work(Task::Reverse(grant.clone(), None)));
         let first = drafted(&held, &works, &Known::to_append(NONCE), noon(1)).unwrap();
         assert!(matches!(
             first.decided.as_deref(),

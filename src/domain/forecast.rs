@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, decide, instant_after, refuse, totals_at};
 use super::claim::Units;
-use super::correction::{Hold, lapse};
+use super::correction::{Hold, lapse, shrink};
 use super::course::Course;
 use super::grant::{Entry, Line};
 use super::identity::{AccountId, EntryId};
@@ -105,6 +105,12 @@ impl Foreknown {
             .holds
             .partition_point(|other| other.until <= hold.until);
         holds.holds.insert(place, hold);
+    }
+
+    /// Takes units off a hold: they were given back.
+    pub fn shrink(&mut self, grant: EntryId, units: Units) {
+        let holds = self.holds.iter_mut().flat_map(|holds| &mut holds.holds);
+        shrink(holds, grant, units);
     }
 
     /// Removes a hold that is no longer open.

@@ -40,8 +40,10 @@ pub enum EntryKind {
     },
     /// A hold was confirmed: its units stay used.
     Confirmation { of: EntryId },
-    /// The units of a grant were given back.
+    /// The units of a grant that were left were given back.
     Reversal { of: EntryId },
+    /// Some of a grant's units were given back. The others are left.
+    PartialReversal { of: EntryId },
     /// A hold was not confirmed in time: its units were given back.
     Lapse { of: EntryId },
     /// An admin entered units by hand.
@@ -54,6 +56,7 @@ impl EntryKind {
             Self::Grant { .. } => KindWord::Grant,
             Self::Confirmation { .. } => KindWord::Confirmation,
             Self::Reversal { .. } => KindWord::Reversal,
+            Self::PartialReversal { .. } => KindWord::PartialReversal,
             Self::Lapse { .. } => KindWord::Lapse,
             Self::Adjustment(_) => KindWord::Adjustment,
         }
@@ -62,7 +65,10 @@ impl EntryKind {
     /// The grant that an entry of this kind names.
     pub fn of(self) -> Option<EntryId> {
         match self {
-            Self::Confirmation { of } | Self::Reversal { of } | Self::Lapse { of } => Some(of),
+            Self::Confirmation { of }
+            | Self::Reversal { of }
+            | Self::PartialReversal { of }
+            | Self::Lapse { of } => Some(of),
             Self::Grant { .. } | Self::Adjustment(_) => None,
         }
     }
@@ -74,16 +80,18 @@ pub enum KindWord {
     Grant,
     Confirmation,
     Reversal,
+    PartialReversal,
     Lapse,
     /// Up or down.
     Adjustment,
 }
 
 impl KindWord {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Grant,
         Self::Confirmation,
         Self::Reversal,
+        Self::PartialReversal,
         Self::Lapse,
         Self::Adjustment,
     ];
@@ -94,6 +102,7 @@ impl KindWord {
             Self::Grant => "grant",
             Self::Confirmation => "confirmation",
             Self::Reversal => "reversal",
+            Self::PartialReversal => "partial_reversal",
             Self::Lapse => "lapse",
             Self::Adjustment => "adjustment",
         }
@@ -190,12 +199,16 @@ pub enum GrantEnd {
     Lapsed(DateTime<Utc>),
 }
 
-/// The entries that name a grant: at most one of each.
+/// The entries that name a grant: at most one confirmation, and at most one that closes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
+    /// The units that partial reversals gave back.
+    pub returned: u64,
+    /// How many partial reversals there are.
+    pub parts: u32,
     /// The confirmation of a hold.
     pub confirmation: Option<Follower>,
-    /// The reversal or lapse.
+    /// The last reversal, or the lapse: no units are left.
     pub closing: Option<Follower>,
 }
 
@@ -204,6 +217,8 @@ pub struct Followers {
 pub struct Follower {
     pub id: EntryId,
     pub kind: EntryKind,
+    /// Of a confirmation: the units that stay used. Of a reversal or lapse: the units given back.
+    pub units: Units,
     pub at: DateTime<Utc>,
     /// The author and the reason; a lapse has neither.
     pub note: Option<Note>,
@@ -219,18 +234,31 @@ impl Followers {
                 EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
                     (&mut followers.closing, of)
                 }
+                EntryKind::PartialReversal { of } => {
+                    if of == grant {
+                        followers.returned += entry.units.get();
+                        followers.parts += 1;
+                    }
+                    continue;
+                }
                 EntryKind::Grant { .. } | EntryKind::Adjustment(_) => continue,
             };
             if of == grant {
                 *place = Some(Follower {
                     id: entry.id,
                     kind: entry.kind,
+                    units: entry.units,
                     at: entry.line.at,
                     note: entry.note.clone(),
                 });
             }
         }
         followers
+    }
+
+    /// The units of a grant that were not given back, if no entry closes it.
+    pub fn left(&self, grant: &Entry) -> Option<Units> {
+        grant.units.less(self.returned)
     }
 
     /// How a grant ended; `None` while it is in force. A hold ends at its own instant, whether or not
@@ -298,6 +326,7 @@ impl Entry {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
             EntryKind::Confirmation { .. } => 0,
             EntryKind::Reversal { .. }
+            | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. }
             | EntryKind::Adjustment(Direction::Down) => -units,
         }

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::account::{Unknown, Verdict, decide, instant_after, record};
 use super::claim::Units;
-use super::correction::{Hold, adjust, carry_on, give_back, lapse};
-use super::grant::{Direction, Entry, EntryKind, Line};
+use super::correction::{Hold, adjust, carry_on, give_back, lapse, shrink};
+use super::grant::{Direction, Entry, EntryKind, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::sliding::TakenUnits;
 use super::limit::total::{LimitState, Total};
@@ -46,6 +46,7 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
                 EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
                 EntryKind::Confirmation { .. } => sum,
                 EntryKind::Reversal { .. }
+                | EntryKind::PartialReversal { .. }
                 | EntryKind::Lapse { .. }
                 | EntryKind::Adjustment(Direction::Down) => (sum - units).max(0),
             }
@@ -114,6 +115,7 @@ impl History {
             EntryKind::Confirmation { of }
             | EntryKind::Reversal { of }
             | EntryKind::Lapse { of } => self.open.retain(|hold| hold.grant != of),
+            EntryKind::PartialReversal { of } => shrink(self.open.iter_mut(), of, units),
             EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
         }
         let lapses_at = self.open.iter().map(|hold| hold.until).min();
@@ -188,11 +190,16 @@ impl History {
                 return Some(verdict);
             }
             What::Reverse(index) => {
+                // These units, or all that are left.
                 let grant = self.choose(*index)?;
-                let units = grant.units;
-                let line =
-                    self.ask(|past| give_back(policy, units, grant.id, self.last(), past, now));
-                self.enter(EntryKind::Reversal { of: grant.id }, units, line.at, line);
+                let of = grant.id;
+                let left = Followers::among(of, &self.entries).left(&grant).unwrap();
+                let (kind, units) = match units < left {
+                    true => (EntryKind::PartialReversal { of }, units),
+                    false => (EntryKind::Reversal { of }, left),
+                };
+                let line = self.ask(|past| give_back(policy, units, of, self.last(), past, now));
+                self.enter(kind, units, line.at, line);
             }
             What::Confirm(index) => {
                 let hold = index_of(*index, &self.open).cloned()?;

@@ -29,6 +29,7 @@ pub mod local_days;
 mod model;
 pub mod orphans;
 pub mod overrides;
+pub mod partial;
 pub mod past;
 pub mod policy;
 pub mod reconciliation;

@@ -107,7 +107,9 @@ impl Movement {
             }
             EntryKind::Adjustment(Direction::Down) => total.lower(units, counted_at, self.at),
             EntryKind::Confirmation { .. } => {}
-            EntryKind::Reversal { .. } | EntryKind::Lapse { .. } => {
+            EntryKind::Reversal { .. }
+            | EntryKind::PartialReversal { .. }
+            | EntryKind::Lapse { .. } => {
                 let given = GivenBack {
                     units: self.units,
                     granted_at: counted_at,
@@ -127,6 +129,7 @@ impl Movement {
             }
             EntryKind::Confirmation { .. } => used,
             EntryKind::Reversal { .. }
+            | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. }
             | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(units),
         }
@@ -135,7 +138,9 @@ impl Movement {
     /// The grant whose units the entry gives back.
     fn gives_back(&self) -> Option<EntryId> {
         match self.kind {
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
+            EntryKind::Reversal { of }
+            | EntryKind::PartialReversal { of }
+            | EntryKind::Lapse { of } => Some(of),
             EntryKind::Grant { .. } | EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => {
                 None
             }
@@ -157,6 +162,7 @@ fn net_changes(movements: &[Movement]) -> Vec<BucketChange> {
             EntryKind::Adjustment(Direction::Down) => false,
             EntryKind::Confirmation { .. }
             | EntryKind::Reversal { .. }
+            | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. } => return None,
         };
         let given_back = given_back.get(&movement.id).copied().unwrap_or_default();

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::blocks::BlockTerms;
+use super::claim::Units;
 use super::grant::{GrantEnd, Line};
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
@@ -67,6 +68,14 @@ pub enum CorrectionRefusal {
     Lapsed(DateTime<Utc>),
     /// The hold lapsed at this instant: nothing can be given back.
     GivenBack(DateTime<Utc>),
+    /// Only so many units of the grant are left.
+    FewerLeft(u64),
+    /// The hold was confirmed with these units.
+    ConfirmedOther(Units),
+    /// The grant has as many partial reversals as a grant can have.
+    TooManyParts,
+    /// The subject of the grant was erased, and keys with it: a part could be given back twice.
+    ErasedInParts,
     /// The adjustment would take off more units than are used.
     NotUsed(NotUsed),
 }

@@ -176,6 +176,10 @@ fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {
             ..none
         },
         EntryKind::Confirmation { .. } => none,
+        EntryKind::PartialReversal { .. } => DayFigures {
+            reversed_units: units,
+            ..none
+        },
         EntryKind::Reversal { .. } => DayFigures {
             reversed_grants: 1,
             reversed_units: units,

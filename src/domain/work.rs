@@ -14,10 +14,10 @@ use super::policy::Policy;
 pub enum Task {
     /// Take units; for a hold, with its time.
     Claim(Option<HoldTime>),
-    /// Give the units of a grant back.
-    Reverse(Arc<Entry>),
-    /// Confirm a hold.
-    Confirm(Arc<Entry>),
+    /// Give units of a grant back: these, or all that are left.
+    Reverse(Arc<Entry>, Option<Units>),
+    /// Confirm a hold: these units stay used, or all that are left.
+    Confirm(Arc<Entry>, Option<Units>),
     /// Enter units by hand. They count at the instant, or at the instant of the entry if there is
     /// none.
     Adjust(Direction, Option<DateTime<Utc>>),
@@ -54,8 +54,13 @@ impl Task {
             (Self::Adjust(direction, counted_at), EntryKind::Adjustment(done)) => {
                 *direction == done && counted_at.unwrap_or(entry.line.at) == entry.counted_at()
             }
-            (Self::Reverse(grant), EntryKind::Reversal { of })
-            | (Self::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,
+            (
+                Self::Reverse(grant, units),
+                EntryKind::Reversal { of } | EntryKind::PartialReversal { of },
+            ) => grant.id == of && units.is_none_or(|units| units == entry.units),
+            (Self::Confirm(grant, units), EntryKind::Confirmation { of }) => {
+                grant.id == of && units.is_none_or(|units| units == entry.units)
+            }
             _ => false,
         }
     }
@@ -67,6 +72,14 @@ impl Work {
         matches!(self.task, Task::Claim(Some(_)))
     }
 
+    /// The grant that this work corrects.
+    pub fn grant(&self) -> Option<&Entry> {
+        match &self.task {
+            Task::Reverse(grant, _) | Task::Confirm(grant, _) => Some(grant),
+            Task::Claim(_) | Task::Adjust(..) => None,
+        }
+    }
+
     /// The entry of this work, on a line.
     pub fn entry(&self, line: Line) -> Entry {
         let (counted_at, kind) = match &self.task {
@@ -74,8 +87,8 @@ impl Work {
                 let held_until = hold.map(|hold| line.at + hold.get());
                 (line.at, EntryKind::Grant { held_until })
             }
-            Task::Reverse(grant) => (line.at, EntryKind::Reversal { of: grant.id }),
-            Task::Confirm(grant) => (line.at, EntryKind::Confirmation { of: grant.id }),
+            Task::Reverse(grant, _) => (line.at, EntryKind::Reversal { of: grant.id }),
+            Task::Confirm(grant, _) => (line.at, EntryKind::Confirmation { of: grant.id }),
             Task::Adjust(direction, counted_at) => (
                 counted_at.unwrap_or(line.at),
                 EntryKind::Adjustment(*direction),
@@ -100,7 +113,7 @@ impl Work {
     /// Whether an entry with the same key does the same, and nothing else.
     pub fn is_done_by(&self, entry: &Entry) -> bool {
         entry.account == self.account
-            && entry.units == self.units
+            && (entry.units == self.units || self.grant().is_some())
             && (entry.metadata == self.metadata || entry.is_erased)
             && self.task.is_done_by(entry)
     }

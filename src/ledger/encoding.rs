@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
+use crate::domain::claim::Units;
 use crate::domain::fault::Fault;
 use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
@@ -36,6 +37,9 @@ macro_rules! kind {
     (ADJUSTMENT_DOWN) => {
         6
     };
+    (PARTIAL_REVERSAL) => {
+        7
+    };
 }
 pub(super) use kind;
 
@@ -62,6 +66,7 @@ pub fn encode_kind(kind: EntryKind) -> i16 {
         EntryKind::Grant { .. } => kind!(GRANT),
         EntryKind::Confirmation { .. } => kind!(CONFIRMATION),
         EntryKind::Reversal { .. } => kind!(REVERSAL),
+        EntryKind::PartialReversal { .. } => kind!(PARTIAL_REVERSAL),
         EntryKind::Lapse { .. } => kind!(LAPSE),
         EntryKind::Adjustment(Direction::Up) => kind!(ADJUSTMENT_UP),
         EntryKind::Adjustment(Direction::Down) => kind!(ADJUSTMENT_DOWN),
@@ -80,6 +85,7 @@ pub fn decode_kind(
         (kind!(GRANT), _) => Ok(EntryKind::Grant { held_until }),
         (kind!(CONFIRMATION), Some(of)) => Ok(EntryKind::Confirmation { of }),
         (kind!(REVERSAL), Some(of)) => Ok(EntryKind::Reversal { of }),
+        (kind!(PARTIAL_REVERSAL), Some(of)) => Ok(EntryKind::PartialReversal { of }),
         (kind!(LAPSE), Some(of)) => Ok(EntryKind::Lapse { of }),
         (kind!(ADJUSTMENT_UP), _) => Ok(EntryKind::Adjustment(Direction::Up)),
         (kind!(ADJUSTMENT_DOWN), _) => Ok(EntryKind::Adjustment(Direction::Down)),
@@ -103,15 +109,17 @@ pub fn decode_follower(
     grant: EntryId,
     id: Option<EntryId>,
     kind: Option<i16>,
+    units: Option<Units>,
     at: Option<DateTime<Utc>>,
     note: Option<Note>,
 ) -> Result<Option<Follower>, LedgerError> {
-    let (Some(id), Some(kind), Some(at)) = (id, kind, at) else {
+    let (Some(id), Some(kind), Some(units), Some(at)) = (id, kind, units, at) else {
         return Ok(None);
     };
     Ok(Some(Follower {
         id,
         kind: decode_kind(kind, Some(grant), None)?,
+        units,
         at,
         note,
     }))

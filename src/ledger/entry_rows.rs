@@ -105,6 +105,8 @@ macro_rules! named_grant {
             kind!(REVERSAL),
             ", ",
             kind!(LAPSE),
+            ", ",
+            kind!(PARTIAL_REVERSAL),
             ") THEN (
                  SELECT of_grant FROM entry_details AS d
                  WHERE d.account = e.account AND d.number = e.number

@@ -41,6 +41,7 @@ macro_rules! migrations {
             "0016_archive",
             "0017_lapses",
             "0018_blocks",
+            "0019_parts",
         )
     };
     ($store:literal, $($name:literal,)+) => {

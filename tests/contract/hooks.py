@@ -47,6 +47,9 @@ BEYOND_SCHEMAS = [
     ("#/effective", "a new policy takes effect at once|never take effect"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|only \d+ are used"),
+    # The present state of the grant; a header that one member of the body needs.
+    ("#/units", r"units of this grant are left|was confirmed with|a grant has at most|was erased"),
+    ("Idempotency-Key", "the same units would be given back again"),
     ("#/reason|reason", "the reason is missing"),
     # Instants compared with the clock; names compared with existing names, and with each other.
     ("#/ends_at", "is not in the future"),

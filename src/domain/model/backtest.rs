@@ -36,7 +36,9 @@ impl Stepwise {
                     _ => return true,
                 }
             }
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            EntryKind::Reversal { of }
+            | EntryKind::PartialReversal { of }
+            | EntryKind::Lapse { of } => {
                 if !movements.iter().any(|movement| movement.id == of) {
                     return false;
                 }
@@ -89,11 +91,11 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
     }
     // A lapse is before entries of other accounts that were made after the end of its hold.
     entries.sort_by_key(|entry| entry.id);
-    let closes =
-        |kind: EntryKind| matches!(kind, EntryKind::Reversal { .. } | EntryKind::Lapse { .. });
+    let gives_back =
+        |kind: EntryKind| kind.of().is_some() && !matches!(kind, EntryKind::Confirmation { .. });
     let names = |of: EntryId| {
-        let mut closing = entries.iter().filter(|entry| closes(entry.kind));
-        closing.any(|entry| entry.kind.of() == Some(of))
+        let mut giving = entries.iter().filter(|entry| gives_back(entry.kind));
+        giving.any(|entry| entry.kind.of() == Some(of))
     };
     let replayed = entries.iter().map(|entry| Replayed {
         account: entry.account,

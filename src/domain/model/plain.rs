@@ -75,7 +75,9 @@ impl Book {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
             EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
             EntryKind::Confirmation { .. } => Effect::Nothing,
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            EntryKind::Reversal { of }
+            | EntryKind::PartialReversal { of }
+            | EntryKind::Lapse { of } => {
                 let is_it = |other: &Entry| other.id == of;
                 Effect::GiveBack(self.history.entries.iter().position(is_it).unwrap())
             }

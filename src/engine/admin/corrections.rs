@@ -18,10 +18,10 @@ use crate::engine::{Engine, Failure, ListFailure};
 /// What to do with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Correction {
-    /// Give its units back.
-    Reversal,
-    /// Confirm a hold: its units stay used.
-    Confirmation,
+    /// Give units back: these, or all that are left.
+    Reversal(Option<Units>),
+    /// Confirm a hold: these units stay used, or all that are left.
+    Confirmation(Option<Units>),
 }
 
 /// An adjustment: units that a person enters.
@@ -50,6 +50,7 @@ impl Engine {
         admission: Admission,
         grant: &Grant,
         correction: Correction,
+        key: Option<&IdempotencyKey>,
         claimed_by: KeyNumber,
         note: Note,
     ) -> Result<Outcome, ClaimFailure> {
@@ -62,14 +63,14 @@ impl Engine {
             account: entry.account,
             subject: None,
             units: entry.units,
-            key: None,
+            key: key.map(|key| self.ledger.identity().key(&grant.policy, key)),
             metadata: None,
             claimed_by,
             note: Some(note),
             nonce: Self::nonce(),
             task: match correction {
-                Correction::Reversal => Task::Reverse(entry),
-                Correction::Confirmation => Task::Confirm(entry),
+                Correction::Reversal(units) => Task::Reverse(entry, units),
+                Correction::Confirmation(units) => Task::Confirm(entry, units),
             },
         };
         self.submit(admission, work, |_, _| Step::Join).await

@@ -376,10 +376,7 @@ impl GroupOutcome {
 
 /// The grant that a correction names; `None` for a claim.
 pub fn corrected(claim: &InFlight) -> Option<EntryId> {
-    match &claim.work.task {
-        Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
-        Task::Claim(_) | Task::Adjust(..) => None,
-    }
+    claim.work.grant().map(|grant| grant.id)
 }
 
 #[cfg(test)]

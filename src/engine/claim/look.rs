@@ -62,10 +62,11 @@ impl Lanes {
         steps: &mut Steps,
     ) -> Result<(), LedgerError> {
         let last = seen.lines.get(&group.account);
-        let of_account = seen.entries.iter();
-        let of_account = of_account.filter(|entry| entry.account == group.account);
+        // Not by the account: while an erasure gives it another id, its entries are under both.
+        let naming = seen.entries.iter();
+        let naming = naming.filter(|entry| entry.kind.of().is_some());
         let mut known = Known {
-            followers: of_account.cloned().collect(),
+            followers: naming.cloned().collect(),
             ..Known::to_append(Engine::nonce())
         };
         let as_of = present.terms.as_of();

@@ -139,6 +139,7 @@ impl Outlooks {
                     };
                     known.open(hold);
                 }
+                EntryKind::PartialReversal { of } => known.shrink(of, entry.units),
                 EntryKind::Confirmation { of }
                 | EntryKind::Reversal { of }
                 | EntryKind::Lapse { of } => known.close(of),
@@ -240,7 +241,7 @@ mod tests {
         let mut entries = append(&outlooks, &[], vec![Task::Claim(None), hold(60), hold(30)]);
         let held = [entries[2].clone(), entries[1].clone()];
         assert_eq!(open(&outlooks, &entries), Some(held.to_vec()));
-        let closed = Task::Confirm(Arc::new(held[1].clone()));
+        let closed = Task::Confirm(Arc::new(held[1].clone()), None);
         entries.extend(append(&outlooks, &entries, vec![closed]));
         assert_eq!(open(&outlooks, &entries), Some(held[..1].to_vec()));
         // Nothing is known after a line that this instance did not append, or of another epoch.

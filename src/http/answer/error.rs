@@ -19,6 +19,7 @@ use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, GrantEnd};
 use crate::domain::key::Role;
 use crate::domain::limit::total::NotUsed;
+use crate::domain::partial::PARTS_MOST;
 use crate::domain::policy::PolicyName;
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::domain::schedule::UnreadableTerms;
@@ -229,6 +230,30 @@ impl ApiError {
             Refusal::Ended(end) => Self::retried(end),
             Refusal::NotCorrected(CorrectionRefusal::NotUsed(NotUsed { per, used })) => {
                 let detail = format!("only {used} are used per {per}: subtract at most {used}");
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::FewerLeft(left)) => {
+                let detail =
+                    format!("only {left} units of this grant are left: write at most {left}");
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::ConfirmedOther(units)) => {
+                let units = units.get();
+                let detail = format!(
+                    "this hold was confirmed with {units} units: reverse units of the grant instead"
+                );
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::ErasedInParts) => {
+                let detail = "the subject of this grant was erased: leave units out, and all that are left \
+                              are reversed";
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::TooManyParts) => {
+                let detail = format!(
+                    "a grant has at most {PARTS_MOST} reversals of some of its units: leave units out, \
+                     and all that are left are reversed"
+                );
                 Self::invalid_body("/units", detail)
             }
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,

@@ -27,7 +27,12 @@ pub struct GrantBody {
     pub subject: Option<String>,
     #[schema(example = 1)]
     pub units: u64,
-    /// `held`, `granted`, `reversed` or `lapsed`.
+    /// The units that reversals of some units have given back, before the grant was reversed or the
+    /// hold lapsed. Absent without any.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false, example = 1)]
+    pub returned_units: u64,
+    /// `held`, `granted`, `reversed` or `lapsed`. A grant is `granted` as long as a unit is left.
     #[schema(value_type = words::GrantState, example = "granted")]
     pub state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
@@ -53,7 +58,7 @@ pub struct GrantBody {
     /// The confirmation of a hold. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<ConfirmationBody>,
-    /// The reversal of the grant. Absent without one.
+    /// The reversal of the units that were left. Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reversal: Option<ReversalBody>,
     /// The metadata of the claim.
@@ -61,9 +66,17 @@ pub struct GrantBody {
     pub metadata: Option<Box<RawValue>>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
+fn is_zero(units: &u64) -> bool {
+    *units == 0
+}
+
 /// A confirmation of a hold.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ConfirmationBody {
+    /// The units that stay used.
+    #[schema(example = 1)]
+    units: u64,
     /// When it was made.
     at: DateTime<Utc>,
     /// Who made it: a key's id, or `PERDIEM_ADMIN_KEY`.
@@ -90,6 +103,8 @@ impl GrantBody {
         let entry = &grant.entry;
         let metadata = entry.metadata.as_ref();
         let Followers {
+            returned,
+            parts: _,
             confirmation,
             closing,
         } = &grant.followers;
@@ -107,6 +122,7 @@ impl GrantBody {
             policy_version: entry.line.policy_version,
             subject: grant.subject.clone(),
             units: entry.units.get(),
+            returned_units: *returned,
             state: grant.state(now).as_str(),
             granted_at: entry.counted_at(),
             provisional: entry.provisional.is_some(),
@@ -114,6 +130,7 @@ impl GrantBody {
             would_deny: entry.would_deny,
             held_until: entry.held_until(),
             confirmation: confirmation.as_ref().map(|confirmation| ConfirmationBody {
+                units: confirmation.units.get(),
                 at: confirmation.at,
                 by: by(confirmation),
             }),

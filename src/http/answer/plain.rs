@@ -66,6 +66,7 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
         policy_version,
         subject: Some(subject),
         units,
+        returned_units: 0,
         state,
         granted_at,
         provisional: false,
@@ -195,6 +196,7 @@ mod tests {
             limits in proptest::collection::vec(limits(), 0..4),
         ) -> ClaimAnswer {
             let grant = GrantBody {
+                returned_units: 0,
                 id: Uuid::from_u128(id),
                 policy,
                 policy_version,

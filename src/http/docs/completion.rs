@@ -143,9 +143,13 @@ fn add_problems(operation: &mut Operation) {
     if NEED_ENTRIES.contains(&id) {
         problems.extend(NeedsEntries::responses());
     }
-    // The body of a confirmation is optional.
-    let may_have_body = operation.operation_id.as_deref() == Some("confirm_grant");
-    if operation.request_body.is_some() || may_have_body {
+    if let Some(body) = &mut operation.request_body {
+        // The body of a confirmation is optional: generated clients may leave it out, but send no null.
+        if let RefOr::T(body) = body
+            && id == "confirm_grant"
+        {
+            body.required = None;
+        }
         problems.extend(WithBody::responses());
     }
     for (status, problem) in problems {

@@ -5,26 +5,38 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout_at;
 use utoipa::ToSchema;
 
+use crate::domain::claim::{IdempotencyKey, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Admission, Correction, Undecided};
-use crate::http::answer::{ApiError, GrantBody, HttpAnswer, LimitUsage, entered};
-use crate::http::request::{Body, ByHandler, Caller, Claimer, EngineData, OptionalBody, path_id};
+use crate::http::answer::{ApiError, GrantBody, HttpAnswer, InvalidPart, LimitUsage, entered};
+use crate::http::request::{
+    Body, ByHandler, Caller, Claimer, EngineData, IdempotencyKeyField, KeyHeader, OptionalBody,
+    Then, WholeNumber, path_id,
+};
 
-/// The reason for which a grant is reversed.
+/// The reason for which a grant is reversed, and how many of its units.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReversalRequest {
     /// The reason: 1 to 1000 characters.
     #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
     reason: String,
+    /// Gives only these units back; others are left. It needs an `Idempotency-Key`, so that a repeated
+    /// request gives nothing back again. Default: all units that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    units: Option<WholeNumber>,
 }
 
-/// An empty object. The body is optional: the URL says everything.
-#[derive(Debug, Deserialize)]
+/// How many units of a hold are confirmed. The body is optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ConfirmationRequest {}
+pub struct ConfirmationRequest {
+    /// Only these units stay used, and the others are given back. Default: all units that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    units: Option<WholeNumber>,
+}
 
 /// A grant that was corrected, now or before.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,39 +50,64 @@ pub struct CorrectionAnswer {
 ///
 /// The units are given back to the windows in which they were granted, even if these windows have
 /// ended. A grant is reversed once: a repeated request answers 200 with the first reversal. A hold
-/// can be reversed too.
+/// can be reversed too. With `units`, only some units are given back; each such reversal needs its own
+/// `Idempotency-Key`, which is unique in the policy. A grant can be reversed in parts until no unit is
+/// left.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
     post, path = "/v1/grants/{id}/reversal", operation_id = "reverse_grant", tag = "grants",
+    params(IdempotencyKeyField),
     request_body = ReversalRequest,
     responses(
         (status = 201, description = "Reversed.", body = CorrectionAnswer),
         (status = 200, description = "Already reversed.", body = CorrectionAnswer),
-        (status = 409, description = "`hold-lapsed`: the hold lapsed, and its units were given back then."),
+        (status = 409, description = "`hold-lapsed`: the hold lapsed, and its units were given back then; `grant-reversed`: no unit is left; `claim-in-progress`: a request with the same key is being decided now."),
     ),
 )]
 pub async fn reverse(
     caller: Caller<Claimer, ByHandler>,
-    body: Body<ReversalRequest>,
+    Then(body, key): Then<Body<ReversalRequest>, KeyHeader>,
     request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
     let admission = engine.admit(&caller.key())?;
     let grant = find(&caller, &request, &engine, &admission).await?;
-    let reason = body.0.reason;
+    let ReversalRequest { reason, units } = body.0;
     check_reason(&reason).map_err(|detail| ApiError::invalid_body("/reason", detail))?;
-    let correction = Correction::Reversal;
-    correct(&caller, grant, correction, Some(reason), &engine, admission).await
+    let units = check_units(units)?;
+    if units.is_some() && key.0.is_none() {
+        let detail = "write an Idempotency-Key: the same units would be given back again by a repeated \
+                      request";
+        return Err(ApiError::Invalid(vec![InvalidPart::parameter(
+            "Idempotency-Key",
+            detail,
+        )]));
+    }
+    // A reversal of all units needs no key to be made once.
+    let key = key.0.filter(|_| units.is_some());
+    let correction = Correction::Reversal(units);
+    correct(
+        &caller,
+        grant,
+        correction,
+        key,
+        Some(reason),
+        &engine,
+        admission,
+    )
+    .await
 }
 
 /// Confirm a hold: its units stay taken.
 ///
-/// A repeated request answers 200 with the first confirmation.
+/// A repeated request answers 200 with the first confirmation. With `units`, only these units stay taken,
+/// and the rest of the hold is given back.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
     post, path = "/v1/grants/{id}/confirmation", operation_id = "confirm_grant", tag = "grants",
+    request_body = ConfirmationRequest,
     responses(
         (status = 201, description = "Confirmed.", body = CorrectionAnswer),
         (status = 200, description = "Already confirmed.", body = CorrectionAnswer),
@@ -80,14 +117,20 @@ pub async fn reverse(
 )]
 pub async fn confirm(
     caller: Caller<Claimer, ByHandler>,
-    _body: OptionalBody<ConfirmationRequest>,
+    body: OptionalBody<ConfirmationRequest>,
     request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
     let admission = engine.admit(&caller.key())?;
     let grant = find(&caller, &request, &engine, &admission).await?;
-    let correction = Correction::Confirmation;
-    correct(&caller, grant, correction, None, &engine, admission).await
+    let units = check_units(body.0.unwrap_or_default().units)?;
+    let correction = Correction::Confirmation(units);
+    correct(&caller, grant, correction, None, None, &engine, admission).await
+}
+
+fn check_units(units: Option<WholeNumber>) -> Result<Option<Units>, ApiError> {
+    let units = units.map(|units| Units::new(units.0)).transpose();
+    units.map_err(|error| ApiError::invalid_body("/units", error))
 }
 
 async fn find(
@@ -108,6 +151,7 @@ async fn correct(
     caller: &Caller<Claimer, ByHandler>,
     grant: Grant,
     correction: Correction,
+    key: Option<IdempotencyKey>,
     reason: Option<String>,
     engine: &EngineData,
     admission: Admission,
@@ -117,7 +161,14 @@ async fn correct(
         reason,
     };
     let claimed_by = caller.key_number();
-    let correcting = engine.correct(admission, &grant, correction, claimed_by, note);
+    let correcting = engine.correct(
+        admission,
+        &grant,
+        correction,
+        key.as_ref(),
+        claimed_by,
+        note,
+    );
     let outcome = correcting.await?;
     let (subject, units) = (grant.subject.as_deref(), grant.entry.units);
     let not_denied = Forecast::default();
@@ -130,12 +181,16 @@ async fn correct(
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
     };
+    let is_whole = entry.units == grant.entry.units && grant.followers.returned == 0;
     let followers = match correction {
-        // The hold may have been confirmed after it was read and before its reversal.
-        Correction::Reversal if grant.entry.held_until().is_some() => {
+        // The hold may have been confirmed, and units given back, after it was read.
+        Correction::Reversal(_) if grant.entry.held_until().is_some() => {
             engine.followers(&grant.entry).await?
         }
-        Correction::Reversal | Correction::Confirmation => {
+        Correction::Reversal(_) | Correction::Confirmation(_) if !is_whole => {
+            engine.followers(&grant.entry).await?
+        }
+        Correction::Reversal(_) | Correction::Confirmation(_) => {
             Followers::among(grant.entry.id, [&entry])
         }
     };

@@ -68,7 +68,7 @@ pub async fn export(
     Ok(format.answer("grants").streaming(rows))
 }
 
-const CSV_COLUMNS: [&str; 14] = [
+const CSV_COLUMNS: [&str; 15] = [
     "id",
     "policy",
     "policy_version",
@@ -83,6 +83,7 @@ const CSV_COLUMNS: [&str; 14] = [
     "held_until",
     "reversed_at",
     "reversal_reason",
+    "returned_units",
 ];
 
 fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
@@ -92,7 +93,7 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
     }
 }
 
-fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 14] {
+fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
     let body = GrantBody::new(grant, now);
     let written = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let reversal = body.reversal.as_ref();
@@ -114,5 +115,6 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 14] {
             .map(|reversal| written(reversal.at))
             .unwrap_or_default(),
         reversal.map_or_else(String::new, |reversal| reversal.reason.clone()),
+        body.returned_units.to_string(),
     ]
 }

@@ -317,7 +317,9 @@ const GUARDED: &str = concat!(
             AND last.lapses_at IS NOT DISTINCT FROM input.assumed_lapses
             AND (input.of_grant IS NULL OR (
                 SELECT id FROM entry_details AS taken
-                WHERE taken.of_grant = input.of_grant
+                WHERE taken.of_grant = input.of_grant AND taken.kind <> ",
+    kind!(PARTIAL_REVERSAL),
+    "
                     AND (taken.kind = ",
     kind!(CONFIRMATION),
     ") = (input.kind = ",

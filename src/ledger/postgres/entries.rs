@@ -127,8 +127,8 @@ pub async fn last_lines(
     .await
 }
 
-/// Reads entries by their keys, by their ids, and by the grants that they follow (at most two
-/// follow one). The followers of grants that are found by their keys come too. Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
+/// Reads entries by their keys, by their ids, and by the grants that they follow (at most
+/// 103 follow one: see `PARTS_MOST`). The followers of grants that are found by their keys come too. Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
 /// nearly empty would later read the whole ledger, until PostgreSQL analyzes the table.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
@@ -151,7 +151,7 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow
                      FROM UNNEST($3::uuid[] || ARRAY(SELECT id FROM of_keys)) AS wanted (of_grant)
                      CROSS JOIN LATERAL (
                          SELECT id FROM entry_details
-                         WHERE entry_details.of_grant = wanted.of_grant LIMIT 2
+                         WHERE entry_details.of_grant = wanted.of_grant LIMIT 104
                      ) AS found
                  )
              ) AS wanted (id) CROSS JOIN LATERAL (

@@ -244,7 +244,9 @@ const REFUSED: Batched = batched!(
          OR last.lapses_at IS NOT draft.lapses_at
          OR EXISTS (SELECT 1 FROM entries WHERE key = draft.key)
          OR EXISTS (
-             SELECT 1 FROM entry_details WHERE of_grant = draft.of_grant
+             SELECT 1 FROM entry_details WHERE of_grant = draft.of_grant AND kind <> ",
+        kind!(PARTIAL_REVERSAL),
+        "
                  AND (kind = ",
         kind!(CONFIRMATION),
         ") = (draft.kind = ",

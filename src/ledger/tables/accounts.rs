@@ -2,10 +2,12 @@
 
 use chrono::{DateTime, Utc};
 
+use super::grants::partial_reversals;
 use crate::domain::correction::{Hold, Holds};
 use crate::domain::forecast::{HOLDS_MOST, HoldsAhead};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
+use crate::ledger::encoding::kind;
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
@@ -22,9 +24,21 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
     })
 }
 
+/// The columns of a hold, with the units that no entry up to a line gave back.
+macro_rules! hold_columns {
+    () => {
+        concat!(
+            "hold.id, hold.held_until, e.units - (
+                 SELECT CAST(COALESCE(SUM(pe.units), 0) AS bigint) ",
+            partial_reversals!("hold"),
+            " AND part.number <= $2) AS units"
+        )
+    };
+}
+
 /// A query for the holds of an account from an instant on that no entry up to a line has ended.
 macro_rules! open_holds {
-    ($columns:literal, $condition:literal, $order:literal) => {
+    ($columns:expr, $condition:literal, $order:literal) => {
         concat!(
             "SELECT ",
             $columns,
@@ -34,6 +48,9 @@ macro_rules! open_holds {
             $condition,
             " AND NOT EXISTS (
                  SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+                     AND kind <> ",
+            kind!(PARTIAL_REVERSAL),
+            "
              )
              ORDER BY ",
             $order
@@ -42,20 +59,16 @@ macro_rules! open_holds {
 }
 
 const LAPSED_HOLDS: &str = open_holds!(
-    "hold.id, e.units, hold.held_until",
+    hold_columns!(),
     " AND hold.held_until <= $4",
     "hold.held_until, hold.id LIMIT $5"
 );
 const NEXT_HOLDS: &str = open_holds!(
-    "hold.id, e.units, hold.held_until",
+    hold_columns!(),
     " AND hold.held_until > $4",
     "hold.held_until, hold.id LIMIT $5"
 );
-const HOLDS_TO_COME: &str = open_holds!(
-    "hold.id, e.units, hold.held_until",
-    "",
-    "hold.held_until, hold.id LIMIT $4"
-);
+const HOLDS_TO_COME: &str = open_holds!(hold_columns!(), "", "hold.held_until, hold.id LIMIT $4");
 const LAST_END: &str = open_holds!("hold.held_until", "", "hold.held_until DESC LIMIT 1");
 
 /// The instant of the last entry that the account $1 has lost to a cut.

@@ -34,6 +34,8 @@ macro_rules! replayed {
             kind!(REVERSAL),
             ", ",
             kind!(LAPSE),
+            ", ",
+            kind!(PARTIAL_REVERSAL),
             ") LIMIT 1
              ) IS NOT NULL AS is_given_back
              FROM (

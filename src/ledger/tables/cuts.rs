@@ -9,6 +9,7 @@ use super::replacements::HOLD_LEDGER;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::record::RecordPlace;
 use crate::ledger::access::Ending;
+use crate::ledger::encoding::kind;
 use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::service_role::Ownership;
@@ -75,7 +76,9 @@ macro_rules! first_open_hold {
             $last,
             " AND NOT EXISTS (
                  SELECT 1 FROM entry_details AS named
-                 WHERE named.of_grant = hold.id AND named.number <= ",
+                 WHERE named.of_grant = hold.id AND named.kind <> ",
+            kind!(PARTIAL_REVERSAL),
+            " AND named.number <= ",
             $last,
             ")"
         )

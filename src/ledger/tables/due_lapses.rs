@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
+use crate::ledger::encoding::kind;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -28,13 +29,17 @@ pub struct LapsesMark {
 }
 
 /// Open holds that ended after ($1, $2) and up to $3. The index has the ends in this order.
-const DUE: &str = "SELECT hold.account, e.policy, hold.id, hold.held_until
+const DUE: &str = concat!(
+    "SELECT hold.account, e.policy, hold.id, hold.held_until
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.held_until >= $1 AND hold.held_until <= $3
         AND (hold.held_until > $1 OR hold.id > $2)
-        AND NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id)
-    ORDER BY hold.held_until, hold.id LIMIT $4";
+        AND NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id AND kind <> ",
+    kind!(PARTIAL_REVERSAL),
+    ")
+    ORDER BY hold.held_until, hold.id LIMIT $4"
+);
 const MARK: &str = "SELECT recorded_until, turn FROM lapses_mark";
 const TAKE_TURN: &str = "UPDATE lapses_mark SET turn = $1 + 1 WHERE turn = $1 RETURNING turn";
 const MOVE_MARK: &str = "UPDATE lapses_mark SET recorded_until = $2 WHERE turn = $1 RETURNING turn";

@@ -85,6 +85,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
         entry.id,
         row.get("confirmation")?,
         Some(kind!(CONFIRMATION)),
+        row.get("confirmed_units")?,
         row.get("confirmed_at")?,
         decode_note(row.get("confirmed_by")?, None),
     )?;
@@ -92,6 +93,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
         entry.id,
         row.get("closing")?,
         row.get("closing_kind")?,
+        row.get("closed_units")?,
         row.get("closed_at")?,
         decode_note(row.get("closed_by")?, row.get("closing_reason")?),
     )?;
@@ -100,6 +102,8 @@ fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
         policy: row.get("policy")?,
         subject: row.get("subject")?,
         followers: Followers {
+            returned: row.get("returned")?,
+            parts: row.get("parts")?,
             confirmation,
             closing,
         },
@@ -120,6 +124,21 @@ macro_rules! sqlite_quarter {
 }
 pub(super) use {postgres_quarter, sqlite_quarter};
 
+/// The partial reversals of a grant.
+macro_rules! partial_reversals {
+    ($grant:literal) => {
+        concat!(
+            "FROM entry_details AS part
+             JOIN entries AS pe ON pe.account = part.account AND pe.number = part.number
+             WHERE part.of_grant = ",
+            $grant,
+            ".id AND part.kind = ",
+            kind!(PARTIAL_REVERSAL)
+        )
+    };
+}
+pub(super) use partial_reversals;
+
 /// A query for grants: columns and joins around a choice of entries `g`.
 macro_rules! grants_where {
     ($($choice:expr),*) => {
@@ -127,9 +146,15 @@ macro_rules! grants_where {
             "SELECT ",
             entry_columns!(),
             ", p.name AS policy, a.subject,
-                c.id AS confirmation, ce.at AS confirmed_at, c.made_by AS confirmed_by,
+                c.id AS confirmation, ce.at AS confirmed_at, ce.units AS confirmed_units, c.made_by AS confirmed_by,
                 x.id AS closing, x.kind AS closing_kind, xe.at AS closed_at,
-                x.made_by AS closed_by, x.reason AS closing_reason
+                xe.units AS closed_units,
+                x.made_by AS closed_by, x.reason AS closing_reason,
+                (SELECT CAST(COALESCE(SUM(pe.units), 0) AS bigint) ",
+            partial_reversals!("e"),
+            ") AS returned, (SELECT CAST(COUNT(*) AS integer) ",
+            partial_reversals!("e"),
+            ") AS parts
              FROM (SELECT g.* FROM ",
             $($choice,)*
             ") AS e",

@@ -24,6 +24,7 @@ fn bits(word: KindWord) -> i64 {
         KindWord::Grant => 1 << kind!(GRANT),
         KindWord::Confirmation => 1 << kind!(CONFIRMATION),
         KindWord::Reversal => 1 << kind!(REVERSAL),
+        KindWord::PartialReversal => 1 << kind!(PARTIAL_REVERSAL),
         KindWord::Lapse => 1 << kind!(LAPSE),
         KindWord::Adjustment => 1 << kind!(ADJUSTMENT_UP) | 1 << kind!(ADJUSTMENT_DOWN),
     }

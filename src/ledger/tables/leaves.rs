@@ -128,6 +128,7 @@ fn kind_word(kind: i64) -> &'static str {
         kind!(GRANT) => "grant",
         kind!(CONFIRMATION) => "confirmation",
         kind!(REVERSAL) => "reversal",
+        kind!(PARTIAL_REVERSAL) => "partial_reversal",
         kind!(LAPSE) => "lapse",
         kind!(ADJUSTMENT_UP) => "adjustment_up",
         kind!(ADJUSTMENT_DOWN) => "adjustment_down",

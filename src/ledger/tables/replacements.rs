@@ -86,7 +86,8 @@ const REPLACED: Texts = any_id!(replaced, "$1");
 
 impl Ledger {
     /// Some keys' entries are in accounts that got a random id. This gives them the account's id
-    /// from before the erasure, because a claim names its account by the hash of its subject.
+    /// from before the erasure, because a claim names its account by the hash of its subject. A
+    /// correction names its grant, which has the new account.
     pub(in crate::ledger) async fn name_old_accounts(
         &self,
         look: &Look,
@@ -94,7 +95,8 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let mut found: Vec<_> = view.entries.iter_mut().collect();
         found.retain(|entry| {
-            entry.is_erased && entry.key.is_some_and(|key| look.keys.contains(&key))
+            let is_wanted = entry.key.is_some_and(|key| look.keys.contains(&key));
+            entry.is_erased && is_wanted && entry.kind.of().is_none()
         });
         if found.is_empty() {
             return Ok(());

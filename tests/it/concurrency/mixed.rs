@@ -63,7 +63,8 @@ impl Client<'_> {
         match self.dice.below(100) {
             0..24 => self.claim().await,
             24..30 => self.retry().await,
-            30..48 => self.reverse().await,
+            30..42 => self.reverse().await,
+            42..48 => self.reverse_part().await,
             48..66 => self.confirm().await,
             66..74 => self.adjust().await,
             74..82 => self.claim_together().await,
@@ -129,6 +130,10 @@ impl Client<'_> {
     /// Records the answer to a correction. The text for a grant that a lapse ended differs each
     /// time, and so do forecasts.
     fn told(&self, kind: Kind, of: Uuid, status: u16, mut answer: Value) {
+        // Units of a confirmed grant can be given back later.
+        if kind == Kind::Confirmation {
+            answer["grant"]["returned_units"] = Value::Null;
+        }
         for limit in answer["limits"].as_array_mut().into_iter().flatten() {
             let limit = limit.as_object_mut().expect("a limit");
             limit.retain(|name, _| !["more_at", "resets_at"].contains(&name.as_str()));
@@ -160,13 +165,50 @@ impl Client<'_> {
         }
     }
 
+    /// Reverses a unit at both instances at the same time, with one key.
+    async fn reverse_part(&mut self) {
+        let Some(grant) = self.choose() else { return };
+        let key = Uuid::new_v4().to_string();
+        let answers = all_at_once(2, |client| {
+            let (app, id, key) = (self.fleet.app(client), grant.to_string(), key.as_str());
+            async move { app.reverse_units(&id, 1, key, key).await }
+        });
+        let answers = answers.await;
+        let is_told = |status: u16| {
+            answers
+                .iter()
+                .filter(|answer| answer.status == status)
+                .count()
+        };
+        assert!(is_told(201) <= 1, "{answers:?}");
+        for answer in &answers {
+            let told = answer.json();
+            match answer.status.as_u16() {
+                // It was the last unit.
+                status @ (200 | 201) if told["grant"]["reversal"]["reason"] == key => {
+                    self.told(Kind::Reversal, grant, status, told);
+                }
+                200 | 201 => {}
+                409 if answer.text.contains("claim-in-progress") => {}
+                409 if answer.text.contains("hold-lapsed") => {
+                    self.told(Kind::Lapse, grant, 409, told);
+                }
+                409 => assert!(answer.text.contains("grant-reversed"), "{answer:?}"),
+                _ => panic!("{answer:?}"),
+            }
+        }
+    }
+
     async fn confirm(&mut self) {
         let Some(grant) = self.choose() else { return };
-        let answer = self.app().confirm(&grant.to_string()).await;
+        let units = self.dice.percent(30).then_some(1);
+        let answer = self.app().confirm_units(&grant.to_string(), units).await;
         let told = answer.json();
         match answer.status.as_u16() {
             status @ (200 | 201) => self.told(Kind::Confirmation, grant, status, told),
             410 => self.told(Kind::Lapse, grant, 410, told),
+            // It was confirmed with other units.
+            422 => assert!(units.is_some(), "{answer:?}"),
             409 => {
                 let is_either = ["not-a-hold", "grant-reversed"]
                     .iter()

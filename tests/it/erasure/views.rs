@@ -14,6 +14,7 @@ on_every_way!(an_erased_name_finds_nothing_and_counts_on_today);
 on_every_store!(
     who_is_not_known_cannot_be_erased,
     an_erasure_is_recorded_without_the_name,
+    a_grant_of_an_erased_subject_is_reversed_whole,
 );
 
 /// Every view that takes a subject's name, with the answers for an unknown subject.
@@ -47,6 +48,43 @@ async fn views(app: &App, subject: &str) -> Vec<Value> {
         views.push(json!([answer.status.as_u16(), view]));
     }
     views
+}
+
+/// The keys of its parts are erased later: nothing is given back twice.
+async fn a_grant_of_an_erased_subject_is_reversed_whole(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = perdiem::clock::ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = perdiem::clock::Clock::Manual(clock.clone());
+    })
+    .await;
+    app.benefit(9, "Asia/Shanghai").await;
+    let body = json!({ "subject": "member-42", "units": 5 });
+    let id = app.claim_body(body, None).await.grant_id();
+    let part = async |key: &str| app.reverse_units(&id, 3, "a refund", key).await;
+    part("part-1").await.is(201);
+    all_is_recorded(&app, &ground).await;
+    erase(&app, "member-42", "request 118").await.is(200);
+    part("part-1").await.is(200);
+    problem(&part("part-2").await, 422, "invalid");
+    // The account has another id.
+    clock.advance(TimeDelta::hours(14));
+    all_are_past(&ground, 3, &clock).await;
+    part("part-1").await.is(200);
+    let (again, whole) = futures_util::future::join(part("part-1"), app.reverse(&id, "all")).await;
+    again.is(200);
+    whole.is(201);
+    assert_eq!(whole.at("/grant/returned_units"), 3);
+    // Its keys are free.
+    clock.advance(TimeDelta::hours(72));
+    all_are_past(&ground, 4, &clock).await;
+    problem(&part("part-1").await, 409, "grant-reversed");
+    let entries = all_items(&app, "/v1/entries?policy=benefit").await;
+    let units: Vec<_> = entries
+        .iter()
+        .map(|entry| entry["units"].as_i64())
+        .collect();
+    assert_eq!(units, [Some(5), Some(-3), Some(-2)]);
 }
 
 async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {

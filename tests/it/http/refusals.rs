@@ -290,7 +290,8 @@ async fn corrections() {
     let rows = [
         ("reason", json!(""), "#/reason", "say why"),
         ("reason", long(), "#/reason", "1000"),
-        ("units", json!(1), "", "units"),
+        ("units", json!(1), "Idempotency-Key", "write an Idempotency-Key"),
+        ("units", json!(0), "#/units", "from 1 to"),
         ("", json!({}), "", "reason"),
         ("", json!([]), "", ""),
     ];

@@ -90,7 +90,9 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
         Kind::Grant | Kind::AdjustmentUp => Effect::Take,
         Kind::AdjustmentDown => Effect::TakeOff,
         Kind::Confirmation => Effect::Nothing,
-        Kind::Reversal | Kind::Lapse => place(entry.of).map_or(Effect::Nothing, Effect::GiveBack),
+        Kind::Reversal | Kind::PartialReversal | Kind::Lapse => {
+            place(entry.of).map_or(Effect::Nothing, Effect::GiveBack)
+        }
     };
     PlainEntry {
         effect,

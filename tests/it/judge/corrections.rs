@@ -1,5 +1,5 @@
-//! The checks of corrections: each grant is confirmed and reversed at most once and in time, and
-//! equals the answers to clients.
+//! The checks of corrections: each grant is confirmed and closed at most once and in time, gives back no
+//! more than it has, and equals the answers to clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,8 @@ use super::stores::{Entry, Kind, Stores};
 pub struct Holds<'a> {
     grants: BTreeMap<Uuid, &'a Entry>,
     closed: BTreeSet<Uuid>,
+    /// The units of each grant that partial reversals gave back.
+    returned: BTreeMap<Uuid, u64>,
     /// For each hold that is neither confirmed nor reversed, when it lapses.
     open: BTreeMap<Uuid, DateTime<Utc>>,
     /// The instant of the last entry.
@@ -24,7 +26,10 @@ pub struct Holds<'a> {
 impl<'a> Holds<'a> {
     /// Checks that an entry may follow the entries before it.
     pub fn follow(&mut self, entry: &'a Entry, breaches: &mut Vec<Breach>) {
-        let until = entry.of.and_then(|of| self.open.remove(&of));
+        let until = entry.of.and_then(|of| match entry.kind {
+            Kind::PartialReversal => self.open.get(&of).copied(),
+            _ => self.open.remove(&of),
+        });
         let is_in_time = match entry.kind {
             Kind::Grant => {
                 self.grants.insert(entry.id, entry);
@@ -36,14 +41,21 @@ impl<'a> Holds<'a> {
             // A lapse is at the end of its hold, whenever it is appended.
             Kind::Lapse => until
                 .is_some_and(|until| entry.at == self.last_at.map_or(until, |at| until.max(at))),
-            Kind::Reversal => until.is_none_or(|until| entry.at < until),
+            Kind::Reversal | Kind::PartialReversal => until.is_none_or(|until| entry.at < until),
             Kind::AdjustmentUp | Kind::AdjustmentDown => true,
         };
         if let Some(of) = entry.of {
-            let gives_back = entry.kind != Kind::Confirmation;
-            let grant = self.grants.get(&of);
-            let has_units = grant.is_some_and(|grant| grant.units == entry.units);
-            if !has_units || gives_back && !self.closed.insert(of) {
+            let returned = self.returned.entry(of).or_default();
+            let left = self.grants.get(&of).map(|grant| grant.units - *returned);
+            let is_right = match entry.kind {
+                Kind::PartialReversal => {
+                    *returned += entry.units;
+                    left.is_some_and(|left| entry.units < left) && !self.closed.contains(&of)
+                }
+                Kind::Confirmation => left == Some(entry.units),
+                _ => left == Some(entry.units) && self.closed.insert(of),
+            };
+            if !is_right {
                 breaches.push(Breach::NotItsGrant { entry: entry.id });
             }
         }
@@ -67,14 +79,14 @@ impl<'a> Holds<'a> {
 }
 
 /// Each answered correction is in the ledger. Each correction in the ledger was answered as new
-/// once. A history without corrections contains no facts about them.
+/// once. A history without corrections contains no facts about them, and none about partial reversals.
 pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
     // 1. Find each correction in the ledger and in the answers, by its kind and its grant.
     let name = |entry: &Entry| (entry.kind, entry.of.unwrap_or(entry.id));
     let corrections = stores
         .entries
         .iter()
-        .filter(|entry| entry.kind != Kind::Grant);
+        .filter(|entry| ![Kind::Grant, Kind::PartialReversal].contains(&entry.kind));
     let stored: BTreeMap<(Kind, Uuid), &Entry> =
         corrections.map(|entry| (name(entry), entry)).collect();
     let mut told: BTreeMap<(Kind, Uuid), Vec<_>> = BTreeMap::new();

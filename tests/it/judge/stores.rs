@@ -45,6 +45,7 @@ pub enum Kind {
     Grant,
     Confirmation,
     Reversal,
+    PartialReversal,
     Lapse,
     AdjustmentUp,
     AdjustmentDown,
@@ -349,7 +350,7 @@ impl Entry {
         match self.kind {
             Kind::Grant | Kind::AdjustmentUp => units,
             Kind::Confirmation => 0,
-            Kind::Reversal | Kind::Lapse | Kind::AdjustmentDown => -units,
+            Kind::Reversal | Kind::PartialReversal | Kind::Lapse | Kind::AdjustmentDown => -units,
         }
     }
 }
@@ -363,6 +364,7 @@ impl Kind {
             4 => Self::Lapse,
             5 => Self::AdjustmentUp,
             6 => Self::AdjustmentDown,
+            7 => Self::PartialReversal,
             other => panic!("no kind has the number {other}"),
         }
     }

@@ -65,9 +65,9 @@ impl Statement {
                     Err(unknown) => Err(unknown),
                 },
                 EntryKind::Confirmation { .. } => carry_on(policy, after, &past, now),
-                EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                    give_back(policy, units, of, after, &past, now)
-                }
+                EntryKind::Reversal { of }
+                | EntryKind::PartialReversal { of }
+                | EntryKind::Lapse { of } => give_back(policy, units, of, after, &past, now),
                 EntryKind::Adjustment(direction) => {
                     let adjusted = adjust(policy, units, direction, now, after, &past, now);
                     adjusted.map(|line| line.expect("the adjustment is allowed"))

@@ -87,12 +87,12 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
             ..plain
         },
         Wish::Reversal(grant) => Work {
-            task: Task::Reverse(grant.clone()),
+            task: Task::Reverse(grant.clone(), None),
             account: grant.account,
             ..plain
         },
         Wish::Confirmation(grant) => Work {
-            task: Task::Confirm(grant.clone()),
+            task: Task::Confirm(grant.clone(), None),
             account: grant.account,
             ..plain
         },

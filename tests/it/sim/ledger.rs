@@ -308,12 +308,7 @@ fn check_data(drafts: &[Draft]) -> Result<(), LedgerError> {
 
 /// The grant that an entry names.
 pub fn names(kind: EntryKind) -> Option<EntryId> {
-    match kind {
-        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-            Some(of)
-        }
-        EntryKind::Grant { .. } | EntryKind::Adjustment(_) => None,
-    }
+    kind.of()
 }
 
 /// The units that an entry adds to the windows in which it counts.
@@ -323,6 +318,7 @@ fn added(entry: &Entry) -> i64 {
         EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
         EntryKind::Confirmation { .. } => 0,
         EntryKind::Reversal { .. }
+        | EntryKind::PartialReversal { .. }
         | EntryKind::Lapse { .. }
         | EntryKind::Adjustment(Direction::Down) => -units,
     }

@@ -81,6 +81,7 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Grant { held_until: None } => "grant".to_owned(),
         EntryKind::Grant { .. } => "hold".to_owned(),
         EntryKind::Confirmation { of } => format!("confirmation of {}'s", of_claim(of)),
+        EntryKind::PartialReversal { of } => format!("part of {}'s", of_claim(of)),
         EntryKind::Reversal { of } => format!("reversal of {}'s", of_claim(of)),
         EntryKind::Lapse { of } => format!("lapse of {}'s", of_claim(of)),
         EntryKind::Adjustment(_) => "adjustment".to_owned(),

@@ -379,9 +379,27 @@ impl App {
         Answer::of(self.request(Method::POST, &path).json(&body)).await
     }
 
+    /// Reverses some units of a grant.
+    pub async fn reverse_units(&self, grant: &str, units: u64, reason: &str, key: &str) -> Answer {
+        let path = format!("/v1/grants/{grant}/reversal");
+        let body = json!({ "reason": reason, "units": units });
+        let request = self.request(Method::POST, &path).json(&body);
+        Answer::of(request.header("Idempotency-Key", key)).await
+    }
+
     pub async fn confirm(&self, grant: &str) -> Answer {
+        self.confirm_units(grant, None).await
+    }
+
+    /// Confirms some units of a hold, or all.
+    pub async fn confirm_units(&self, grant: &str, units: Option<u64>) -> Answer {
         let path = format!("/v1/grants/{grant}/confirmation");
-        Answer::of(self.request(Method::POST, &path)).await
+        let request = self.request(Method::POST, &path);
+        Answer::of(match units {
+            Some(units) => request.json(&json!({ "units": units })),
+            None => request,
+        })
+        .await
     }
 
     /// Makes an adjustment under `benefit`.

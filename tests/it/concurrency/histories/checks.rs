@@ -209,6 +209,7 @@ impl Model {
         prop_assert_eq!(held_until, grant.held_until());
         let is_reversed = matches!(grant.closed, Some(Closed::Reversed(_)));
         prop_assert_eq!(told.get("reversal").is_some(), is_reversed);
+        prop_assert_eq!(told["returned_units"].as_u64().unwrap_or(0), grant.returned);
         let is_confirmed = grant.confirmed.is_some();
         prop_assert_eq!(told.get("confirmation").is_some(), is_confirmed);
         Ok(())
@@ -241,15 +242,55 @@ impl Model {
             _ => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
-        let (units, at) = (grant.claim.units.cast_signed(), grant.at);
+        let (units, at) = (grant.left().cast_signed(), grant.at);
         self.enter(subject, What::Reversal(grant.entry), -units, at, now);
         self.grants[place].closed = Some(Closed::Reversed(told.clone()));
         self.check_grant(place, now, &told["grant"])?;
         self.check_limits(subject, now, &told["limits"])
     }
 
-    /// Checks the answer to a confirmation, and records it.
-    pub fn confirm(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
+    /// Checks the answer to a reversal of one unit, under a new key, and records it.
+    pub fn reverse_one(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let (status, told) = (answer.status.as_u16(), answer.json());
+        let grant = &self.grants[place];
+        if grant.state(now) == "reversed" {
+            return is_problem(status, &told, 409, "grant-reversed");
+        }
+        if grant.left() == 1 || grant.state(now) == "lapsed" {
+            return self.reverse(place, now, answer);
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        let subject = grant.claim.subject;
+        self.give_back(place, 1, now);
+        self.check_grant(place, now, &told["grant"])?;
+        self.check_limits(subject, now, &told["limits"])
+    }
+
+    fn give_back(&mut self, place: usize, units: u64, now: DateTime<Utc>) {
+        let grant = &self.grants[place];
+        let (subject, of, at) = (grant.claim.subject, grant.entry, grant.at);
+        self.enter(
+            subject,
+            What::PartialReversal(of),
+            -units.cast_signed(),
+            at,
+            now,
+        );
+        let grant = &mut self.grants[place];
+        grant.returned += units;
+        if let Some(confirmed) = &mut grant.confirmed {
+            confirmed["grant"]["returned_units"] = json!(grant.returned);
+        }
+    }
+
+    /// Checks the answer to a confirmation of some units, or of all that are left, and records it.
+    pub fn confirm(
+        &mut self,
+        place: usize,
+        asked: Option<u64>,
+        now: DateTime<Utc>,
+        answer: &Answer,
+    ) -> Checked {
         let subject = self.grants[place].claim.subject;
         let (status, told) = (answer.status.as_u16(), answer.json());
         let grant = &self.grants[place];
@@ -257,11 +298,21 @@ impl Model {
             (_, None, _) => return is_problem(status, &told, 409, "not-a-hold"),
             ("lapsed", ..) => return is_problem(status, &told, 410, "hold-lapsed"),
             ("reversed", ..) => return is_problem(status, &told, 409, "grant-reversed"),
-            (_, _, Some(first)) => return is_repeated(answer, first),
+            (_, _, Some(first)) => {
+                let settled = first["grant"]["confirmation"]["units"].as_u64();
+                return match asked.is_none() || asked == settled {
+                    true => is_repeated(answer, first),
+                    false => is_problem(status, &told, 422, "invalid"),
+                };
+            }
             (_, Some(_), None) => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
-        let at = grant.at;
+        let (at, left) = (grant.at, grant.left());
+        let settled = asked.unwrap_or(left);
+        if settled < left {
+            self.give_back(place, left - settled, now);
+        }
         self.enter(subject, What::Confirmation, 0, at, now);
         self.grants[place].confirmed = Some(told.clone());
         self.check_grant(place, now, &told["grant"])?;

@@ -18,12 +18,13 @@ pub struct Entry {
     pub limits: Vec<Limit>,
 }
 
-/// The kind of an entry. A reversal and a lapse name the grant's entry.
+/// The kind of an entry. A reversal, of all units or of some, and a lapse name the grant's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Grant,
     Confirmation,
     Reversal(usize),
+    PartialReversal(usize),
     Lapse(usize),
     Adjustment,
 }
@@ -34,6 +35,7 @@ impl What {
             Self::Grant => "grant",
             Self::Confirmation => "confirmation",
             Self::Reversal(_) => "reversal",
+            Self::PartialReversal(_) => "partial_reversal",
             Self::Lapse(_) => "lapse",
             Self::Adjustment => "adjustment",
         }

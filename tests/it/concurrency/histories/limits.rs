@@ -45,7 +45,7 @@ fn account(entries: &[&Entry]) -> PlainAccount {
         };
         let effect = match entry.what {
             What::Grant => Effect::Grant,
-            What::Reversal(of) | What::Lapse(of) => grant_of(of),
+            What::Reversal(of) | What::PartialReversal(of) | What::Lapse(of) => grant_of(of),
             What::Confirmation => Effect::Nothing,
             What::Adjustment if entry.units < 0 => Effect::TakeOff,
             What::Adjustment => Effect::Take,

@@ -64,7 +64,9 @@ struct Play {
 #[derive(Debug, Clone, Copy)]
 enum Follow {
     Reverse,
-    Confirm,
+    ReverseOne,
+    /// These units, or all that are left.
+    Confirm(Option<u64>),
     Look,
 }
 
@@ -231,13 +233,20 @@ impl Play {
         self.note(format!("{what:?} {place:?}"));
         let answer = match what {
             Follow::Reverse => app.reverse(&id, &format!("step {number}")).await,
-            Follow::Confirm => app.confirm(&id).await,
+            Follow::ReverseOne => {
+                let key = format!("part {number}");
+                app.reverse_units(&id, 1, &key, &key).await
+            }
+            Follow::Confirm(units) => app.confirm_units(&id, units).await,
             Follow::Look => app.get(&format!("/v1/grants/{id}")).await,
         };
         match (place, what) {
             (None, _) => prop_assert_eq!(answer.status, StatusCode::NOT_FOUND),
             (Some(place), Follow::Reverse) => self.model.reverse(place, now, &answer)?,
-            (Some(place), Follow::Confirm) => self.model.confirm(place, now, &answer)?,
+            (Some(place), Follow::ReverseOne) => self.model.reverse_one(place, now, &answer)?,
+            (Some(place), Follow::Confirm(units)) => {
+                self.model.confirm(place, units, now, &answer)?;
+            }
             (Some(place), Follow::Look) => self.model.check_grant(place, now, &answer.json())?,
         }
         Ok(())
@@ -276,8 +285,10 @@ impl Play {
                 self.claim_together(number, &Claim::draw_together(dice))
                     .await
             }
-            30..36 => self.follow(number, Follow::Reverse, dice).await,
-            36..42 => self.follow(number, Follow::Confirm, dice).await,
+            30..34 => self.follow(number, Follow::Reverse, dice).await,
+            34..36 => self.follow(number, Follow::ReverseOne, dice).await,
+            36..40 => self.follow(number, Follow::Confirm(None), dice).await,
+            40..42 => self.follow(number, Follow::Confirm(Some(1)), dice).await,
             42..44 => self.follow(number, Follow::Look, dice).await,
             44..48 => self.adjust(number, Adjustment::draw(dice)).await,
             48..51 => self.look_at_usage(number, draw_subject(dice)).await,

@@ -24,6 +24,8 @@ pub struct Grant {
     pub limits: Value,
     /// The answer to the confirmation.
     pub confirmed: Option<Value>,
+    /// The units that partial reversals gave back.
+    pub returned: u64,
     pub closed: Option<Closed>,
 }
 
@@ -97,6 +99,11 @@ impl Grant {
     pub fn held_until(&self) -> Option<DateTime<Utc>> {
         let seconds = self.claim.hold_seconds?;
         Some(self.at + TimeDelta::seconds(seconds.cast_signed()))
+    }
+
+    /// The units that no partial reversal gave back.
+    pub fn left(&self) -> u64 {
+        self.claim.units - self.returned
     }
 
     pub fn state(&self, now: DateTime<Utc>) -> &'static str {
@@ -340,6 +347,7 @@ impl Model {
             id,
             limits,
             confirmed: None,
+            returned: 0,
             closed: None,
         });
     }
@@ -358,7 +366,7 @@ impl Model {
         for (until, _, place) in due {
             let grant = &mut self.grants[place];
             grant.closed = Some(Closed::Lapsed);
-            let (units, at, entry) = (grant.claim.units.cast_signed(), grant.at, grant.entry);
+            let (units, at, entry) = (grant.left().cast_signed(), grant.at, grant.entry);
             let before = self.entries_of(subject).next_back().expect("the grant");
             let lapse = Entry {
                 number: self.entries.len(),

@@ -11,7 +11,7 @@ use crate::support::direct::Direct;
 use crate::support::servers::Postgres;
 
 const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata,\
-    provisional,over,would_deny,held_until,reversed_at,reversal_reason";
+    provisional,over,would_deny,held_until,reversed_at,reversal_reason,returned_units";
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
@@ -178,6 +178,8 @@ async fn exports_equal_the_list(stack: Stack) {
             assert_eq!(row[11], cell(&grant["held_until"]));
             assert_eq!(row[12], cell(&grant["reversal"]["at"]));
             assert_eq!(row[13], cell(&grant["reversal"]["reason"]));
+            let returned = grant["returned_units"].as_u64().unwrap_or(0);
+            assert_eq!(row[14], returned.to_string());
         }
     }
     let answer = app.get("/v1/grants/export?format=csv&policy=nothing").await;

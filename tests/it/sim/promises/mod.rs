@@ -294,7 +294,7 @@ impl Promises {
                 })
             }
             Refusal::NotCorrected(_) => {
-                let (Task::Reverse(grant) | Task::Confirm(grant)) = &claim.work.task else {
+                let Some(grant) = claim.work.grant() else {
                     return Err("only a correction is not corrected".to_owned());
                 };
                 let mut entries = ledger.entries.iter().chain(&self.lost);
@@ -428,8 +428,8 @@ fn does(entry: &Entry, claim: &Sent) -> bool {
         (Task::Claim(hold), EntryKind::Grant { held_until }) => {
             hold.is_some() == held_until.is_some()
         }
-        (Task::Reverse(grant), EntryKind::Reversal { of })
-        | (Task::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,
+        (Task::Reverse(grant, _), EntryKind::Reversal { of })
+        | (Task::Confirm(grant, _), EntryKind::Confirmation { of }) => grant.id == of,
         _ => false,
     };
     is_done

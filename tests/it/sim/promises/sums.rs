@@ -105,9 +105,9 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
             EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
             EntryKind::Confirmation { .. } => Effect::Nothing,
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                place(of).map_or(Effect::Nothing, Effect::GiveBack)
-            }
+            EntryKind::Reversal { of }
+            | EntryKind::PartialReversal { of }
+            | EntryKind::Lapse { of } => place(of).map_or(Effect::Nothing, Effect::GiveBack),
         };
         let counted_at = names(entry.kind).unwrap_or(entry.id).at();
         let told = version_of(course, entry.line.policy_version);

@@ -3,6 +3,7 @@
 mod denials;
 mod ended;
 mod observe;
+mod parts;
 mod replays;
 mod usage;
 

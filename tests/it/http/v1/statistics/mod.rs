@@ -68,6 +68,7 @@ fn sums(entries: &[Value]) -> Sums {
                 add("reversed_grants", 1);
                 add("reversed_units", -units);
             }
+            ("partial_reversal", _) => add("reversed_units", -units),
             ("lapse", _) => {
                 add("lapsed_grants", 1);
                 add("lapsed_units", -units);

@@ -1,0 +1,251 @@
+//! Which units of a grant a reversal gives back, and which a confirmation leaves used.
+
+use super::claim::Units;
+use super::grant::{Entry, EntryKind, Follower, Followers};
+use super::refusal::CorrectionRefusal;
+
+/// The most partial reversals of a grant: everybody who looks at the grant reads them.
+pub const PARTS_MOST: u32 = 100;
+
+/// What a confirmation does with the units of a hold that are left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// They stay used.
+    pub settled: Units,
+    /// They are given back.
+    pub returned: Option<Units>,
+}
+
+/// What a reversal gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reversing<'a> {
+    /// The same was done before.
+    Before(&'a Follower),
+    /// These units of the grant are given back, and others are left.
+    Part(Units),
+    /// All units that are left are given back.
+    Rest(Units),
+}
+
+/// Checks a reversal of some units, or of all that are left.
+///
+/// # Errors
+/// [`CorrectionRefusal::GivenBack`], [`CorrectionRefusal::Reversed`],
+/// [`CorrectionRefusal::FewerLeft`], [`CorrectionRefusal::TooManyParts`] or
+/// [`CorrectionRefusal::ErasedInParts`].
+pub fn check_reversal<'a>(
+    grant: &Entry,
+    followers: &'a Followers,
+    asked: Option<Units>,
+) -> Result<Reversing<'a>, CorrectionRefusal> {
+    if let Some(closing) = &followers.closing {
+        return match (closing.kind, asked) {
+            (EntryKind::Lapse { .. }, _) => Err(CorrectionRefusal::GivenBack(closing.at)),
+            (_, None) => Ok(Reversing::Before(closing)),
+            (_, Some(_)) => Err(CorrectionRefusal::Reversed(closing.at)),
+        };
+    }
+    let left = followers.left(grant);
+    let left = left.ok_or(CorrectionRefusal::FewerLeft(0))?;
+    match asked {
+        Some(_) if grant.is_erased => Err(CorrectionRefusal::ErasedInParts),
+        Some(asked) if asked > left => Err(CorrectionRefusal::FewerLeft(left.get())),
+        Some(asked) if asked < left && followers.parts >= PARTS_MOST => {
+            Err(CorrectionRefusal::TooManyParts)
+        }
+        Some(asked) if asked < left => Ok(Reversing::Part(asked)),
+        Some(_) | None => Ok(Reversing::Rest(left)),
+    }
+}
+
+/// Checks a confirmation of some units, or of all that are left. The inner error is the
+/// confirmation that did the same before.
+///
+/// # Errors
+/// [`CorrectionRefusal::NotAHold`], [`CorrectionRefusal::Reversed`],
+/// [`CorrectionRefusal::Lapsed`], [`CorrectionRefusal::FewerLeft`] or
+/// [`CorrectionRefusal::ConfirmedOther`].
+pub fn check_confirmation<'a>(
+    grant: &Entry,
+    followers: &'a Followers,
+    asked: Option<Units>,
+) -> Result<Result<Settled, &'a Follower>, CorrectionRefusal> {
+    if grant.held_until().is_none() {
+        return Err(CorrectionRefusal::NotAHold);
+    }
+    if let Some(closing) = &followers.closing {
+        return Err(match closing.kind {
+            EntryKind::Lapse { .. } => CorrectionRefusal::Lapsed(closing.at),
+            _ => CorrectionRefusal::Reversed(closing.at),
+        });
+    }
+    if let Some(confirmation) = &followers.confirmation {
+        return match asked {
+            Some(asked) if asked != confirmation.units => {
+                Err(CorrectionRefusal::ConfirmedOther(confirmation.units))
+            }
+            Some(_) | None => Ok(Err(confirmation)),
+        };
+    }
+    let left = followers.left(grant);
+    let left = left.ok_or(CorrectionRefusal::FewerLeft(0))?;
+    let settled = asked.unwrap_or(left);
+    match settled > left {
+        true => Err(CorrectionRefusal::FewerLeft(left.get())),
+        false => Ok(Ok(Settled {
+            settled,
+            returned: left.less(settled.get()),
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use chrono::{DateTime, Utc};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::account::{Verdict, decide};
+    use crate::domain::identity::{AccountId, EntryId};
+    use crate::domain::past::Past;
+    use crate::domain::samples;
+    use crate::domain::work::Task;
+
+    fn noon() -> DateTime<Utc> {
+        "2026-11-21T12:00:00Z".parse().unwrap()
+    }
+
+    fn grant(held_until: Option<DateTime<Utc>>) -> Entry {
+        let policy = Arc::new(samples::policy(1, "UTC", &[(9, "day")]));
+        let Ok(Verdict::Granted(line)) =
+            decide(&policy, Units::ONE, None, &Past::default(), noon())
+        else {
+            panic!()
+        };
+        let work = samples::work(Task::Claim(None), policy, AccountId(Uuid::nil()));
+        Entry {
+            kind: EntryKind::Grant { held_until },
+            ..work.entry(line)
+        }
+    }
+
+    fn follower(kind: EntryKind) -> Option<Follower> {
+        Some(Follower {
+            id: EntryId::new(noon(), 2, 0),
+            kind,
+            units: Units::ONE,
+            at: noon(),
+            note: None,
+        })
+    }
+
+    #[test]
+    fn what_a_correction_finds() {
+        let of = grant(None).id;
+        let none = || Followers::default();
+        let confirmed = || Followers {
+            confirmation: follower(EntryKind::Confirmation { of }),
+            ..none()
+        };
+        let reversed = |before: Followers| Followers {
+            closing: follower(EntryKind::Reversal { of }),
+            ..before
+        };
+        let lapsed = || Followers {
+            closing: follower(EntryKind::Lapse { of }),
+            ..none()
+        };
+        let whole = grant(None);
+        for before in [none(), confirmed()] {
+            let rest = check_reversal(&whole, &before, None);
+            assert_eq!(rest, Ok(Reversing::Rest(whole.units)));
+            let followers = reversed(before);
+            let before = Reversing::Before(followers.closing.as_ref().unwrap());
+            assert_eq!(check_reversal(&whole, &followers, None), Ok(before));
+        }
+        let given_back = CorrectionRefusal::GivenBack(noon());
+        assert_eq!(check_reversal(&whole, &lapsed(), None), Err(given_back));
+
+        let hold = grant(Some(noon()));
+        let confirm = |followers: &Followers| {
+            let found = check_confirmation(&hold, followers, None);
+            found.map(|found| found.map_err(|before| before.kind))
+        };
+        let settling = Settled {
+            settled: hold.units,
+            returned: None,
+        };
+        assert_eq!(confirm(&none()), Ok(Ok(settling)));
+        assert_eq!(
+            confirm(&confirmed()),
+            Ok(Err(EntryKind::Confirmation { of }))
+        );
+        for before in [none(), confirmed()] {
+            let refusal = CorrectionRefusal::Reversed(noon());
+            assert_eq!(confirm(&reversed(before)), Err(refusal));
+        }
+        assert_eq!(confirm(&lapsed()), Err(CorrectionRefusal::Lapsed(noon())));
+        for followers in [none(), reversed(none())] {
+            let refused = check_confirmation(&grant(None), &followers, None);
+            assert_eq!(refused, Err(CorrectionRefusal::NotAHold));
+        }
+    }
+
+    #[test]
+    fn a_grant_is_given_back_in_parts() {
+        let units = |units: i128| Units::new(units).unwrap();
+        let grant = Entry {
+            units: units(8),
+            ..grant(Some(noon()))
+        };
+        let followers = |returned, parts| Followers {
+            returned,
+            parts,
+            ..Followers::default()
+        };
+        let reverse = |returned, asked: Option<i128>| {
+            let followers = followers(returned, 1);
+            match check_reversal(&grant, &followers, asked.map(units))? {
+                Reversing::Part(units) => Ok((units.get(), true)),
+                Reversing::Rest(units) => Ok((units.get(), false)),
+                Reversing::Before(_) => panic!(),
+            }
+        };
+        assert_eq!(reverse(0, Some(3)), Ok((3, true)));
+        assert_eq!(reverse(3, None), Ok((5, false)));
+        assert_eq!(reverse(3, Some(5)), Ok((5, false)));
+        assert_eq!(reverse(3, Some(6)), Err(CorrectionRefusal::FewerLeft(5)));
+        let many = followers(3, PARTS_MOST);
+        let refused = check_reversal(&grant, &many, Some(units(1)));
+        assert_eq!(refused, Err(CorrectionRefusal::TooManyParts));
+        let erased = Entry {
+            is_erased: true,
+            ..grant.clone()
+        };
+        let one = followers(3, 1);
+        let refused = check_reversal(&erased, &one, Some(units(5)));
+        assert_eq!(refused, Err(CorrectionRefusal::ErasedInParts));
+        // Parts without an entry that closes the grant never give back more.
+        let all = followers(8, 2);
+        assert_eq!(
+            check_reversal(&grant, &all, None),
+            Err(CorrectionRefusal::FewerLeft(0))
+        );
+        let rest = check_reversal(&grant, &many, Some(units(5)));
+        assert_eq!(rest, Ok(Reversing::Rest(units(5))));
+
+        let confirm = |asked: Option<i128>| {
+            let followers = followers(2, 1);
+            check_confirmation(&grant, &followers, asked.map(units)).map(Result::unwrap)
+        };
+        let settling = |settled, returned: Option<i128>| Settled {
+            settled: units(settled),
+            returned: returned.map(units),
+        };
+        assert_eq!(confirm(None), Ok(settling(6, None)));
+        assert_eq!(confirm(Some(1)), Ok(settling(1, Some(5))));
+        assert_eq!(confirm(Some(7)), Err(CorrectionRefusal::FewerLeft(6)));
+    }
+}
