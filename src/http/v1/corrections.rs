@@ -181,18 +181,20 @@ async fn correct(
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
     };
-    let is_whole = entry.units == grant.entry.units && grant.followers.returned == 0;
+    let of_entry = Followers::among(grant.entry.id, [&entry]);
     let followers = match correction {
-        // The hold may have been confirmed, and units given back, after it was read.
-        Correction::Reversal(_) if grant.entry.held_until().is_some() => {
+        // The grant as the confirmation left it, whatever was given back since.
+        Correction::Confirmation(_) => Followers {
+            returned: grant.entry.units.get().saturating_sub(entry.units.get()),
+            ..of_entry
+        },
+        // The hold may have been confirmed, and units given back, after the grant was read.
+        Correction::Reversal(_)
+            if grant.entry.held_until().is_some() || entry.units != grant.entry.units =>
+        {
             engine.followers(&grant.entry).await?
         }
-        Correction::Reversal(_) | Correction::Confirmation(_) if !is_whole => {
-            engine.followers(&grant.entry).await?
-        }
-        Correction::Reversal(_) | Correction::Confirmation(_) => {
-            Followers::among(grant.entry.id, [&entry])
-        }
+        Correction::Reversal(_) => of_entry,
     };
     let grant = Grant { followers, ..grant };
     Ok(response.json(CorrectionAnswer {

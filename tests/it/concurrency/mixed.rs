@@ -130,10 +130,6 @@ impl Client<'_> {
     /// Records the answer to a correction. The text for a grant that a lapse ended differs each
     /// time, and so do forecasts.
     fn told(&self, kind: Kind, of: Uuid, status: u16, mut answer: Value) {
-        // Units of a confirmed grant can be given back later.
-        if kind == Kind::Confirmation {
-            answer["grant"]["returned_units"] = Value::Null;
-        }
         for limit in answer["limits"].as_array_mut().into_iter().flatten() {
             let limit = limit.as_object_mut().expect("a limit");
             limit.retain(|name, _| !["more_at", "resets_at"].contains(&name.as_str()));

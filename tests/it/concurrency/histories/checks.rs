@@ -276,11 +276,7 @@ impl Model {
             at,
             now,
         );
-        let grant = &mut self.grants[place];
-        grant.returned += units;
-        if let Some(confirmed) = &mut grant.confirmed {
-            confirmed["grant"]["returned_units"] = json!(grant.returned);
-        }
+        self.grants[place].returned += units;
     }
 
     /// Checks the answer to a confirmation of some units, or of all that are left, and records it.
