@@ -9,7 +9,7 @@ use super::correction::{Hold, Holds, adjust, carry_on, give_back, lapse};
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::total::Total;
-use super::partial::{Reversing, Settled, check_confirmation, check_reversal};
+use super::partial::{Confirming, Reversing, check_confirmation, check_reversal};
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
@@ -266,12 +266,13 @@ impl<'a> Drafting<'a> {
             // 3. A confirmation ends a hold, once. What it does not confirm is given back first.
             Task::Confirm(grant, asked) => {
                 let followers = self.followers(grant.id);
-                let Settled { settled, returned } =
-                    match check_confirmation(grant, &followers, *asked) {
-                        Ok(Ok(settling)) => settling,
-                        Ok(Err(confirmation)) => return Ok(self.made_before(confirmation)),
-                        Err(refusal) => return Ok(Decided::Refused(refusal.into())),
-                    };
+                let (settled, returned) = match check_confirmation(grant, &followers, *asked) {
+                    Ok(Confirming::Before(confirmation)) => {
+                        return Ok(self.made_before(confirmation));
+                    }
+                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                    Ok(Confirming::Settle { settled, returned }) => (settled, returned),
+                };
                 self.must_know_the_next_hold(grant)?;
                 if let Some(returned) = returned {
                     let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;

@@ -2,8 +2,8 @@
 //! claims and nobody edits.
 //!
 //! A forecast walks from event to event: a hold lapses, or the terms change. Between two events time
-//! alone moves the totals, and each limit knows when its units return. At each event the rules of the decision itself make the totals, so a forecast is what a
-//! decision will be.
+//! alone moves the totals, and each limit knows when its units return. At each event the rules of the
+//! decision itself make the totals, so a forecast is what a decision will be.
 
 use chrono::{DateTime, Utc};
 

@@ -9,11 +9,14 @@ pub const PARTS_MOST: u32 = 100;
 
 /// What a confirmation does with the units of a hold that are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settled {
-    /// They stay used.
-    pub settled: Units,
-    /// They are given back.
-    pub returned: Option<Units>,
+pub enum Confirming<'a> {
+    /// The same was done before.
+    Before(&'a Follower),
+    /// Some stay used, and the others are given back.
+    Settle {
+        settled: Units,
+        returned: Option<Units>,
+    },
 }
 
 /// What a reversal gives back.
@@ -58,8 +61,7 @@ pub fn check_reversal<'a>(
     }
 }
 
-/// Checks a confirmation of some units, or of all that are left. The inner error is the
-/// confirmation that did the same before.
+/// Checks a confirmation of some units, or of all that are left.
 ///
 /// # Errors
 /// [`CorrectionRefusal::NotAHold`], [`CorrectionRefusal::Reversed`],
@@ -69,7 +71,7 @@ pub fn check_confirmation<'a>(
     grant: &Entry,
     followers: &'a Followers,
     asked: Option<Units>,
-) -> Result<Result<Settled, &'a Follower>, CorrectionRefusal> {
+) -> Result<Confirming<'a>, CorrectionRefusal> {
     if grant.held_until().is_none() {
         return Err(CorrectionRefusal::NotAHold);
     }
@@ -84,7 +86,7 @@ pub fn check_confirmation<'a>(
             Some(asked) if asked != confirmation.units => {
                 Err(CorrectionRefusal::ConfirmedOther(confirmation.units))
             }
-            Some(_) | None => Ok(Err(confirmation)),
+            Some(_) | None => Ok(Confirming::Before(confirmation)),
         };
     }
     let left = followers.left(grant);
@@ -92,10 +94,10 @@ pub fn check_confirmation<'a>(
     let settled = asked.unwrap_or(left);
     match settled > left {
         true => Err(CorrectionRefusal::FewerLeft(left.get())),
-        false => Ok(Ok(Settled {
+        false => Ok(Confirming::Settle {
             settled,
             returned: left.less(settled.get()),
-        })),
+        }),
     }
 }
 
@@ -169,24 +171,21 @@ mod tests {
         assert_eq!(check_reversal(&whole, &lapsed(), None), Err(given_back));
 
         let hold = grant(Some(noon()));
-        let confirm = |followers: &Followers| {
-            let found = check_confirmation(&hold, followers, None);
-            found.map(|found| found.map_err(|before| before.kind))
-        };
-        let settling = Settled {
+        let settle = Confirming::Settle {
             settled: hold.units,
             returned: None,
         };
-        assert_eq!(confirm(&none()), Ok(Ok(settling)));
-        assert_eq!(
-            confirm(&confirmed()),
-            Ok(Err(EntryKind::Confirmation { of }))
-        );
+        assert_eq!(check_confirmation(&hold, &none(), None), Ok(settle));
+        let followers = confirmed();
+        let before = Confirming::Before(followers.confirmation.as_ref().unwrap());
+        assert_eq!(check_confirmation(&hold, &followers, None), Ok(before));
         for before in [none(), confirmed()] {
             let refusal = CorrectionRefusal::Reversed(noon());
-            assert_eq!(confirm(&reversed(before)), Err(refusal));
+            let followers = reversed(before);
+            assert_eq!(check_confirmation(&hold, &followers, None), Err(refusal));
         }
-        assert_eq!(confirm(&lapsed()), Err(CorrectionRefusal::Lapsed(noon())));
+        let refusal = CorrectionRefusal::Lapsed(noon());
+        assert_eq!(check_confirmation(&hold, &lapsed(), None), Err(refusal));
         for followers in [none(), reversed(none())] {
             let refused = check_confirmation(&grant(None), &followers, None);
             assert_eq!(refused, Err(CorrectionRefusal::NotAHold));
@@ -236,16 +235,14 @@ mod tests {
         let rest = check_reversal(&grant, &many, Some(units(5)));
         assert_eq!(rest, Ok(Reversing::Rest(units(5))));
 
-        let confirm = |asked: Option<i128>| {
-            let followers = followers(2, 1);
-            check_confirmation(&grant, &followers, asked.map(units)).map(Result::unwrap)
-        };
-        let settling = |settled, returned: Option<i128>| Settled {
+        let one = followers(2, 1);
+        let confirm = |asked: Option<i128>| check_confirmation(&grant, &one, asked.map(units));
+        let settle = |settled, returned: Option<i128>| Confirming::Settle {
             settled: units(settled),
             returned: returned.map(units),
         };
-        assert_eq!(confirm(None), Ok(settling(6, None)));
-        assert_eq!(confirm(Some(1)), Ok(settling(1, Some(5))));
+        assert_eq!(confirm(None), Ok(settle(6, None)));
+        assert_eq!(confirm(Some(1)), Ok(settle(1, Some(5))));
         assert_eq!(confirm(Some(7)), Err(CorrectionRefusal::FewerLeft(6)));
     }
 }

@@ -10,6 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Outcome;
+use super::learn::missing_version;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
@@ -105,10 +106,7 @@ impl Foreknown {
                 self.holds = Some(ledger.holds_to_come(account, line).await?);
             }
             (Unknown::Holds, None) => self.holds = Some(HoldsAhead::default()),
-            (Unknown::Policy, _) => {
-                let corrupt = "a line under a version that its policy does not have";
-                return Err(LedgerError::Corrupt(corrupt.to_owned()));
-            }
+            (Unknown::Policy, _) => return Err(missing_version()),
         }
         Ok(())
     }

@@ -31,6 +31,11 @@ pub async fn once_known<T>(
     }
 }
 
+/// The policy does not have the version of a line.
+pub fn missing_version() -> LedgerError {
+    LedgerError::Corrupt("a line under a version that its policy does not have".to_owned())
+}
+
 impl Known {
     /// Learns what the rule asked for. The caller already knows the version of the policy.
     ///
@@ -58,8 +63,7 @@ impl Known {
             (Unknown::Holds, None) => self.holds = Some(Holds::default()),
             // 4. The policy does not have the version that its own account names.
             (Unknown::Policy, _) => {
-                let corrupt = "a line under a version that its policy does not have";
-                return Err(LedgerError::Corrupt(corrupt.to_owned()));
+                return Err(missing_version());
             }
         }
         Ok(())

@@ -20,6 +20,24 @@ pub enum Bound {
     Day(NaiveDate),
 }
 
+impl Bound {
+    /// The instant. `name` is that of the parameter, and `days` are those of the policy, if there is one.
+    ///
+    /// # Errors
+    /// [`Misfit::DayWithoutPolicy`].
+    fn start(
+        self,
+        name: &'static str,
+        days: Option<&LocalDays<'_>>,
+    ) -> Result<DateTime<Utc>, ListFailure> {
+        match (self, days) {
+            (Self::Instant(instant), _) => Ok(instant),
+            (Self::Day(date), Some(days)) => Ok(days.start(date)),
+            (Self::Day(_), None) => Err(ListFailure::Misfit(name, Misfit::DayWithoutPolicy)),
+        }
+    }
+}
+
 /// A span of time. Filters combine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DaySpan {
@@ -93,14 +111,8 @@ impl Engine {
             }
             None => Vec::new(),
         };
-        let days = LocalDays::of(&versions);
-        let start = |name, bound| match bound {
-            Bound::Instant(instant) => Ok(instant),
-            Bound::Day(_) if policy.is_none() => {
-                Err(ListFailure::Misfit(name, Misfit::DayWithoutPolicy))
-            }
-            Bound::Day(date) => Ok(days.start(date)),
-        };
+        let days = policy.map(|_| LocalDays::of(&versions));
+        let start = |name, bound: Bound| bound.start(name, days.as_ref());
         let from = from.map(|bound| start(from_name, bound)).transpose()?;
         let to = to.map(|bound| start(to_name, bound)).transpose()?;
         match (from, to) {
@@ -158,14 +170,8 @@ impl Engine {
             }
             None => Vec::new(),
         };
-        let days = LocalDays::of(&versions);
-        let start = |name, bound| match bound {
-            Bound::Instant(instant) => Ok(instant),
-            Bound::Day(_) if policy.is_none() => {
-                Err(ListFailure::Misfit(name, Misfit::DayWithoutPolicy))
-            }
-            Bound::Day(date) => Ok(days.start(date)),
-        };
+        let days = policy.map(|_| LocalDays::of(&versions));
+        let start = |name, bound: Bound| bound.start(name, days.as_ref());
         let next = |date: NaiveDate| date.checked_add_days(Days::new(1)).unwrap_or(date);
         let mut counted = InstantSpan::ALL;
         for (name, bound) in [("on", span.on.map(Bound::Day)), ("from", span.from)] {

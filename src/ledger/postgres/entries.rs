@@ -127,9 +127,10 @@ pub async fn last_lines(
     .await
 }
 
-/// Reads entries by their keys, by their ids, and by the grants that they follow (at most
-/// 103 follow one: see `PARTS_MOST`). The followers of grants that are found by their keys come too. Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
-/// nearly empty would later read the whole ledger, until PostgreSQL analyzes the table.
+/// Reads entries by their keys, by their ids, and by the grants that they follow (at most 103 follow
+/// one: see `PARTS_MOST`). The followers of grants that are found by their keys come too. Each uses an
+/// index of its own. A plan for `= ANY` that is made while the ledger is nearly empty would later read
+/// the whole ledger, until PostgreSQL analyzes the table.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
