@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::client::{all_items, call, request, segment, text};
-use super::difference::{before_change, print_changes};
+use super::client::{all_items, call, describe, request, segment, send, text};
+use super::difference::{before_change, orphans, print_changes};
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
@@ -50,7 +51,11 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     if let Some(version) = args.if_version {
         request = request.header("If-Match", format!("\"{version}\""));
     }
-    let policy = call(request).await?;
+    let (status, policy) = send(request).await?;
+    if !status.is_success() {
+        let orphans = orphans(&policy).map(|orphans| format!("; {orphans}"));
+        bail!("{}{}", describe(&policy), orphans.unwrap_or_default());
+    }
     if !args.server.json {
         print_changes(&args.policy, before.as_ref(), &policy);
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::http::{all_items, archive, invalid_places, problem};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
+use crate::support::command_line::command;
 use crate::support::desk::on_every_store;
 
 on_every_store!(
@@ -69,6 +70,11 @@ async fn a_change_says_which_overrides_lose_their_limit(stack: Stack) {
     let refused = put(&app, sliding(), json!({})).await;
     let body = problem(&refused, 409, "orphaned-overrides");
     assert_eq!(body["orphaned_overrides"], told);
+    // The command says which ones too.
+    let line = "policy put benefit --time-zone GMT+8 --limit '3 per 24h sliding' --reason x";
+    let said = command(&app, line).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("(1): slow (1 per day)"), "{said:?}");
     assert_eq!(app.get("/v1/policies/benefit").await.at("/version"), 1);
     let wrong = put(&app, sliding(), json!({ "orphaned_overrides": "lose" })).await;
     assert_eq!(invalid_places(&wrong), ["#/orphaned_overrides"]);
