@@ -19,12 +19,13 @@ use crate::domain::drafting::{Drafting, Known};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyId};
-use crate::ledger::{Draft, DueLapse, LapsesMark, Ledger, LedgerError, Look};
+use crate::ledger::{Draft, EndedHold, LapsesMark, Ledger, LedgerError, Look};
 
 /// The pause between two looks for lapses that are due.
 const EVERY: Duration = Duration::from_secs(1);
-/// How many lapses are read at once.
-const LAPSES_MOST: u32 = 128;
+/// How many holds are read at once, and how many lapses are recorded at once.
+const HOLDS_MOST: usize = 1024;
+const LAPSES_MOST: usize = 128;
 /// How often the sweep goes back, and how far: a hold may be committed after its end was passed. It
 /// is decided before its end, and committed within the time of a claim.
 const GO_BACK_EVERY: Duration = Duration::from_secs(60);
@@ -52,6 +53,37 @@ struct Reached {
     /// The last hold that it read; `None` to begin at the mark.
     place: Option<(DateTime<Utc>, EntryId)>,
     goes_back_at: Instant,
+}
+
+/// What one step does.
+#[derive(Default)]
+struct Portion {
+    /// The accounts in which lapses are due.
+    due: BTreeSet<(AccountId, PolicyId)>,
+    /// The earliest end of a hold whose lapse is due.
+    earliest: Option<DateTime<Utc>>,
+    /// The last hold of the step, if there may be more.
+    last: Option<(DateTime<Utc>, EntryId)>,
+}
+
+impl Portion {
+    /// Ends with the last hold whose lapse is recorded in this step.
+    fn of(ended: &[EndedHold]) -> Self {
+        let mut portion = Self::default();
+        let mut lapses = 0;
+        for (read, hold) in ended.iter().enumerate() {
+            if let Some(policy) = hold.due_of {
+                portion.due.insert((hold.account, policy));
+                portion.earliest.get_or_insert(hold.held_until);
+                lapses += 1;
+            }
+            if lapses == LAPSES_MOST || read + 1 == HOLDS_MOST {
+                portion.last = Some((hold.held_until, hold.grant));
+                break;
+            }
+        }
+        portion
+    }
 }
 
 impl LapseSweep {
@@ -84,7 +116,7 @@ impl LapseSweep {
 
     /// Records the next lapses that are due. Returns whether there may be more.
     async fn step(&self, reached: &mut Reached) -> Result<bool, LedgerError> {
-        // 1. Read the next lapses that are due. Go back now and then.
+        // 1. Read the next holds that ended. Go back now and then.
         let now = self.clock.now();
         let mark = self.ledger.lapses_mark().await?;
         if reached.goes_back_at <= Instant::now() {
@@ -99,8 +131,13 @@ impl LapseSweep {
         };
         let place = reached.place.unwrap_or_else(begin);
         let until = now - self.after;
-        let due = self.ledger.due_lapses(place, until, LAPSES_MOST).await?;
-        let age = due.first().map(|lapse| now - lapse.held_until);
+        let ended = self.ledger.ended_holds(place, until, HOLDS_MOST as u32);
+        let Portion {
+            due,
+            earliest,
+            last,
+        } = Portion::of(&ended.await?);
+        let age = earliest.map(|earliest| now - earliest);
         self.metrics.lapses_lag(age.unwrap_or_default());
         // 2. If another instance has taken a turn meanwhile, leave the work to it this time.
         let seen = reached.turn.replace(mark.turn);
@@ -116,34 +153,29 @@ impl LapseSweep {
             self.record(&due, now).await?;
         }
         // 4. Note how far the sweep came.
-        let is_full = due.len() == LAPSES_MOST as usize;
-        let last = due.last().filter(|_| is_full);
-        let place = last.map_or_else(
-            || (until, EntryId::first_at(DateTime::UNIX_EPOCH)),
-            |lapse| (lapse.held_until, lapse.grant),
-        );
+        let place = last.unwrap_or((until, EntryId::first_at(DateTime::UNIX_EPOCH)));
         reached.place = Some(place);
         let (until, _) = place;
         if until - mark.until >= MARK_MOVES {
             let moved = LapsesMark { until, turn };
             self.ledger.move_lapses_mark(moved).await?;
         }
-        Ok(is_full)
+        Ok(last.is_some())
     }
 
-    /// Records the lapses that are due in the accounts of some holds.
-    async fn record(&self, due: &[DueLapse], now: DateTime<Utc>) -> Result<(), LedgerError> {
-        let accounts: BTreeSet<(AccountId, PolicyId)> = due
-            .iter()
-            .map(|lapse| (lapse.account, lapse.policy))
-            .collect();
+    /// Records the lapses that are due in some accounts.
+    async fn record(
+        &self,
+        accounts: &BTreeSet<(AccountId, PolicyId)>,
+        now: DateTime<Utc>,
+    ) -> Result<(), LedgerError> {
         let look = Look {
             accounts: accounts.iter().map(|(account, _)| *account).collect(),
             ..Look::default()
         };
         let seen = self.ledger.look(&look).await?;
         let mut drafts = Vec::with_capacity(accounts.len());
-        for (account, policy) in accounts {
+        for &(account, policy) in accounts {
             let Some(last) = seen.lines.get(&account) else {
                 continue;
             };

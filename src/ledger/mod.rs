@@ -44,7 +44,7 @@ pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::cuts::{Cut, CutText, Dropped};
-pub use tables::due_lapses::{DueLapse, LapsesMark};
+pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::erasures::NewErasure;
 pub use tables::grants::{GrantFilter, GrantScope, ProvisionalScope};
 pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};

@@ -15,6 +15,7 @@ use crate::support::desk::on_every_store;
 on_every_store!(
     a_hold_lapses_although_nobody_comes_again,
     a_thousand_lapses_that_are_due_are_recorded_each_once,
+    a_lapse_behind_a_thousand_confirmed_holds_is_recorded,
     what_is_confirmed_at_the_end_does_not_lapse_too,
 );
 
@@ -157,6 +158,23 @@ async fn a_thousand_lapses_that_are_due_are_recorded_each_once(stack: Stack) {
         metrics.contains("perdiem_lapses_lag_seconds 0.0")
     })
     .await;
+    scene.nothing_is_wrong().await;
+}
+
+/// The sweep reads about a thousand holds at once, also if no lapse is due among them.
+async fn a_lapse_behind_a_thousand_confirmed_holds_is_recorded(stack: Stack) {
+    let scene = Scene::new(stack).await;
+    for some in (0..1_050).collect::<Vec<u64>>().chunks(150) {
+        let confirmed = some.iter().map(async |number| {
+            let grant = scene.hold(&format!("subject-{number}"), 10).await;
+            assert!(scene.app().confirm(&grant).await.status.is_success());
+        });
+        join_all(confirmed).await;
+    }
+    scene.hold("last", 11).await;
+    scene.clock.advance(TimeDelta::minutes(30));
+    scene.has_lapses(1).await;
+    assert_eq!(scene.entries("lapse").await.len(), 1);
     scene.nothing_is_wrong().await;
 }
 

@@ -10,13 +10,14 @@ use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
-/// A hold that has ended without an entry that says what became of it.
+/// A hold that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct DueLapse {
+pub struct EndedHold {
     pub account: AccountId,
-    pub policy: PolicyId,
     pub grant: EntryId,
     pub held_until: DateTime<Utc>,
+    /// The policy of a hold whose lapse is due; `None` if an entry says what became of the hold.
+    pub due_of: Option<PolicyId>,
 }
 
 /// How far lapses were recorded.
@@ -28,28 +29,29 @@ pub struct LapsesMark {
     pub turn: i64,
 }
 
-/// Open holds that ended after ($1, $2) and up to $3. The index has the ends in this order.
-const DUE: &str = concat!(
-    "SELECT hold.account, e.policy, hold.id, hold.held_until
-    FROM entry_details AS hold
-    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
-    WHERE hold.held_until >= $1 AND hold.held_until <= $3
-        AND (hold.held_until > $1 OR hold.id > $2)
-        AND NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id AND kind <> ",
+/// The holds that ended after ($1, $2) and up to $3. The index has the ends in this order. The limit is
+/// on the holds that are read, not on those that are due: millions can be read before one is due.
+const ENDED: &str = concat!(
+    "SELECT hold.account, hold.id, hold.held_until,
+        CASE WHEN NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id AND kind <> ",
     kind!(PARTIAL_REVERSAL),
-    ")
-    ORDER BY hold.held_until, hold.id LIMIT $4"
+    ") THEN (SELECT policy FROM entries
+            WHERE account = hold.account AND number = hold.number) END AS due_of
+    FROM (SELECT account, number, id, held_until FROM entry_details
+        WHERE held_until >= $1 AND held_until <= $3 AND (held_until > $1 OR id > $2)
+        ORDER BY held_until, id LIMIT $4) AS hold
+    ORDER BY hold.held_until, hold.id"
 );
 const MARK: &str = "SELECT recorded_until, turn FROM lapses_mark";
 const TAKE_TURN: &str = "UPDATE lapses_mark SET turn = $1 + 1 WHERE turn = $1 RETURNING turn";
 const MOVE_MARK: &str = "UPDATE lapses_mark SET recorded_until = $2 WHERE turn = $1 RETURNING turn";
 
-fn decode_due(row: &StoredRow<'_>) -> Result<DueLapse, LedgerError> {
-    Ok(DueLapse {
+fn decode_ended(row: &StoredRow<'_>) -> Result<EndedHold, LedgerError> {
+    Ok(EndedHold {
         account: row.get("account")?,
-        policy: row.get("policy")?,
         grant: row.get("id")?,
         held_until: row.get("held_until")?,
+        due_of: row.get("due_of")?,
     })
 }
 
@@ -71,16 +73,16 @@ impl Ledger {
         mark.ok_or_else(|| LedgerError::Corrupt("lapses_mark has no row".to_owned()))
     }
 
-    /// The open holds that ended after a hold, or after an instant, and up to another instant; the
+    /// The holds that ended after a hold, or after an instant, and up to another instant; the
     /// earliest end first, at most `limit`.
-    pub async fn due_lapses(
+    pub async fn ended_holds(
         &self,
         (after, grant): (DateTime<Utc>, EntryId),
         until: DateTime<Utc>,
         limit: u32,
-    ) -> Result<Vec<DueLapse>, LedgerError> {
-        let due = query(DUE).bind(after).bind(grant).bind(until).bind(limit);
-        self.own().await?.lend().all(due, decode_due).await
+    ) -> Result<Vec<EndedHold>, LedgerError> {
+        let ended = query(ENDED).bind(after).bind(grant).bind(until).bind(limit);
+        self.own().await?.lend().all(ended, decode_ended).await
     }
 
     /// Takes the next turn. Returns whether no other instance took it first.
