@@ -260,9 +260,9 @@ impl Engine {
             now,
             ..
         } = question.clone();
-        // 1. The totals of now.
+        // 1. The totals of now. They are told, so they are not those of a second ago.
         let reading = self.detached(async move {
-            let last = engine.last_outlook(account).await?.last;
+            let last = engine.read_outlook(account).await?.last;
             let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
             Ok::<_, LedgerError>(DeniedClaim { totals, last })
         });
@@ -400,9 +400,16 @@ impl Engine {
     async fn last_outlook(&self, account: AccountId) -> Result<Outlook, LedgerError> {
         let memory = &self.dispatch.memory;
         let (epoch, _) = memory.fence();
-        if let Some(outlook) = memory.outlooks.recent(account, epoch, Instant::now()) {
-            return Ok(outlook);
+        match memory.outlooks.recent(account, epoch, Instant::now()) {
+            Some(outlook) => Ok(outlook),
+            None => self.read_outlook(account).await,
         }
+    }
+
+    /// The last line of an account, with what is known of it.
+    async fn read_outlook(&self, account: AccountId) -> Result<Outlook, LedgerError> {
+        let memory = &self.dispatch.memory;
+        let (epoch, _) = memory.fence();
         let last = last_line(&self.ledger, account).await?;
         let known = memory.outlooks.after(account, last.as_ref(), epoch);
         let outlook = Outlook { last, known };
