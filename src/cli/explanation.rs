@@ -88,7 +88,7 @@ fn print_grant(grant: &Value, answer: &Value, local: &LocalTime) {
     for note in items(&answer["notes"]) {
         println!("{}", local.show_within(text(note), [&grant["held_until"]]));
     }
-    print_entry(&answer["entry"], local);
+    print_entry(&answer["entry"], "counted_at", local);
     let since = items(&answer["since"]).collect::<Vec<_>>();
     println!(
         "since then: {}",
@@ -99,7 +99,7 @@ fn print_grant(grant: &Value, answer: &Value, local: &LocalTime) {
     );
     since
         .into_iter()
-        .for_each(|entry| print_entry(entry, local));
+        .for_each(|entry| print_entry(entry, "at", local));
 }
 
 /// Such as `2nd of 3 per day`.
@@ -166,13 +166,14 @@ fn print_limit(limit: &Value, local: &LocalTime) {
         end(", from", "window_start"),
         end(" until", "resets_at"),
     );
-    items(&limit["entries"]).for_each(|entry| print_entry(entry, local));
+    items(&limit["entries"]).for_each(|entry| print_entry(entry, "counted_at", local));
     if limit["entries_cut"] == true {
         println!("    … older entries exist: {} in all", limit["entry_count"]);
     }
 }
 
-fn print_entry(entry: &Value, local: &LocalTime) {
+/// Prints an entry with the instant in one of its fields.
+fn print_entry(entry: &Value, instant: &str, local: &LocalTime) {
     let position = match &entry["position"] {
         Value::Null => "position pending".to_owned(),
         position => format!("position {position}"),
@@ -182,7 +183,7 @@ fn print_entry(entry: &Value, local: &LocalTime) {
     let reason = entry["reason"].as_str();
     println!(
         "    {:<32} {:<12} {:>6}  {:<36} {position}{}{}",
-        local.show(&entry["counted_at"]),
+        local.show(&entry[instant]),
         text(&entry["kind"]),
         entry["units"].to_string(),
         entry["id"].as_str().unwrap_or("-"),

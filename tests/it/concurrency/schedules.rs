@@ -20,6 +20,7 @@ on_every_way!(
     a_later_change_supersedes_a_scheduled_one,
     an_account_never_goes_back_to_an_older_version,
     midnight_under_load,
+    what_fits_only_later_is_told_with_the_usage_of_now,
 );
 
 /// The end of the day of [`NOON`] in GMT+8.
@@ -247,4 +248,21 @@ async fn midnight_under_load(stack: Stack) {
     }
     assert_eq!(versions.iter().sum::<u32>(), 320);
     assert!(versions.iter().all(|count| *count > 0), "{versions:?}");
+}
+
+/// An instance that denied such a claim just before learns of another instance's grant.
+async fn what_fits_only_later_is_told_with_the_usage_of_now(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    put(&fleet.apps[0], policy(2, "now")).await;
+    put(&fleet.apps[0], policy(5, "next_window")).await;
+    fleet.everybody_knows_all().await;
+    let other = fleet.apps.last().expect("an instance");
+    for used in 0..=2 {
+        let denied = fleet.apps[0].claim_body(json!({ "subject": "a", "units": 3 }), None);
+        let denied = denied.await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+        assert_eq!(denied.json()["limits"][0]["used"], used);
+        let granted = other.claim("a", None).await;
+        assert_eq!(granted.status == StatusCode::CREATED, used < 2);
+    }
 }
