@@ -11,6 +11,7 @@ use crate::http::all_items;
 use crate::http::v1::statistics::are_sums_of_the_entries;
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
+use crate::support::quiet::one_story;
 
 on_every_store!(
     a_hold_lapses_although_nobody_comes_again,
@@ -23,6 +24,7 @@ crate::support::app::tests_on!(counters_follow_lapses: redis RedisAndSqlite);
 
 /// Applications on one ground. They have one clock, and record lapses at once.
 struct Scene {
+    ground: Ground,
     apps: Vec<App>,
     clock: ManualClock,
 }
@@ -45,7 +47,11 @@ impl Scene {
             apps.push(app.await);
         }
         apps[0].benefit(3, "GMT+8").await;
-        Self { apps, clock }
+        Self {
+            ground,
+            apps,
+            clock,
+        }
     }
 
     fn app(&self) -> &App {
@@ -69,7 +75,11 @@ impl Scene {
         .await;
     }
 
+    /// A reconciliation finds nothing, and neither does the judge.
     async fn nothing_is_wrong(&self) {
+        let urls: Vec<&str> = self.apps.iter().map(|app| app.url.as_str()).collect();
+        let clock = Clock::Manual(self.clock.clone());
+        one_story(&self.ground.database_url, &urls, &clock).await;
         let request = self
             .app()
             .request(reqwest::Method::POST, "/v1/reconciliations");

@@ -253,16 +253,15 @@ impl Engine {
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
-            let now = engine.clock.now();
             let edited = engine
                 .ledger
                 .edit_policy(
                     &name,
                     &changed_by,
-                    now,
+                    || engine.clock.now(),
                     dry_run,
                     draft.as_ref(),
-                    |current, orphans| decide(current, orphans, now),
+                    decide,
                 )
                 .await?;
             if let Ok(EditedPolicy {

@@ -27,17 +27,24 @@ pub struct EditedPolicy {
 }
 
 impl Ledger {
-    /// Changes a policy as `decide` says. `decide` gets the policy, and the overrides that `draft`
-    /// would orphan, while no other change is possible. The outer error is the ledger's, the inner one is `decide`'s. On both, and in a
-    /// dry run, nothing is changed.
+    /// Changes a policy as `decide` says. `decide` gets the policy, the overrides that `draft` would
+    /// orphan, and the instant, while no other change is possible. The outer error is the ledger's,
+    /// the inner one is `decide`'s. On both, and in a dry run, nothing is changed.
+    ///
+    /// The instant is read when the change has its turn, and not before it waits. Entries that were
+    /// decided during the wait are before the change, and stay on their local days.
     pub async fn edit_policy<E: Send>(
         &self,
         name: &PolicyName,
         changed_by: &str,
-        changed_at: DateTime<Utc>,
+        clock: impl Fn() -> DateTime<Utc> + Send + Sync,
         dry_run: bool,
         draft: Option<&Rule>,
-        decide: impl Fn(Option<&Standing>, &[OrphanedOverride]) -> Result<Change<PolicyTerms>, E>
+        decide: impl Fn(
+            Option<&Standing>,
+            &[OrphanedOverride],
+            DateTime<Utc>,
+        ) -> Result<Change<PolicyTerms>, E>
         + Send
         + Sync,
     ) -> Result<Result<EditedPolicy, E>, LedgerError> {
@@ -45,6 +52,7 @@ impl Ledger {
         let edited = self.change(
             dry_run,
             async |session: &mut Session<'_>| {
+                let changed_at = clock();
                 let before = standing(session, name, changed_at).await?;
                 let orphaned = match (&before, draft) {
                     (Some(before), Some(draft)) => {
@@ -52,10 +60,10 @@ impl Ledger {
                     }
                     _ => Vec::new(),
                 };
-                Ok((before, orphaned))
+                Ok((before, (orphaned, changed_at)))
             },
-            |before, orphaned| decide(before, orphaned),
-            async |session: &mut Session<'_>, before, orphaned, accepted| {
+            |before, (orphaned, changed_at)| decide(before, orphaned, *changed_at),
+            async |session: &mut Session<'_>, before, (orphaned, changed_at), accepted| {
                 let Accepted {
                     revision,
                     terms,

@@ -7,9 +7,11 @@ use chrono::TimeDelta;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::http::all_items;
 use crate::judge::Wish;
 use crate::support::app::{NOON, Stack, eventually, instant, on_every_stack, on_every_way};
 use crate::support::crowd::Fleet;
+use crate::support::direct::Direct;
 
 on_every_stack!(a_change_holds_for_the_very_next_claim);
 on_every_way!(
@@ -160,4 +162,38 @@ async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
         fleet.everybody_knows(version).await;
     }
     fleet.finds_nothing().await;
+}
+
+/// Another change takes its time. A change of the zone that waits for it begins afterwards: an entry
+/// that was decided meanwhile stays on its day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_waits_begins_at_its_turn() {
+    let noon = instant("2026-11-21T12:00:00Z");
+    let fleet = Fleet::start_sweeping(Stack::Postgres, noon).await;
+    let limits = json!([{ "max": 3, "per": "day" }]);
+    fleet.put("UTC", limits.clone()).await;
+    let mut other = Direct::to(&fleet.ground).await;
+    for sql in ["BEGIN", "UPDATE ledger SET revision = revision"] {
+        other.execute(sql, sql).await;
+    }
+    let meanwhile = async {
+        let waiting = "SELECT CAST(count(*) AS text) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("the change waits", || async {
+            Direct::to(&fleet.ground).await.texts(waiting).await != ["0"]
+        })
+        .await;
+        fleet.clock.advance(TimeDelta::hours(1));
+        let claims = |_| vec![Wish::of(SUBJECT)];
+        assert_eq!(fleet.claim_all(1, claims).await, [1, 0, 0]);
+        fleet.clock.advance(TimeDelta::microseconds(1));
+        other.execute("COMMIT", "COMMIT").await;
+    };
+    // At 13:00 UTC it is the next day in this zone.
+    let (version, ()) = tokio::join!(fleet.put_quietly("+14:00", limits), meanwhile);
+    fleet.everybody_knows(version).await;
+    fleet.tells_one_story().await;
+    let days = all_items(&fleet.apps[0], "/v1/stats").await;
+    let days: Vec<&Value> = days.iter().map(|day| &day["date"]).collect();
+    assert_eq!(days, ["2026-11-21"]);
 }

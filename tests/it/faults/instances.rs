@@ -30,7 +30,7 @@ async fn are_killed(name: &'static str, setup: Setup, times: usize) {
     }
     trial.mark("the last is back");
     trial.everybody_grants(20).await;
-    trial.end().await;
+    trial.judge().await.tells_one_story().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use perdiem::clock::Clock;
 use reqwest::StatusCode;
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ use super::setup::{DEADLINE, Instance, Setup};
 use crate::judge::{Breach, History, Stores, judge};
 use crate::support::app::{Answer, App, KEY, client, eventually};
 use crate::support::dice::Dice;
+use crate::support::quiet::one_story;
 
 /// The longest time of open settlements.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
@@ -63,6 +65,15 @@ impl Ended {
             let log = instance.logged();
             assert!(!log.contains(text), "{log}");
         }
+    }
+
+    /// As [`Ended::finds_nothing`]. Then the statistics tell the same as the entries, in the table and
+    /// at each instance.
+    pub async fn tells_one_story(self) {
+        let instances = self.instances.iter().map(|one| one.process.url.as_str());
+        let urls: Vec<&str> = instances.collect();
+        one_story(&self.setup.database_url, &urls, &Clock::system()).await;
+        self.finds_nothing().await;
     }
 
     /// Asserts that there is no breach, and prints the measurements.

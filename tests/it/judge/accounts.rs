@@ -255,23 +255,45 @@ impl Stores {
         let rules = self.rules.iter();
         let mut rules = rules.filter(|((policy, _), _)| policy == "benefit");
         let rule = rules.next_back().expect("a version").1;
-        let entries = self.entries.iter();
-        let entries: Vec<&Entry> = entries.filter(|entry| entry.subject == subject).collect();
-        let mut plain = PlainAccount::default();
-        for (index, entry) in entries.iter().enumerate() {
-            let limits = returning(entry).map(|(_, limit, _)| *limit).collect();
-            plain.push(plain_entry(entry, &entries[..index]), limits);
-        }
+        let entries = self.of_subject("benefit", subject);
         let room = rule.limits.iter().map(|limit| match limit.returning() {
-            Some(limit) => plain.state(&limit, now.timestamp_micros()).left(&limit),
+            Some(limit) => state_now(&entries, &limit, now).left(&limit),
             None => {
-                let name = |at| rule.calendar.name(&limit.per, at);
-                let used = sum(&entries, |entry| name(entry.counted_at) == name(now));
+                let used = used_now(&entries, rule, limit, now);
                 limit.max.saturating_sub(used as u64)
             }
         });
         room.min().expect("a limit")
     }
+
+    /// A subject's entries under a policy, in order.
+    pub fn of_subject(&self, policy: &str, subject: &str) -> Vec<&Entry> {
+        let entries = self.entries.iter();
+        entries
+            .filter(|entry| entry.policy == policy && entry.subject == subject)
+            .collect()
+    }
+}
+
+/// The usage that an account's entries make of a limit of a version now.
+pub fn used_now(entries: &[&Entry], rule: &Rule, limit: &RuleLimit, now: DateTime<Utc>) -> i128 {
+    match limit.returning() {
+        Some(limit) => state_now(entries, &limit, now).used(&limit).into(),
+        None => {
+            let name = |at| rule.calendar.name(&limit.per, at);
+            sum(entries, |entry| name(entry.counted_at) == name(now))
+        }
+    }
+}
+
+/// The plain model's usage of a limit whose units return after a time.
+fn state_now(entries: &[&Entry], limit: &PlainLimit, now: DateTime<Utc>) -> PlainState {
+    let mut plain = PlainAccount::default();
+    for (index, entry) in entries.iter().enumerate() {
+        let limits = returning(entry).map(|(_, limit, _)| *limit).collect();
+        plain.push(plain_entry(entry, &entries[..index]), limits);
+    }
+    plain.state(limit, now.timestamp_micros())
 }
 
 /// The usage that some entries leave. It never falls below zero.

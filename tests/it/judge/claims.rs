@@ -45,9 +45,9 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         // 4. No claim is denied after its grant was known.
         let since = granted_since(history, &answers, &entries);
         let denied = |began| since.is_some_and(|since| began > since);
-        let mut denials = attempts
-            .iter()
-            .filter(|attempt| attempt.outcome == Outcome::Denied);
+        let is_denial =
+            |attempt: &&&Attempt| [Outcome::Denied, Outcome::Skipped].contains(&attempt.outcome);
+        let mut denials = attempts.iter().filter(is_denial);
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }

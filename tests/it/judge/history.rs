@@ -40,6 +40,8 @@ pub enum Outcome {
     Ended,
     /// Status 429.
     Denied,
+    /// Status 424: another claim of its atomic batch was denied.
+    Skipped,
     /// The outcome is unknown: the ledger may have the grant or not.
     Unknown(Why),
     /// An answer that no fault excuses.
@@ -153,8 +155,8 @@ impl Outcome {
         match status {
             StatusCode::CREATED => told().map_or_else(wrong, Self::Granted),
             StatusCode::OK => told().map_or_else(wrong, Self::Repeated),
-            // Or another claim of its atomic batch was denied.
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::FAILED_DEPENDENCY => Self::Denied,
+            StatusCode::TOO_MANY_REQUESTS => Self::Denied,
+            StatusCode::FAILED_DEPENDENCY => Self::Skipped,
             StatusCode::SERVICE_UNAVAILABLE => Self::Unknown(Why::Undecided),
             // An instance that wakes up sees a request that came too slowly.
             StatusCode::REQUEST_TIMEOUT => Self::Unknown(Why::Broken),
@@ -171,7 +173,7 @@ impl Outcome {
     pub fn told(&self) -> Option<&Told> {
         match self {
             Self::Granted(told) | Self::Repeated(told) => Some(told),
-            Self::Ended | Self::Denied | Self::Unknown(_) | Self::Wrong(_) => None,
+            Self::Ended | Self::Denied | Self::Skipped | Self::Unknown(_) | Self::Wrong(_) => None,
         }
     }
 

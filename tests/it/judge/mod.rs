@@ -6,7 +6,8 @@
 //! (`stores`), and computes sums, numbers and windows again (`accounts`, `totals`, `windows`). For
 //! limits whose units return after a time it asks the plain model (`crate::plain`). `claims` and
 //! `corrections` compare the ledger with the answers. Read `judge` first, then `Breach`: each
-//! variant is one check.
+//! variant is one check. `figures` is for a ledger at rest: there `judge_at_rest` compares the
+//! statistics and the usage with the entries.
 //!
 //! `planted` tests the judge: it plants each breach in a correct ledger, and the judge must find
 //! exactly that breach.
@@ -14,14 +15,17 @@
 mod accounts;
 mod claims;
 mod corrections;
+mod figures;
 mod history;
 mod planted;
 mod stores;
 mod totals;
 mod windows;
 
+use chrono::NaiveDate;
 use uuid::Uuid;
 
+pub use figures::{Progress, Story, ToldUsage};
 pub use history::{Attempt, Correction, History, LostPart, Mark, Outcome, Why, Wish};
 pub use stores::{Entry, Kind, Provisional, Stores};
 pub use totals::Total;
@@ -78,6 +82,23 @@ pub enum Breach {
     CorrectionLost { kind: Kind, of: Uuid },
     /// A correction was new to two clients, or to none, or clients were told different content.
     CorrectionDiffers { kind: Kind, of: Uuid },
+    /// A figure of a policy's local day, in the table or in an answer, differs from the sum of the
+    /// entries. Without a day: a sum over all days differs from the answers to clients.
+    FiguresDiffer {
+        policy: String,
+        day: Option<NaiveDate>,
+        figure: String,
+        told: i128,
+        sum: i128,
+    },
+    /// A subject's usage of a limit, as perdiem told it, differs from the sum of the entries.
+    UsageDiffers {
+        policy: String,
+        subject: String,
+        per: String,
+        told: u64,
+        sum: i128,
+    },
     /// A counter differs from its account's last line.
     Drift { account: Uuid, counter: String },
     /// A key remains in Redis that is no counter.
@@ -134,4 +155,17 @@ pub fn judge(history: &History, stores: &Stores) -> Vec<Breach> {
     // 5. Report keys in Redis that are no counters.
     breaches.extend(stores.others.iter().cloned().map(Breach::Left));
     breaches
+}
+
+/// Returns the breaches in what perdiem tells at rest: no request is open, each lapse that is due
+/// is recorded, and the statistics have every entry.
+pub fn judge_at_rest(stores: &Stores, story: &Story) -> Vec<Breach> {
+    let mut breaches = figures::check_days(stores, story);
+    breaches.extend(figures::check_usages(stores, story));
+    breaches
+}
+
+/// Compares the denials in the statistics with a history in which every claim was answered.
+pub fn judge_denials(history: &History, story: &Story) -> Vec<Breach> {
+    figures::check_denials(history, story)
 }

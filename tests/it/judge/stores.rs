@@ -64,6 +64,7 @@ pub type Limits = Vec<(String, u64)>;
 /// A version of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
+    pub effective_at: DateTime<Utc>,
     pub calendar: Calendar,
     pub limits: Vec<RuleLimit>,
     pub observes: bool,
@@ -113,9 +114,12 @@ impl Stores {
         );
         let entries = sql.rows(&entries).await?;
         // The rules are read after the entries, so that every entry's version is found.
-        let rules = "SELECT p.name, CAST(v.version AS text), v.rule FROM policy_versions v
-                     JOIN policies p ON p.id = v.policy";
-        let rules = sql.rows(rules).await?;
+        let rules = format!(
+            "SELECT p.name, CAST(v.version AS text), {}, v.rule FROM policy_versions v
+             JOIN policies p ON p.id = v.policy",
+            at("v.effective_at")
+        );
+        let rules = sql.rows(&rules).await?;
         let overrides = format!(
             "SELECT {}, limits FROM override_versions WHERE limits IS NOT NULL",
             id("account")
@@ -212,13 +216,13 @@ impl Stores {
 }
 
 /// A ledger's database, and its dialect of SQL.
-struct Sql<'a> {
+pub struct Sql<'a> {
     url: &'a str,
     is_sqlite: bool,
 }
 
 impl<'a> Sql<'a> {
-    fn of(url: &'a str) -> Self {
+    pub fn of(url: &'a str) -> Self {
         Self {
             url,
             is_sqlite: url.starts_with("sqlite:"),
@@ -233,18 +237,21 @@ impl<'a> Sql<'a> {
         }
     }
 
-    /// The expression for an instant as a text: microseconds since 1970.
-    fn at(&self, column: &str) -> String {
+    /// The expression for an instant: microseconds since 1970.
+    pub fn micros(&self, column: &str) -> String {
         match self.is_sqlite {
-            true => format!("CAST({column} AS text)"),
-            false => {
-                format!("CAST(CAST(EXTRACT(epoch FROM {column}) * 1000000 AS bigint) AS text)")
-            }
+            true => column.to_owned(),
+            false => format!("CAST(EXTRACT(epoch FROM {column}) * 1000000 AS bigint)"),
         }
     }
 
+    /// As [`Sql::micros`], as a text.
+    fn at(&self, column: &str) -> String {
+        format!("CAST({} AS text)", self.micros(column))
+    }
+
     /// The rows of a query whose columns are texts.
-    async fn rows(&self, query: &str) -> Result<Vec<Row>, sqlx::Error> {
+    pub async fn rows(&self, query: &str) -> Result<Vec<Row>, sqlx::Error> {
         macro_rules! read {
             ($connection:ty) => {{
                 let mut connection = <$connection>::connect(self.url).await?;
@@ -266,14 +273,14 @@ impl<'a> Sql<'a> {
 }
 
 /// The columns of a row that were not read yet.
-struct Row(std::vec::IntoIter<Option<String>>);
+pub struct Row(std::vec::IntoIter<Option<String>>);
 
 impl Row {
-    fn text(&mut self) -> Option<String> {
+    pub fn text(&mut self) -> Option<String> {
         self.0.next().expect("a column")
     }
 
-    fn number(&mut self) -> i64 {
+    pub fn number(&mut self) -> i64 {
         self.text().expect("a number").parse().expect("a number")
     }
 
@@ -375,6 +382,7 @@ impl Rule {
     fn of(mut row: Row) -> ((String, i32), Self) {
         let policy = row.text().expect("a name");
         let version = i32::try_from(row.number()).expect("a version");
+        let effective_at = row.at().expect("an instant");
         let rule = row.json();
         let text = |name: &str| {
             rule[name]
@@ -383,6 +391,7 @@ impl Rule {
         };
         let start = format!("{}:00", text("day_starts_at"));
         let rule = Self {
+            effective_at,
             calendar: Calendar {
                 zone: Zone::parse(text("time_zone")),
                 day_starts_at: start.parse().expect("a time"),

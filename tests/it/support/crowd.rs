@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::EngineOptions;
@@ -14,7 +14,10 @@ use uuid::Uuid;
 
 use super::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use super::dice::Dice;
-use crate::judge::{Attempt, Correction, History, Outcome, Stores, Wish, judge};
+use super::quiet::one_story;
+use crate::judge::{
+    Attempt, Correction, History, Outcome, Stores, Story, Wish, judge, judge_denials,
+};
 
 /// The longest time of open settlements, on a busy machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
@@ -32,10 +35,28 @@ pub struct Fleet {
 impl Fleet {
     /// Two instances on PostgreSQL; one on SQLite, which is for one process.
     pub async fn start(stack: Stack, now: DateTime<Utc>) -> Self {
+        Self::start_with(stack, now, |_| {}).await
+    }
+
+    /// As [`Fleet::start`], and the instances record lapses as soon as they are due.
+    pub async fn start_sweeping(stack: Stack, now: DateTime<Utc>) -> Self {
+        let sweeps = |options: &mut EngineOptions| {
+            options.record_lapses_after = Some(TimeDelta::zero());
+        };
+        Self::start_with(stack, now, sweeps).await
+    }
+
+    async fn start_with(
+        stack: Stack,
+        now: DateTime<Utc>,
+        change: impl Fn(&mut EngineOptions),
+    ) -> Self {
         let ground = Ground::new(stack);
         match stack {
-            Stack::Sqlite | Stack::RedisAndSqlite => Self::on(&[&ground], now).await,
-            Stack::Postgres | Stack::RedisAndPostgres => Self::on(&[&ground; 2], now).await,
+            Stack::Sqlite | Stack::RedisAndSqlite => Self::on_with(&[&ground], now, change).await,
+            Stack::Postgres | Stack::RedisAndPostgres => {
+                Self::on_with(&[&ground; 2], now, change).await
+            }
         }
     }
 
@@ -299,6 +320,26 @@ impl Fleet {
             assert_eq!(report.json()["alarm_count"], 0, "{report:?}");
         }
         stores
+    }
+
+    /// Waits for rest, and asserts that the statistics, the usage and the entries tell one story.
+    /// The instances must record lapses.
+    pub async fn tells_one_story(&self) {
+        let urls: Vec<&str> = self.apps.iter().map(|app| app.url.as_str()).collect();
+        let clock = Clock::Manual(self.clock.clone());
+        one_story(&self.ground.database_url, &urls, &clock).await;
+    }
+
+    /// Waits until the statistics have each denial that a client was told. Each claim must be known.
+    pub async fn denials_are_counted(&self) {
+        let breaches = async || {
+            let story = Story::read(&self.ground.database_url).await;
+            judge_denials(&self.history(), &story.expect("the figures can be read"))
+        };
+        eventually("the denials are counted", async || {
+            breaches().await.is_empty()
+        })
+        .await;
     }
 }
 

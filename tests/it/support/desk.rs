@@ -189,7 +189,7 @@ pub async fn try_put(
     rule: Rule,
 ) -> Result<Result<Edited<Standing>, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
-    let decide = |_: Option<&Standing>, _: &[OrphanedOverride]| {
+    let decide = |_: Option<&Standing>, _: &[OrphanedOverride], _: DateTime<Utc>| {
         Ok(Change::Version {
             terms: PolicyTerms {
                 rule: rule.clone(),
@@ -201,6 +201,6 @@ pub async fn try_put(
             reason: Some("a test".to_owned()),
         })
     };
-    let edited = ledger.edit_policy(&name, "a test", instant(NOON), false, None, decide);
+    let edited = ledger.edit_policy(&name, "a test", || instant(NOON), false, None, decide);
     Ok(edited.await?.map(|edited| edited.edited))
 }

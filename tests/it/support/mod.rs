@@ -14,6 +14,7 @@ pub mod hand;
 pub mod operations;
 pub mod process;
 pub mod proxy;
+pub mod quiet;
 pub mod redis_groups;
 pub mod servers;
 pub mod terminal;

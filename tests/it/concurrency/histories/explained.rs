@@ -40,6 +40,7 @@ impl Answers {
             "policy_versions",
             "override_versions",
             "key_versions",
+            "acts",
         ];
         let counts = tables.map(|table| format!("(SELECT count(*) FROM {table})"));
         let sum = format!("SELECT CAST({} AS text)", counts.join(" + "));

@@ -3,7 +3,9 @@
 //! A history is a list of numbers. Each number selects one step: a claim, a correction, a change of
 //! the policy, a pause, or a change in Redis. `Play` executes the step on real servers and in the
 //! model (`plain`), and `checks` compares the answer with the model. At the end, the judge checks
-//! the ledger and the counters, and the service must explain each answer again (`explained`).
+//! the ledger and the counters, the service must explain each answer again (`explained`), and the
+//! statistics, the usage and the entries must tell one story. The instances record lapses during the
+//! history: no answer may depend on when they do.
 //!
 //! `tampering` changes Redis during the history: counters are lost, too high, rolled back, or
 //! overwritten with junk. None of these changes may alter an answer. Read `play` first, then
@@ -72,7 +74,7 @@ enum Follow {
 
 impl Play {
     async fn begin(stack: Stack) -> Self {
-        let fleet = Fleet::start(stack, instant(NOON)).await;
+        let fleet = Fleet::start_sweeping(stack, instant(NOON)).await;
         let tamperer = Tamperer::new(&fleet).await;
         let answers = Answers::of(&fleet.ground).await;
         let mut play = Self {
@@ -90,8 +92,15 @@ impl Play {
         self.course.push(what);
     }
 
+    /// A moment passes before a change of the policy. So the change is after each earlier entry, whose
+    /// local day it must not change: the entry may be in the statistics already.
+    fn moment_passes(&self) {
+        self.fleet.clock.advance(TimeDelta::microseconds(1));
+    }
+
     /// Puts the policy, and waits until every instance knows it.
     async fn put(&mut self, choice: RuleChoice, waits: bool) -> Checked {
+        self.moment_passes();
         self.note(format!("put {choice:?}, waits: {waits}"));
         let now = self.fleet.clock.now();
         let choice = self.model.with_pause(choice, now);
@@ -112,6 +121,7 @@ impl Play {
     }
 
     async fn pause(&mut self, is_paused: bool) -> Checked {
+        self.moment_passes();
         self.note(format!("paused: {is_paused}"));
         let answer = self.fleet.apps[0].pause(is_paused).await;
         let expected = self.model.pause(is_paused, self.fleet.clock.now());
@@ -121,6 +131,7 @@ impl Play {
     }
 
     async fn archive(&mut self) -> Checked {
+        self.moment_passes();
         self.note("archive".to_owned());
         let path = "/v1/policies/benefit?reason=a+test";
         let answer = Answer::of(self.fleet.apps[0].request(Method::DELETE, path)).await;
@@ -361,6 +372,8 @@ impl Play {
         let stores = self.fleet.finds_nothing().await;
         let grants = stores.of_kind(Kind::Grant).count();
         prop_assert_eq!(grants, self.model.grants.len());
+        // 6. The statistics, the usage and the entries tell one story.
+        self.fleet.tells_one_story().await;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the judge: it must find the planted breach, and nothing else.
 
 mod corrections;
+mod figures;
 mod kinds;
 mod rows;
 
@@ -111,6 +112,7 @@ fn sound() -> (History, Stores) {
         ..History::default()
     };
     let rule = Rule {
+        effective_at: at(0),
         calendar: Calendar {
             zone: Zone::parse("GMT+8"),
             day_starts_at: NaiveTime::MIN,
