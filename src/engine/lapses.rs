@@ -16,7 +16,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{Drafting, Known};
-use crate::domain::grant::{Entry, Line};
+use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyId};
 use crate::ledger::{Draft, EndedHold, LapsesMark, Ledger, LedgerError, Look};
@@ -189,7 +189,7 @@ impl LapseSweep {
     }
 
     /// The lapses of an account; `None` if nothing is due, or only a newer perdiem can read its
-    /// policy. An account whose last line is in the future waits.
+    /// policy.
     async fn draft(
         &self,
         account: AccountId,
@@ -200,26 +200,16 @@ impl LapseSweep {
         let Ok(Some(terms)) = self.policies.terms.newest(policy) else {
             return Ok(None);
         };
-        if last.at > now || !last.may_have_lapses(now) {
-            return Ok(None);
-        }
         let mut known = Known::to_append(Engine::nonce());
-        let entries = loop {
-            match lapses(account, &terms, last, &known, now) {
-                Ok(entries) => break entries,
+        loop {
+            match draft_of_lapses(account, &terms, last, &known, now) {
+                Ok(draft) => return Ok(draft),
                 Err(unknown) => {
                     let learned = known.learn(unknown, &self.ledger, account, Some(last), now);
                     learned.await?;
                 }
             }
-        };
-        Ok((!entries.is_empty()).then(|| Draft {
-            account,
-            policy,
-            subject: None,
-            after: Some(last.clone()),
-            entries,
-        }))
+        }
     }
 
     /// Appends drafts in one transaction; one by one if the ledger refuses one of them.
@@ -271,14 +261,28 @@ impl LapseSweep {
     }
 }
 
-/// The lapses of an account that are due.
-fn lapses(
+/// The draft of the lapses of an account that are due; `None` if none is due. An account whose last
+/// line is in the future waits. The simulator calls this too.
+///
+/// # Errors
+/// [`Unknown`].
+pub fn draft_of_lapses(
     account: AccountId,
     policy: &Policy,
     last: &Line,
     known: &Known,
     now: DateTime<Utc>,
-) -> Result<Vec<Entry>, Unknown> {
+) -> Result<Option<Draft>, Unknown> {
+    if last.at > now || !last.may_have_lapses(now) {
+        return Ok(None);
+    }
     let drafting = Drafting::begin(account, policy, Some(last.clone()), known, now)?;
-    Ok(drafting.into_lapses().entries)
+    let entries = drafting.into_lapses().entries;
+    Ok((!entries.is_empty()).then(|| Draft {
+        account,
+        policy: policy.id,
+        subject: None,
+        after: Some(last.clone()),
+        entries,
+    }))
 }

@@ -17,7 +17,7 @@ mod erasure;
 mod exported;
 mod following;
 pub mod instance;
-mod lapses;
+pub mod lapses;
 mod listed;
 mod reconcile;
 mod record;

@@ -90,6 +90,27 @@ impl Settling {
         }
     }
 
+    /// The settlement of a committed draft that answers nobody. Lapses make no counter: nobody
+    /// claims.
+    pub fn of_draft(draft: &Draft, counts: bool, now: DateTime<Utc>) -> Option<Self> {
+        let last = draft.entries.last()?;
+        let settlement = Settlement {
+            account: draft.account,
+            ttl: useful_for(&last.line, counts, now),
+            line: last.line.clone(),
+            confirmed_at: now,
+            seen: None,
+            only_existing: draft.has_only_lapses(),
+            keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
+        };
+        Some(Self {
+            settlement,
+            wants_keys: false,
+            now,
+            answers: Vec::new(),
+        })
+    }
+
     /// A settlement of the new last line. After a denial without new entries, a confirmation of the
     /// old line.
     fn after(
@@ -140,25 +161,11 @@ impl SettleQueue {
         Self(None)
     }
 
-    /// Queues the settlement of a committed draft. Lapses make no counter: nobody claims.
+    /// Queues the settlement of a committed draft.
     pub fn appended(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
-        let Some(last) = draft.entries.last() else {
-            return;
-        };
-        self.send(Settling {
-            settlement: Settlement {
-                account: draft.account,
-                ttl: useful_for(&last.line, counts, now),
-                line: last.line.clone(),
-                confirmed_at: now,
-                seen: None,
-                only_existing: draft.has_only_lapses(),
-                keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
-            },
-            wants_keys: false,
-            now,
-            answers: Vec::new(),
-        });
+        if let Some(settling) = Settling::of_draft(draft, counts, now) {
+            self.send(settling);
+        }
     }
 
     pub fn exists(&self) -> bool {

@@ -30,6 +30,8 @@ pub enum Request {
     Queue,
     /// Remove grants from the queue that the ledger has, and settle their accounts.
     Record(Vec<(Settlement, Vec<QueuedGrant>)>),
+    /// Read whose holds have ended by an instant.
+    Due(DateTime<Utc>),
     /// Nothing, after a short wait.
     Pause,
 }
@@ -45,6 +47,7 @@ impl Request {
             Self::Count(..) => "count",
             Self::Queue => "look at the queue",
             Self::Record(_) => "record",
+            Self::Due(_) => "look for ended holds",
             Self::Pause => "pause",
         }
     }
@@ -59,6 +62,8 @@ pub enum Response {
     Settled,
     Counted(Counted),
     Queued(Vec<QueuedGrant>),
+    /// The accounts of the holds that have ended.
+    Due(Vec<AccountId>),
     Failed(LedgerError),
 }
 
@@ -93,6 +98,11 @@ pub enum Waiting {
     Queue(Vec<Vec<QueuedGrant>>),
     Record(Vec<Recorded>),
     Drained,
+    /// A sweep of this instant. It waits for the holds that have ended, then for the last lines of
+    /// their accounts, then for the append of their lapses.
+    Sweep(DateTime<Utc>),
+    Lapses(Vec<AccountId>, DateTime<Utc>),
+    Lapsed(Vec<Draft>, DateTime<Utc>),
     /// A claim waits until its account's grants leave the queue.
     Moment(Box<InFlight>, Step),
 }
@@ -111,12 +121,13 @@ impl Response {
 }
 
 impl Waiting {
-    /// The accounts whose groups wait for a look or an append.
+    /// The accounts whose groups wait for a look or an append, or whose lapses wait for an append.
     pub fn accounts(&self) -> Vec<AccountId> {
         match self {
             Self::Look(groups, ..) | Self::Append(groups, ..) => {
                 groups.iter().map(|group| group.account).collect()
             }
+            Self::Lapsed(drafts, _) => drafts.iter().map(|draft| draft.account).collect(),
             _ => Vec::new(),
         }
     }
@@ -167,6 +178,13 @@ impl Call {
         matches!(
             self.waiting,
             Some(Waiting::Drain | Waiting::Queue(_) | Waiting::Record(_) | Waiting::Drained)
+        )
+    }
+
+    pub fn sweeps(&self) -> bool {
+        matches!(
+            self.waiting,
+            Some(Waiting::Sweep(_) | Waiting::Lapses(..) | Waiting::Lapsed(..))
         )
     }
 

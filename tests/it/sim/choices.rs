@@ -49,11 +49,12 @@ enum Kind {
     BadData,
     /// The ledger is taken as silent; without counted claims, a clock steps.
     Silence,
+    Sweep,
 }
 
 /// How many of 256 choices select each kind.
-const SHARES: [(u16, Kind); 15] = [
-    (96, Kind::Progress),
+const SHARES: [(u16, Kind); 16] = [
+    (92, Kind::Progress),
     (12, Kind::Late),
     (26, Kind::Claim),
     (22, Kind::KeyedClaim),
@@ -62,22 +63,33 @@ const SHARES: [(u16, Kind); 15] = [
     (5, Kind::Break),
     (5, Kind::Crash),
     (8, Kind::Redis),
-    (14, Kind::Restore),
+    (10, Kind::Restore),
     (6, Kind::Moment),
     (12, Kind::Span),
     (6, Kind::Change),
     (6, Kind::BadData),
     (4, Kind::Silence),
+    (8, Kind::Sweep),
 ];
 
-/// With this bit, Redis decides alone in the history.
-const LEAVES_REDIS_ALONE: u16 = 1 << 15;
+/// With this bit, Redis decides alone in the history. Every history has progress: it needs no bit.
+const LEAVES_REDIS_ALONE: u16 = 1 << Kind::Progress as u16;
 
 /// The kinds of events that a history has.
 #[derive(Debug, Clone, Copy)]
 pub struct Kinds(pub u16);
 
 impl Kinds {
+    /// Claims, corrections, changes and sweeps, while time passes: no faults.
+    pub const WITHOUT_FAULTS: Self = Self(
+        1 << Kind::KeyedClaim as u16
+            | 1 << Kind::Correction as u16
+            | 1 << Kind::Moment as u16
+            | 1 << Kind::Span as u16
+            | 1 << Kind::Change as u16
+            | 1 << Kind::Sweep as u16,
+    );
+
     fn has(self, kind: Kind) -> bool {
         matches!(kind, Kind::Progress | Kind::Late | Kind::Claim) || self.0 & 1 << kind as u16 != 0
     }
@@ -122,6 +134,11 @@ impl World {
                 true => vec![Event::Change],
                 false => Vec::new(),
             },
+            Kind::Sweep => {
+                let instances = 0..self.instances.len();
+                let sweeps = instances.filter(|index| self.may_sweep(*index));
+                sweeps.map(Event::Sweep).collect()
+            }
             // Nothing but the ledger refuses an instant. Where Redis decides alone, no clock steps.
             Kind::Silence => match self.scene.counting {
                 Counting::Never => self.steps(),

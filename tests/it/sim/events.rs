@@ -15,6 +15,8 @@ pub enum Event {
     Begin(usize, Lane),
     /// An instance reads the queue, to append the queued grants to the ledger.
     Drain(usize),
+    /// An instance records the lapses that are due.
+    Sweep(usize),
     /// A request has its effect.
     Effect(usize),
     /// A request has its effect, and will have the effect again later.

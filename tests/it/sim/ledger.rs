@@ -1,7 +1,7 @@
 //! A ledger that keeps the contract of `src/ledger/postgres/append.rs` and `entries.rs`. Its store
 //! is a list of entries.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -135,6 +135,13 @@ impl Ledger {
         past
     }
 
+    /// Whether a hold is no longer open because of an entry.
+    fn ends_hold(&self, entry: &Entry, hold: EntryId) -> bool {
+        let is_forgotten =
+            self.planted == Planted::LapsesTwice && matches!(entry.kind, EntryKind::Lapse { .. });
+        names(entry.kind) == Some(hold) && !is_forgotten
+    }
+
     /// The open holds after an account's entries up to a line.
     fn holds(&self, account: AccountId, last: &Line, at: DateTime<Utc>, lapsed_most: u32) -> Holds {
         let Some(from) = last.lapses_at else {
@@ -143,7 +150,7 @@ impl Ledger {
         let is_open = |entry: &&Entry| {
             let mut followers = self.entries_of(account, last.number);
             entry.held_until().is_some_and(|until| until >= from)
-                && !followers.any(|other| names(other.kind) == Some(entry.id))
+                && !followers.any(|other| self.ends_hold(other, entry.id))
         };
         let open = self.entries_of(account, last.number).filter(is_open);
         let mut open: Vec<Hold> = open
@@ -160,6 +167,25 @@ impl Ledger {
         open.truncate(lapsed_most as usize);
         open.extend(next.into_iter().take(HOLDS_AHEAD));
         Holds::at(at, open, lapsed_most as usize, HOLDS_AHEAD)
+    }
+
+    /// The accounts with open holds that ended by an instant.
+    pub fn due_lapses(&self, until: DateTime<Utc>) -> Vec<AccountId> {
+        let is_due = |hold: &&Entry| hold.held_until().is_some_and(|end| end <= until);
+        let accounts = self.open_holds().filter(is_due).map(|hold| hold.account);
+        accounts.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    pub fn has_open_holds(&self) -> bool {
+        self.open_holds().next().is_some()
+    }
+
+    fn open_holds(&self) -> impl Iterator<Item = &Entry> {
+        let is_open = |hold: &&Entry| {
+            let mut others = self.entries.iter();
+            hold.held_until().is_some() && !others.any(|it| names(it.kind) == Some(hold.id))
+        };
+        self.entries.iter().filter(is_open)
     }
 
     /// Answers the question that the rule asked.

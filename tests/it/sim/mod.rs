@@ -7,6 +7,7 @@
 //! - `clients` send claims and corrections. `time` has the clocks.
 //! - `courses` are the versions of the policy, with limits of every kind.
 //! - `events` lists what can happen next. `choices` picks an event, and `world` executes it.
+//! - `lapses` compares lapses that are recorded early with late ones.
 //! - `promises` is the judge. `telling` prints a history in which a promise is broken.
 //!
 //! A history is a list of numbers. The first number selects the kinds of events, the second number
@@ -22,6 +23,7 @@ mod clients;
 mod courses;
 mod events;
 mod instance;
+mod lapses;
 mod ledger;
 mod promises;
 mod redis;
@@ -87,6 +89,12 @@ pub enum Planted {
     ForgetsTail,
     /// The ledger accepts any instant.
     NoTimeBounds,
+    /// A sweep ends holds before their ends.
+    LapsesEarly,
+    /// The ledger returns a hold that has lapsed as open.
+    LapsesTwice,
+    /// A sweep records lapses under the newest version of the policy.
+    LapsesUnderNewTerms,
 }
 
 /// When Redis decides claims alone.
@@ -122,6 +130,13 @@ const SCENE: Scene = Scene {
 const COUNTED: Scene = Scene {
     instances: 3,
     counting: Counting::Always,
+    courses: COUNTED_COURSES,
+    ..SCENE
+};
+
+/// Two instances that let Redis decide while the ledger is silent.
+const IN_OUTAGE: Scene = Scene {
+    counting: Counting::InOutage,
     courses: COUNTED_COURSES,
     ..SCENE
 };
@@ -251,11 +266,7 @@ keeps! {
     three_instances_keep_every_promise: Scene { instances: 3, ..SCENE };
     the_ledger_alone_keeps_every_promise: Scene { has_counters: false, ..SCENE };
     counted_claims_keep_every_promise: COUNTED;
-    claims_that_are_counted_in_an_outage_keep_every_promise: Scene {
-        counting: Counting::InOutage,
-        courses: COUNTED_COURSES,
-        ..SCENE
-    };
+    claims_that_are_counted_in_an_outage_keep_every_promise: IN_OUTAGE;
 }
 
 finds! {
@@ -273,6 +284,12 @@ finds! {
         SCENE, NoTimeBounds, "no entry is in the future";
     a_past_without_entries_is_found:
         SCENE, ForgetsTail, "totals are sums";
+    a_sweep_before_the_ends_of_holds_is_found:
+        SCENE, LapsesEarly, "no entry is in the future";
+    a_hold_that_lapses_twice_is_found:
+        SCENE, LapsesTwice, "a grant is given back once";
+    a_lapse_under_new_terms_is_found:
+        SCENE, LapsesUnderNewTerms, "a lapse is under the terms of the line before";
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:
@@ -290,5 +307,5 @@ finds! {
     a_claim_that_goes_past_the_queue_is_found:
         COUNTED, AsksOnce, "Redis decides alone";
     a_claim_that_is_decided_unseen_is_found:
-        COUNTED, CountsUnseen, "a claim has one entry";
+        IN_OUTAGE, CountsUnseen, "a claim has one entry";
 }

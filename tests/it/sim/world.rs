@@ -142,6 +142,7 @@ impl World {
             Event::Drain(instance) => self.at(*instance, |_, around| {
                 around.calls.push((Request::Queue, Waiting::Drain));
             }),
+            Event::Sweep(instance) => self.at(*instance, |it, around| it.sweep(around)),
             Event::Hear(call) => {
                 if self.calls[*call].is_of_lost {
                     // The instance of this call trusts entries that the copy lacks.
@@ -262,6 +263,7 @@ impl World {
                 }
                 Response::Counted(answer)
             }
+            Request::Due(until) => Response::Due(self.ledger.due_lapses(*until)),
             Request::Queue => Response::Queued(self.redis.queue.clone()),
             Request::Record(records) => {
                 for (settlement, grants) in records {
@@ -423,6 +425,12 @@ impl World {
         !self.redis.queue.is_empty() && !self.calls.iter().any(drains)
     }
 
+    /// Whether an instance may look for lapses that are due.
+    pub fn may_sweep(&self, instance: usize) -> bool {
+        let sweeps = |call: &Call| call.instance == instance && call.sweeps();
+        self.ledger.has_open_holds() && !self.calls.iter().any(sweeps)
+    }
+
     /// Ends all open calls without faults, checks the promises of a world at rest, and then decides
     /// one more claim at each instance for each account. Each of these claims must be decided
     /// exactly.
@@ -446,7 +454,8 @@ impl World {
         Ok(())
     }
 
-    fn settle_down(&mut self) -> Result<(), Broken> {
+    /// Ends all open calls without faults.
+    pub fn settle_down(&mut self) -> Result<(), Broken> {
         for _ in 0..EVENTS_TO_REST {
             let Some(event) = self.next_to_rest() else {
                 return Ok(());

@@ -4,6 +4,7 @@
 //! arrives.
 
 mod counting;
+mod sweeping;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -235,6 +236,17 @@ impl Instance {
                     self.record(accounts, view, around);
                 }
             }
+            Waiting::Sweep(now) => {
+                if let Response::Due(accounts) = response {
+                    Self::found_due(accounts, now, around);
+                }
+            }
+            Waiting::Lapses(accounts, now) => {
+                if let Some(seen) = response.view() {
+                    self.record_lapses(accounts, &seen, now, around);
+                }
+            }
+            Waiting::Lapsed(drafts, now) => self.lapses_recorded(&drafts, response, now, around),
             Waiting::Drained => {}
         }
     }

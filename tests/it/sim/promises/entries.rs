@@ -14,10 +14,10 @@ use crate::sim::ledger::names;
 pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let before = &with_it[..with_it.len() - 1];
     check_order(entry, before)?;
+    check_follower(entry, before)?;
     check_totals(course, entry, with_it)?;
     check_returning(course, entry, with_it)?;
     check_mark(course, entry, with_it)?;
-    check_follower(entry, before)?;
     check_holds(entry, with_it)
 }
 
@@ -190,8 +190,13 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
         EntryKind::Lapse { of } => {
             let before = before.iter().filter(|other| other.account == entry.account);
             let before = before.max_by_key(|other| other.line.number);
-            let before = before.map_or(at, |other| other.line.at);
-            let is_due = until.is_some_and(|until| at == until.max(before));
+            let Some(Entry { line: before, .. }) = before else {
+                return Err("a lapse follows an entry".to_owned());
+            };
+            promise(entry.line.policy_version == before.policy_version, || {
+                "a lapse is under the terms of the line before it".to_owned()
+            })?;
+            let is_due = until.is_some_and(|until| at == until.max(before.at));
             promise(is_due && !is_named(EntryKind::Confirmation { of }), || {
                 "what is held or confirmed does not lapse".to_owned()
             })
