@@ -53,7 +53,8 @@ pub struct DayStatistics {
     #[schema(example = 0)]
     adjusted_down_units: u64,
     /// The units that remain used: `units` plus `adjusted_up_units`, minus the units that were
-    /// reversed, lapsed or adjusted down.
+    /// reversed, lapsed or adjusted down. Units that were adjusted down before their grant was
+    /// reversed are subtracted twice here. A subject's usage never falls below 0.
     #[schema(example = 12479)]
     net_units: i64,
     /// The number of grants that Redis alone decided.
