@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod advice;
 mod append;
 mod entries;
 mod parameters;
@@ -140,6 +141,7 @@ impl Store {
         }
         // 5. Set up the connections of each kind of work.
         let shows_fence = shows_fence(&own).await.map_err(unusable)?;
+        advice::warn(&own).await;
         // Plan lists with their values: a plan for all values may read and sort a whole policy.
         let planning = |timeout| {
             let sessions = base.clone().with_timeouts(timeout);

@@ -15,6 +15,7 @@ mod serving;
 mod sessions;
 mod settings;
 mod statistics;
+mod warnings;
 
 use std::fs::{self, File};
 use std::path::Path;
