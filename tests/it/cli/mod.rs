@@ -16,6 +16,7 @@ mod sessions;
 mod settings;
 mod statistics;
 mod warnings;
+mod written;
 
 use std::fs::{self, File};
 use std::path::Path;
