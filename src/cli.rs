@@ -29,7 +29,9 @@ mod policies;
 mod reconciliation;
 mod rows;
 mod seals;
+mod serve;
 mod statistics;
+mod written;
 mod xlsx;
 mod yaml;
 
@@ -37,24 +39,24 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use client::TryAgain;
 
 use crate::chain::Chain;
-use crate::clock::Clock;
 use crate::config::{MigrateArgs, ServeArgs, read_secret};
-use crate::http::{Application, specification_yaml};
-use crate::ledger::{Ledger, LedgerOptions, ServiceRoleError};
-use crate::telemetry;
+use crate::http::specification_yaml;
+
+pub use written::read;
 
 /// The exit code of a command that failed.
 const FAILED: u8 = 1;
+/// The exit code of a command with wrong arguments or settings. A supervisor need not try again.
+const WRONG_SETTING: u8 = 2;
 /// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
 const TRY_AGAIN: u8 = 75;
 
 const AFTER_HELP: &str = "First steps:
-  perdiem serve                                   prints an admin key at the first start
+  perdiem serve                                   shows an admin key at the first start
   read -rs PERDIEM_KEY && export PERDIEM_KEY      in another terminal: paste the key
   perdiem policy put benefit --limit '3 per day' --time-zone GMT+8
   perdiem claim benefit member-42
@@ -411,25 +413,33 @@ struct KeyRevokeArgs {
     server: ServerArgs,
 }
 
-/// Runs a command. An error becomes one line on standard error and exit code 1, or 75 where the
-/// command can succeed the next time.
+/// Runs a command. An error becomes one line on standard error and exit code 1, or 2 where a setting
+/// is wrong, or 75 where the command can succeed the next time.
 ///
 /// This function is not async on purpose: an async function is compiled in the crate that awaits
 /// it, so the binary would compile most of the library a second time.
 pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
     runtime.block_on(execute(cli)).unwrap_or_else(|error| {
-        eprintln!("perdiem: {}", Chain(error.as_ref()));
-        ExitCode::from(match error.downcast_ref::<TryAgain>() {
-            Some(_) => TRY_AGAIN,
-            None => FAILED,
+        let setting = written::wrong_setting(&error);
+        let whence = setting.and_then(written::whence).unwrap_or_default();
+        eprintln!("perdiem: {}{whence}", Chain(error.as_ref()));
+        ExitCode::from(match (setting, error.downcast_ref::<TryAgain>()) {
+            (Some(_), _) => WRONG_SETTING,
+            (None, Some(_)) => TRY_AGAIN,
+            (None, None) => FAILED,
         })
     })
 }
 
 async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    if !matches!(cli.command, Command::Serve(_)) {
+        for unknown in written::unknown_variables() {
+            eprintln!("perdiem: {unknown}");
+        }
+    }
     match cli.command {
-        Command::Serve(args) => serve(args).await,
-        Command::Migrate(args) => migrate(args).await,
+        Command::Serve(args) => serve::serve(args).await,
+        Command::Migrate(args) => serve::migrate(args).await,
         Command::Openapi => {
             print!("{}", specification_yaml());
             Ok(ExitCode::SUCCESS)
@@ -467,70 +477,4 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Key(KeyCommand::End(args)) => keys::end(args).await,
         Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
     }
-}
-
-async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    telemetry::start(&args.log)?;
-    // Before the long steps: a supervisor can stop the process during them.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let engine = args.engine_options();
-    let _lock = Ledger::lock(&engine.database_url)?;
-    let application = Application::build(args.serve_options(), engine).await?;
-    welcome(&application);
-    let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping: finishing the requests in progress");
-    };
-    application.run(stop).await?;
-    tracing::info!("stopped");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints where the server listens and what to try. A new key is shown here and nowhere else.
-fn welcome(application: &Application) {
-    let url = format!("http://{}", application.address());
-    println!("perdiem listens on {url} (documentation: {url}/docs)");
-    match application.new_secret() {
-        Some(secret) => {
-            println!("admin key, shown this once: {secret}");
-            println!(
-                "try, in another terminal, and paste the key when the first line waits for it:"
-            );
-            // The shell's history does not keep what `read` reads.
-            println!("  read -rs PERDIEM_KEY && export PERDIEM_KEY");
-            println!(
-                "  curl -X PUT {url}/v1/policies/benefit -H \"Authorization: Bearer $PERDIEM_KEY\" \
-                 -d '{{\"time_zone\": \"GMT+8\", \"limits\": [{{\"max\": 3, \"per\": \"day\"}}]}}'"
-            );
-        }
-        None => {
-            println!("try:");
-            println!("  curl {url}/readyz");
-        }
-    }
-}
-
-async fn migrate(args: MigrateArgs) -> anyhow::Result<ExitCode> {
-    let options = LedgerOptions {
-        url: args.database.url().to_owned(),
-        claim_timeout: std::time::Duration::from_secs(30),
-        query_timeout: std::time::Duration::from_secs(30),
-    };
-    let _lock = Ledger::lock(&options.url)?;
-    let ledger = Ledger::open(&options, Clock::system().now()).await?;
-    println!("the ledger on {} is up to date", ledger.store_name());
-    let set_up = ledger.set_up_role(&args.service_role).await;
-    ledger.close().await;
-    match set_up {
-        Ok(Some(role)) => println!("the role {role} has the rights that the service needs"),
-        Ok(None) => {}
-        // Without the role, the owner of the tables can still run the service.
-        Err(missing @ ServiceRoleError::Missing { .. }) => eprintln!("perdiem: {missing}"),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(ExitCode::SUCCESS)
 }

@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::clock::Clock;
 use crate::counter::RedisAccess;
@@ -99,7 +102,8 @@ pub struct ServeArgs {
     pub bind: String,
 
     /// An admin key that is accepted from the start. Without this setting, the first start on a
-    /// database without keys creates an admin key and prints it once
+    /// database without keys creates an admin key. It prints the key on a terminal; otherwise it
+    /// writes the key to the file first-admin.key in the working directory
     #[arg(
         long,
         env = "PERDIEM_ADMIN_KEY",
@@ -145,8 +149,7 @@ pub struct ServeArgs {
 
     /// Where to send each seal: file:FOLDER, or command:PROGRAM ARGUMENTS, which reads the seal
     /// from its standard input
-    #[arg(long, env = "PERDIEM_SEAL_TO", value_name = "TARGET", value_parser = SealTarget::parse,
-        requires = "seal_key_file")]
+    #[arg(long, env = "PERDIEM_SEAL_TO", value_name = "TARGET", value_parser = SealTarget::parse)]
     pub seal_to: Option<SealTarget>,
 
     /// Longest time for the head of a request to arrive, and again for its body, in seconds
@@ -192,7 +195,8 @@ pub struct LogArgs {
     #[arg(
         long,
         env = "PERDIEM_LOG",
-        default_value = "info,actix_server=warn,sqlx=warn"
+        default_value = "info,actix_server=warn,sqlx=warn",
+        value_parser = read_levels
     )]
     pub log: String,
 }
@@ -203,6 +207,16 @@ pub enum LogFormat {
     Human,
     /// One JSON object on each line.
     Json,
+}
+
+/// A setting that cannot be used, found after all settings were read.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting} {told}")]
+pub struct WrongSetting {
+    /// The variable.
+    pub setting: &'static str,
+    /// What is wrong, and what to do.
+    pub told: &'static str,
 }
 
 /// The rights of all other users, in a file's mode.
@@ -239,6 +253,25 @@ pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
     key.map(Arc::new).map_err(|error| error.to_string())
 }
 
+/// Checks log levels. The filter itself takes a word that is no level for the name of a module, and
+/// then shows nothing else.
+///
+/// # Errors
+/// A part is no level.
+fn read_levels(text: &str) -> Result<String, String> {
+    let told = "write error, warn, info, debug, trace or off; for a module, such as \
+                info,perdiem=debug";
+    for part in text.split(',') {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        // An empty level is `error` to the filter.
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
+            return Err(told.to_owned());
+        }
+    }
+    let filter = EnvFilter::try_new(text).map_err(|error| format!("{error}; {told}"));
+    filter.map(|_| text.to_owned())
+}
+
 impl DatabaseArgs {
     pub fn url(&self) -> &str {
         self.named().unwrap_or(DATABASE_URL_DEFAULT)
@@ -252,6 +285,20 @@ impl DatabaseArgs {
 }
 
 impl ServeArgs {
+    /// Checks the settings that need each other.
+    ///
+    /// # Errors
+    /// One lacks the other.
+    pub fn check(&self) -> Result<(), WrongSetting> {
+        match (&self.seal_to, &self.seal_key_file) {
+            (Some(_), None) => Err(WrongSetting {
+                setting: "PERDIEM_SEAL_TO",
+                told: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE",
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// The options of the engine, with the machine's clock.
     pub fn engine_options(&self) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
@@ -282,8 +329,10 @@ impl ServeArgs {
         }
     }
 
-    pub fn serve_options(&self) -> ServeOptions {
+    /// The options of the server. The first key goes to a file in the folder, if there is one.
+    pub fn serve_options(&self, first_key_folder: Option<PathBuf>) -> ServeOptions {
         ServeOptions {
+            first_key_folder,
             bind: self.bind.clone(),
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),

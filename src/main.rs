@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 use std::thread;
 
-use clap::Parser;
-use perdiem::cli::{self, Cli};
+use perdiem::cli;
 use tokio::runtime::Builder;
 
 /// A claim allocates on one thread and frees on another. glibc's allocator took an eighth of the
@@ -15,7 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "faults")]
     perdiem::faults::arm();
-    let cli = Cli::parse();
+    let cli = cli::read();
     // HTTP also has one thread a core (http/server/application.rs). On two cores, two engine
     // threads wake each other for nothing: with one thread a claim costs a seventh less.
     let cores = thread::available_parallelism().map_or(1, usize::from);

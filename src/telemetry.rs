@@ -25,10 +25,9 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Starts the log. Call it on a runtime: a task there reports the lines that were left out.
 ///
 /// # Errors
-/// `PERDIEM_LOG` is wrong.
+/// The levels are wrong, or the process has a log already.
 pub fn start(args: &LogArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&args.log)
-        .map_err(|error| anyhow::anyhow!("PERDIEM_LOG is wrong: {error}; write a level: info"))?;
+    let filter = EnvFilter::try_new(&args.log)?;
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
 use super::ServerArgs;
+use crate::config::WrongSetting;
 
 /// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,8 +57,23 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
+    let is_http = Url::parse(&url).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
+    if !is_http {
+        bail!(WrongSetting {
+            setting: "PERDIEM_URL",
+            told: "is not the URL of a server: write one such as http://127.0.0.1:8080",
+        });
+    }
     let key = server.key_file.as_ref().or(server.key.as_ref());
-    let key = key.expect("one of the two is required");
+    let key = key.expect("one of the two is required").trim();
+    let is_key = |key: &str| !key.is_empty() && key.chars().all(|it| it.is_ascii_graphic());
+    if !is_key(key) {
+        bail!(WrongSetting {
+            setting: "PERDIEM_KEY",
+            told: "is not an API key: it is empty, or has a space, a control character or a \
+                   character outside of ASCII",
+        });
+    }
     Ok(client.request(method, url).bearer_auth(key))
 }
 

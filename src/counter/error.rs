@@ -35,3 +35,16 @@ pub enum CounterError {
         policy: String,
     },
 }
+
+impl CounterError {
+    /// The setting that is wrong; `None` if Redis is to blame, which its owner can change.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Url(_) => Some("REDIS_URL"),
+            Self::Ca(_) => Some("REDIS_CA_FILE"),
+            Self::SentinelUser => Some("REDIS_SENTINEL_USER"),
+            Self::SentinelPassword => Some("REDIS_SENTINEL_PASSWORD"),
+            Self::Evicts { .. } => None,
+        }
+    }
+}

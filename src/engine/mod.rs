@@ -134,6 +134,18 @@ pub enum BuildError {
     AdminKey(#[from] AdminKeyError),
 }
 
+impl BuildError {
+    /// The setting that is wrong; `None` if another try can succeed with the same settings.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Ledger(error) => error.setting(),
+            Self::Read(_) => None,
+            Self::Counter(error) => error.setting(),
+            Self::AdminKey(_) => Some(KEY_OF_SETTINGS),
+        }
+    }
+}
+
 /// A failure that is not the caller's fault.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
@@ -241,13 +253,22 @@ pub struct Engine {
 impl Engine {
     pub const STORE_NAMES: [&str; 2] = Ledger::STORE_NAMES;
 
-    /// Makes an admin key for a ledger without keys, unless the settings have one, and returns its
-    /// secret. Nobody can read the secret again, so call this when nothing else can fail.
+    /// Whether the ledger has no keys, and the settings have none.
+    pub fn needs_first_key(&self) -> bool {
+        self.access.needs_first_key()
+    }
+
+    /// Adds an admin key with this secret to a ledger without keys. Returns false if another
+    /// instance was first. Nobody can read the secret again, so call this when nothing else can
+    /// fail.
     ///
     /// # Errors
     /// [`BuildError::Read`].
-    pub async fn add_first_key(&self) -> Result<Option<String>, BuildError> {
-        let added = self.access.add_first_key(&self.ledger, self.now()).await;
+    pub async fn add_first_key(&self, secret: &str) -> Result<bool, BuildError> {
+        let added = self
+            .access
+            .add_first_key(&self.ledger, secret, self.now())
+            .await;
         added.map_err(BuildError::Read)
     }
 

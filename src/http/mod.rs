@@ -8,7 +8,7 @@ mod server;
 mod v1;
 
 pub use docs::specification::{specification, specification_yaml};
-pub use server::{Application, ServeError, ServeOptions};
+pub use server::{Application, FirstKey, ServeError, ServeOptions};
 
 // The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
 pub use answer::{Asked, ClaimAnswer, Denial, insert_fields};

@@ -71,7 +71,7 @@ impl Ledger {
     /// On SQLite both use the connections for the instance's own work.
     async fn lent<T>(
         &self,
-        connections: impl FnOnce(&postgres::Store) -> &Connections<PgConnection>,
+        connections: impl FnOnce(&postgres::Store) -> &Connections<postgres::Sessions>,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
         match self {

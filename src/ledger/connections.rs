@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::Connection;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -15,15 +16,30 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection is used. After that the server's address may mean another server.
 pub const LIFETIME: Duration = Duration::from_secs(600);
 
+/// Opens connections of one kind.
+pub trait Opener: Send + Sync + 'static {
+    type Opened: Connection;
+
+    fn open(&self) -> impl Future<Output = Result<Self::Opened, sqlx::Error>> + Send;
+}
+
+impl Opener for SqliteConnectOptions {
+    type Opened = SqliteConnection;
+
+    async fn open(&self) -> Result<SqliteConnection, sqlx::Error> {
+        SqliteConnection::connect_with(self).await
+    }
+}
+
 /// Connections that batches share; the one that was used last comes first. sqlx's pool asks the
 /// store after each use whether the connection still works, which is expensive beside a small
 /// batch. Here a connection is used again if its last statements ended well.
-pub struct Connections<C: Connection> {
-    options: Arc<C::Options>,
+pub struct Connections<O: Opener> {
+    opener: Arc<O>,
     patience: Duration,
     most: u32,
     turns: Arc<Semaphore>,
-    free: Arc<Mutex<Vec<Made<C>>>>,
+    free: Arc<Mutex<Vec<Made<O::Opened>>>>,
 }
 
 /// A connection, and when it was made.
@@ -33,17 +49,17 @@ struct Made<C> {
 }
 
 /// A borrowed connection. Dropping the lease frees it.
-struct Lease<C: Connection> {
-    made: Option<Made<C>>,
-    connections: Connections<C>,
+struct Lease<O: Opener> {
+    made: Option<Made<O::Opened>>,
+    connections: Connections<O>,
     _turn: OwnedSemaphorePermit,
 }
 
-impl<C: Connection + 'static> Connections<C> {
+impl<O: Opener> Connections<O> {
     /// No connection yet, and `most` at most: each is made when it is needed.
-    pub fn new(options: C::Options, most: u32, patience: Duration) -> Self {
+    pub fn new(opener: O, most: u32, patience: Duration) -> Self {
         Self {
-            options: Arc::new(options),
+            opener: Arc::new(opener),
             patience,
             most,
             turns: Arc::new(Semaphore::new(most as usize)),
@@ -60,7 +76,7 @@ impl<C: Connection + 'static> Connections<C> {
     /// The error of the statements; or there is no connection, or no answer in time.
     pub async fn run<T, E: From<sqlx::Error>>(
         &self,
-        statements: impl AsyncFnOnce(&mut C) -> Result<T, E>,
+        statements: impl AsyncFnOnce(&mut O::Opened) -> Result<T, E>,
     ) -> Result<T, E> {
         let lease = timeout(self.patience / 3, self.lease()).await;
         let mut lease = lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
@@ -79,7 +95,7 @@ impl<C: Connection + 'static> Connections<C> {
 
     /// A connection is made even if its caller stops waiting. Otherwise a slow server would never
     /// get one.
-    async fn lease(&self) -> Result<Lease<C>, sqlx::Error> {
+    async fn lease(&self) -> Result<Lease<O>, sqlx::Error> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(|_| sqlx::Error::PoolClosed)?;
         let mut lease = Lease {
@@ -91,7 +107,7 @@ impl<C: Connection + 'static> Connections<C> {
             return Ok(lease);
         }
         let making = tokio::spawn(async move {
-            let connecting = connect::<C>(&lease.connections.options);
+            let connecting = connect(&*lease.connections.opener);
             let connecting = timeout(CONNECT_TIMEOUT, connecting).await;
             let connection = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
             let at = Instant::now();
@@ -101,7 +117,7 @@ impl<C: Connection + 'static> Connections<C> {
         making.await.unwrap_or(Err(sqlx::Error::PoolClosed))
     }
 
-    fn take_young(&self) -> Option<Made<C>> {
+    fn take_young(&self) -> Option<Made<O::Opened>> {
         let mut free = self.free();
         free.retain(|made| made.at.elapsed() < LIFETIME);
         free.pop()
@@ -122,9 +138,9 @@ impl<C: Connection + 'static> Connections<C> {
 }
 
 /// Connects as soon as the server takes connections.
-async fn connect<C: Connection>(options: &C::Options) -> Result<C, sqlx::Error> {
+async fn connect<O: Opener>(opener: &O) -> Result<O::Opened, sqlx::Error> {
     loop {
-        match C::connect_with(options).await {
+        match opener.open().await {
             Err(error) if is_passing(&error) => sleep(CONNECT_PAUSE).await,
             connected => return connected,
         }
@@ -145,16 +161,16 @@ fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-impl<C: Connection> Connections<C> {
-    fn free(&self) -> MutexGuard<'_, Vec<Made<C>>> {
+impl<O: Opener> Connections<O> {
+    fn free(&self) -> MutexGuard<'_, Vec<Made<O::Opened>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Connection> Clone for Connections<C> {
+impl<O: Opener> Clone for Connections<O> {
     fn clone(&self) -> Self {
         Self {
-            options: self.options.clone(),
+            opener: self.opener.clone(),
             patience: self.patience,
             most: self.most,
             turns: self.turns.clone(),
@@ -163,7 +179,7 @@ impl<C: Connection> Clone for Connections<C> {
     }
 }
 
-impl<C: Connection> Drop for Lease<C> {
+impl<O: Opener> Drop for Lease<O> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             self.connections.free().push(made);

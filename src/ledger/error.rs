@@ -182,6 +182,19 @@ pub enum OpenError {
         place: String,
         reason: String,
         remedy: &'static str,
+        /// Whether another try fails too, unless somebody changes something.
+        is_lasting: bool,
+    },
+    /// A pooler gives the statements of one connection to several sessions.
+    #[error(
+        "the database {place} is behind a pooler that gives one session of PostgreSQL to each \
+         {unit}, but perdiem needs one for as long as a connection lasts: set pool_mode = session \
+         for it in PgBouncer, or name PostgreSQL itself in DATABASE_URL"
+    )]
+    Pooled {
+        place: String,
+        /// What the pooler gives a session to: a transaction or a statement.
+        unit: &'static str,
     },
     /// The database belongs to another program.
     #[error(
@@ -251,4 +264,29 @@ pub enum OpenError {
          make tables there"
     )]
     Failed { place: String, source: LedgerError },
+}
+
+impl OpenError {
+    /// The setting that is wrong; `None` if another try can succeed with the same settings, or if a
+    /// command such as `perdiem migrate` is missing.
+    pub fn setting(&self) -> Option<&'static str> {
+        let is_setting = match self {
+            Self::UnknownUrl
+            | Self::InvalidUrl(_)
+            | Self::NoFile
+            | Self::Foreign(_)
+            | Self::Encoding { .. }
+            | Self::Pooled { .. } => true,
+            Self::Unreadable { is_lasting, .. } => *is_lasting,
+            Self::InUse(_)
+            | Self::Missing(_)
+            | Self::Older { .. }
+            | Self::Newer { .. }
+            | Self::Behind { .. }
+            | Self::NumbersBegunAgain(_)
+            | Self::NoRight { .. }
+            | Self::Failed { .. } => false,
+        };
+        is_setting.then_some("DATABASE_URL")
+    }
 }

@@ -41,9 +41,9 @@ impl LedgerFile {
             place: named.display().to_string(),
             path: PathBuf::new(),
         };
-        file.path = resolve(named).map_err(|error| file.unreadable(error))?;
+        file.path = resolve(named).map_err(|error| file.failed(&error))?;
         if file.path.is_dir() {
-            return Err(file.unreadable("it is a folder"));
+            return Err(file.unreadable("it is a folder", true));
         }
         Ok(file)
     }
@@ -53,13 +53,28 @@ impl LedgerFile {
         &self.place
     }
 
-    /// The error that the file cannot be used.
-    pub fn unreadable(&self, reason: impl ToString) -> OpenError {
+    /// The error of the file system.
+    fn failed(&self, error: &io::Error) -> OpenError {
+        // A full disk, for example, can have room later.
+        let is_lasting = matches!(
+            error.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::PermissionDenied
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+                | ErrorKind::ReadOnlyFilesystem
+        );
+        self.unreadable(error, is_lasting)
+    }
+
+    /// The error that the file cannot be used, and whether this lasts.
+    pub fn unreadable(&self, reason: impl ToString, is_lasting: bool) -> OpenError {
         OpenError::Unreadable {
             place: self.place.clone(),
             reason: reason.to_string(),
             remedy: "set DATABASE_URL to a file that perdiem made, or to a new file in a folder that \
                      exists and that perdiem may write to",
+            is_lasting,
         }
     }
 
@@ -77,7 +92,7 @@ impl LedgerFile {
         // Do not open an existing file: closing it would drop the locks that SQLite holds on it in
         // this process.
         match owners_alone().create_new(true).open(&self.path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.unreadable(error)),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.failed(&error)),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -102,11 +117,11 @@ impl LedgerFile {
         let mut path = self.path.clone().into_os_string();
         path.push("-lock");
         let lock = owners_alone().create(true).truncate(false).open(&path);
-        let lock = lock.map_err(|error| self.unreadable(error))?;
+        let lock = lock.map_err(|error| self.failed(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse(self.path.display().to_string())),
-            Err(TryLockError::Error(error)) => Err(self.unreadable(error)),
+            Err(TryLockError::Error(error)) => Err(self.failed(&error)),
         }
     }
 }

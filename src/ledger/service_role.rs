@@ -166,7 +166,7 @@ pub enum ServiceRoleError {
     NotOwner { role: String, owner: String },
     #[error(
         "the role {role} can do everything that {owner}, the owner of the ledger's tables, can \
-         do: name another one in --service-role"
+         do: name another one in PERDIEM_SERVICE_ROLE"
     )]
     Owner { role: String, owner: String },
     #[error("cannot set up the role {role}")]
@@ -175,6 +175,16 @@ pub enum ServiceRoleError {
         #[source]
         source: LedgerError,
     },
+}
+
+impl ServiceRoleError {
+    /// The setting that is wrong; `None` if another one does not help.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Owner { .. } => Some("PERDIEM_SERVICE_ROLE"),
+            Self::Missing { .. } | Self::NotOwner { .. } | Self::Failed { .. } => None,
+        }
+    }
 }
 
 impl Ledger {

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::cli::start_fault;
+use crate::cli::setting_fault;
 use crate::support::app::{Answer, Ground, Stack, eventually};
 use crate::support::guardian::path_text;
 use crate::support::process::Process;
@@ -221,6 +221,6 @@ fn what_the_url_makes_no_use_of_is_told() {
         ([plain, user], ["REDIS_SENTINEL_USER", "REDIS_SENTINEL_PASSWORD"]),
     ];
     for (settings, words) in rows {
-        start_fault(&settings, &words);
+        setting_fault(&settings, &words);
     }
 }

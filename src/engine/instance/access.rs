@@ -144,20 +144,22 @@ impl Access {
         Ok(Arc::new(access))
     }
 
-    /// Creates an admin key for a ledger without keys, if the settings have none. Returns its
-    /// secret.
+    /// Whether no key is known. A key is never deleted, so the ledger is not read again.
+    pub fn needs_first_key(&self) -> bool {
+        self.of_settings.is_none() && self.known.load().is_empty()
+    }
+
+    /// Creates an admin key for a ledger without keys. Returns whether it did: another instance can
+    /// be first.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn add_first_key(
         &self,
         ledger: &Ledger,
+        secret: &str,
         now: DateTime<Utc>,
-    ) -> Result<Option<String>, LedgerError> {
-        // A key is never deleted: if any key is known, the ledger is not read again.
-        if self.of_settings.is_some() || !self.known.load().is_empty() {
-            return Ok(None);
-        }
+    ) -> Result<bool, LedgerError> {
         let rule = KeyRule {
             name: FIRST_KEY.to_owned(),
             role: Role::Admin,
@@ -166,17 +168,16 @@ impl Access {
             revoked: false,
         };
         let key = first_version(rule, None, FIRST_START, now);
-        let secret = generate_secret();
-        let added = ledger.add_first_key(&key, &hash(&secret)).await?;
+        let added = ledger.add_first_key(&key, &hash(secret)).await?;
         if !added {
-            return Ok(None);
+            return Ok(false);
         }
         // Nobody could read the secret again, so a failure here must not stop the start. The next
         // poll reads the key.
         if let Ok(revision) = ledger.revision().await {
             let _ = self.refresh(ledger, revision).await;
         }
-        Ok(Some(secret))
+        Ok(true)
     }
 
     /// The owner of a secret, as far as this instance knows.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use super::connection::{Bounds, Connection};
 use super::every;
 use super::exchange::Exchange;
+use super::first_key::FirstKey;
 use super::newcomers::Newcomers;
-use crate::engine::{BuildError, Engine, EngineOptions};
+use crate::engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 use crate::http::request::{OpenMetrics, ReadTime};
 use crate::http::{known_parameters, routes};
 
@@ -33,13 +35,37 @@ pub enum ServeError {
     #[error(transparent)]
     Build(#[from] BuildError),
     #[error(
-        "cannot listen on {address}: {source}; stop the program that uses it, or set another \
-         address in PERDIEM_BIND"
+        "cannot listen on {address}: {source}; set another address in PERDIEM_BIND, or stop the \
+         program that uses it"
     )]
     Listen {
         address: String,
         source: std::io::Error,
     },
+    /// Without the file nobody would ever know the key.
+    #[error(
+        "cannot write the first admin key into the folder {folder}: {source}; start perdiem in a \
+         folder that it may write to, or set PERDIEM_ADMIN_KEY_FILE"
+    )]
+    FirstKey {
+        folder: String,
+        source: std::io::Error,
+    },
+}
+
+impl ServeError {
+    /// The setting that is wrong; `None` if another try can succeed with the same settings.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Build(error) => error.setting(),
+            // The other program can end, and the machine can get the address later.
+            Self::Listen { source, .. } => match source.kind() {
+                ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => None,
+                _ => Some("PERDIEM_BIND"),
+            },
+            Self::FirstKey { .. } => Some(KEY_OF_SETTINGS),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +82,8 @@ pub struct ServeOptions {
     pub stall_time: Duration,
     /// Whether `/metrics` is open to all.
     pub open_metrics: bool,
+    /// The folder for a file with the first key of a new ledger. Without it the key is shown.
+    pub first_key_folder: Option<PathBuf>,
 }
 
 impl ServeOptions {
@@ -73,7 +101,7 @@ pub struct Application {
     engine: Arc<Engine>,
     listener: TcpListener,
     address: SocketAddr,
-    new_secret: Option<String>,
+    first_key: Option<FirstKey>,
     options: ServeOptions,
     workers: usize,
 }
@@ -95,12 +123,12 @@ impl Application {
         let engine = Engine::build(engine).await?;
         let listener = socket.listen(BACKLOG).and_then(|it| it.into_std());
         let listener = listener.map_err(listen)?;
-        let new_secret = engine.add_first_key().await?;
+        let first_key = add_first_key(&engine, &options).await?;
         Ok(Self {
             engine,
             listener,
             address,
-            new_secret,
+            first_key,
             options,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
         })
@@ -110,9 +138,9 @@ impl Application {
         self.address
     }
 
-    /// The secret of a new ledger's admin key. It is shown nowhere else.
-    pub fn new_secret(&self) -> Option<&str> {
-        self.new_secret.as_deref()
+    /// The admin key of a new ledger.
+    pub fn first_key(&self) -> Option<&FirstKey> {
+        self.first_key.as_ref()
     }
 
     /// Serves until `stop` ends. Then it takes no new connections, finishes the requests in
@@ -189,6 +217,31 @@ impl Application {
         // 5. Close the stores, within what is left of the drain time.
         self.engine.close(deadline).await;
         Ok(())
+    }
+}
+
+/// Gives a ledger without keys an admin key. If the ledger does not answer, it may have the key: then
+/// the file stays.
+async fn add_first_key(
+    engine: &Engine,
+    options: &ServeOptions,
+) -> Result<Option<FirstKey>, ServeError> {
+    if !engine.needs_first_key() {
+        return Ok(None);
+    }
+    let (secret, folder) = (generate_secret(), options.first_key_folder.as_deref());
+    let kept = FirstKey::keep(secret.clone(), folder).map_err(|source| ServeError::FirstKey {
+        folder: folder
+            .map(|it| it.display().to_string())
+            .unwrap_or_default(),
+        source,
+    })?;
+    match engine.add_first_key(&secret).await? {
+        true => Ok(Some(kept)),
+        false => {
+            kept.discard();
+            Ok(None)
+        }
     }
 }
 

@@ -6,9 +6,11 @@ mod connection;
 mod credentials;
 mod every;
 mod exchange;
+mod first_key;
 mod intake;
 mod kept;
 mod newcomers;
 mod request_id;
 
 pub use application::{Application, ServeError, ServeOptions};
+pub use first_key::FirstKey;

@@ -1,20 +1,21 @@
 //! The ledger on PostgreSQL.
 
+mod advice;
 mod append;
 mod entries;
+mod parameters;
+mod sessions;
 
-use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 
 use super::cluster::settle_offset;
-use super::connections::{Connections, LIFETIME};
+use super::connections::{Connections, Opener};
 use super::query::Session;
 use super::schema::{self, Applied};
 use super::service_role::{Ownership, lacks_right};
@@ -24,6 +25,7 @@ use super::{
 use crate::domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
+pub use sessions::Sessions;
 
 static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
@@ -48,8 +50,8 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// connections of another.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) claims: Connections<PgConnection>,
-    pub(super) polls: Connections<PgConnection>,
+    pub(super) claims: Connections<Sessions>,
+    pub(super) polls: Connections<Sessions>,
     turns: PgPool,
     pub(super) reads: PgPool,
     pub(super) snapshots: PgPool,
@@ -68,24 +70,20 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         // 1. Connect.
-        let base = PgConnectOptions::from_str(&options.url)
-            .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
-            .application_name("perdiem");
-        let place = format!(
-            "{}:{}/{}",
-            base.get_host(),
-            base.get_port(),
-            base.get_database().unwrap_or(base.get_username())
-        );
-        let own = pool(OWN_CONNECTIONS, CONNECT_TIMEOUT)
-            .connect_with(with_timeouts(base.clone(), OWN_TIMEOUT))
+        let base = Sessions::of(&options.url)?;
+        let place = base.place();
+        let for_own = base.clone().with_timeouts(OWN_TIMEOUT);
+        let own = for_own
+            .connect(for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT))
             .await;
         let own = match own {
             Ok(own) => own,
             Err(error) => {
+                let error = reason(&for_own, error).await;
                 return Err(OpenError::Unreadable {
                     place,
-                    reason: reason(&base, error).await.to_string(),
+                    is_lasting: is_refused(&error),
+                    reason: error.to_string(),
                     remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user \
                              and a database that it knows",
                 });
@@ -103,7 +101,11 @@ impl Store {
             },
             false => failed(error.into()),
         };
-        // 2. Check that the database is for perdiem, and which migrations it has run.
+        // 2. Check that a connection is a session, that the database is for perdiem, and which migrations it has run.
+        let shared_by = sessions::shared_by(&own).await;
+        if let Some(unit) = shared_by.map_err(|error| failed(error.into()))? {
+            return Err(OpenError::Pooled { place, unit });
+        }
         check_encoding(&own, &place).await?;
         let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
@@ -139,22 +141,26 @@ impl Store {
         }
         // 5. Set up the connections of each kind of work.
         let shows_fence = shows_fence(&own).await.map_err(unusable)?;
+        advice::warn(&own).await;
         // Plan lists with their values: a plan for all values may read and sort a whole policy.
-        let planned = [("plan_cache_mode", "force_custom_plan")];
-        let answering = with_timeouts(base.clone(), options.query_timeout).options(planned);
+        let planning = |timeout| {
+            let sessions = base.clone().with_timeouts(timeout);
+            sessions.with("plan_cache_mode", "force_custom_plan")
+        };
+        let (answering, lasting) = (planning(options.query_timeout), planning(OWN_TIMEOUT));
         let patience = options.query_timeout / 4;
-        let answers = |most| pool(most, patience).connect_lazy_with(answering.clone());
-        let snapshots = pool(SNAPSHOTS_MOST, patience)
-            .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT).options(planned));
+        let answers = |most| answering.connect_lazy(answering.pool(most, patience));
+        let snapshots = lasting.connect_lazy(lasting.pool(SNAPSHOTS_MOST, patience));
         // The claims' way always uses indexes, also where a plan was made for an empty table.
-        let base = with_timeouts(base, options.claim_timeout)
-            .options([("enable_seqscan", "off"), ("jit", "off")]);
-        let turns = pool(TURN_CONNECTIONS, options.claim_timeout / 3)
-            .test_before_acquire(false)
-            .connect_lazy_with(base.clone());
+        let claiming = base
+            .with_timeouts(options.claim_timeout)
+            .with("enable_seqscan", "off")
+            .with("jit", "off");
+        let turns = claiming.pool(TURN_CONNECTIONS, options.claim_timeout / 3);
+        let turns = claiming.connect_lazy(turns.test_before_acquire(false));
         Ok(Self {
-            polls: Connections::new(base.clone(), POLL_CONNECTIONS, options.claim_timeout),
-            claims: Connections::new(base, CLAIM_CONNECTIONS, options.claim_timeout),
+            polls: Connections::new(claiming.clone(), POLL_CONNECTIONS, options.claim_timeout),
+            claims: Connections::new(claiming, CLAIM_CONNECTIONS, options.claim_timeout),
             turns,
             reads: answers(READS_MOST),
             snapshots,
@@ -189,42 +195,31 @@ impl Store {
     }
 }
 
-/// A pool with at most this many connections, and the longest wait for one of them.
-fn pool(most: u32, patience: Duration) -> PgPoolOptions {
-    PgPoolOptions::new()
-        .max_connections(most)
-        .max_lifetime(LIFETIME)
-        .acquire_timeout(patience)
-}
-
 /// Why there is no connection. A pool tries for a while and says only that it waited. A single
 /// connection gets the reason.
-async fn reason(options: &PgConnectOptions, error: sqlx::Error) -> sqlx::Error {
+async fn reason(sessions: &Sessions, error: sqlx::Error) -> sqlx::Error {
     let sqlx::Error::PoolTimedOut = error else {
         return error;
     };
-    match timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
+    match timeout(CONNECT_TIMEOUT, sessions.open()).await {
         Ok(Err(told)) => told,
         Ok(Ok(_)) | Err(_) => error,
     }
 }
 
-/// Commits reach the disk before they are answered, and no statement, lock or forgotten transaction
-/// blocks others for long.
-fn with_timeouts(options: PgConnectOptions, timeout: Duration) -> PgConnectOptions {
-    let millis = timeout.as_millis().to_string();
-    options.options([
-        ("synchronous_commit", "on"),
-        ("statement_timeout", &millis),
-        ("lock_timeout", &millis),
-        ("idle_in_transaction_session_timeout", &millis),
-    ])
+/// Whether PostgreSQL knows no such user, password or database: invalid_authorization_specification,
+/// invalid_password, invalid_catalog_name. Others can be over soon.
+fn is_refused(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    let is_refused = code.is_some_and(|code| ["28000", "28P01", "3D000"].contains(&&*code));
+    is_refused || matches!(error, sqlx::Error::Configuration(_))
 }
 
 /// Migrates the database, however long it takes: an index on a large table takes long.
-async fn migrate(options: PgConnectOptions) -> Result<(), LedgerError> {
-    let one = PgPoolOptions::new().max_connections(1);
-    let pool = one.connect_with(options).await?;
+async fn migrate(sessions: Sessions) -> Result<(), LedgerError> {
+    let pool = sessions
+        .connect(PgPoolOptions::new().max_connections(1))
+        .await?;
     let migrated = MIGRATOR.run(&pool).await;
     pool.close().await;
     migrated.map_err(|error| LedgerError::Unavailable(error.into()))

@@ -45,11 +45,14 @@ const INSTRUCTIONS: i32 = 10_000;
 /// The longest time of a write. For a lock SQLite itself waits no longer than a claim may take.
 const WRITE_PATIENCE: Duration = Duration::from_secs(90);
 
+/// SQLite's codes for a file that stays unusable: SQLITE_READONLY, SQLITE_CANTOPEN and SQLITE_NOTADB.
+const LASTING: [i32; 3] = [8, 14, 26];
+
 /// A SQLite file. SQLite has one writer, so all writes share one connection and wait for it. Each
 /// kind of read has its own connections, so that no kind can take those of another.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) writer: Connections<SqliteConnection>,
+    pub(super) writer: Connections<SqliteConnectOptions>,
     pub(super) reads: SqlitePool,
     pub(super) snapshots: SqlitePool,
     pub(super) own: SqlitePool,
@@ -86,28 +89,26 @@ impl Store {
             place: place.clone(),
             source,
         };
+        let unreadable = |error: sqlx::Error| {
+            let is_lasting = primary_code(&error).is_some_and(|code| LASTING.contains(&code));
+            file.unreadable(error, is_lasting)
+        };
         // 2. Connect. Others may open the same new file at the same time.
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
-        let mut first = connect(&patient)
-            .await
-            .map_err(|error| file.unreadable(error))?;
+        let mut first = connect(&patient).await.map_err(unreadable)?;
         // 3. Check and migrate in one transaction. sqlx's migrator takes no lock on SQLite: of two
         //    processes that open a new file at once, one would fail.
         let mut transaction = first
             .begin_with("BEGIN IMMEDIATE")
             .await
-            .map_err(|error| file.unreadable(error))?;
-        let (applied, has_tables) = survey(&mut transaction)
-            .await
-            .map_err(|error| file.unreadable(error))?;
+            .map_err(unreadable)?;
+        let (applied, has_tables) = survey(&mut transaction).await.map_err(unreadable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         if opening == Opening::Find {
             schema::check_made(&MIGRATOR, &applied, &place)?;
         }
         if !applied.is_empty() {
-            check_writable(&mut transaction)
-                .await
-                .map_err(|error| file.unreadable(error))?;
+            check_writable(&mut transaction).await.map_err(unreadable)?;
         }
         let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
         let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
@@ -236,11 +237,15 @@ async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sql
     }
 }
 
-/// Whether another connection holds a lock: SQLITE_BUSY, with any extended code.
+/// Whether another connection holds a lock: SQLITE_BUSY.
 fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.and_then(|code| code.parse::<i32>().ok())
-        .is_some_and(|code| code & 0xff == 5)
+    primary_code(error) == Some(5)
+}
+
+/// SQLite's code of an error, without the extension.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let code = error.as_database_error()?.code()?;
+    code.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
 /// The migrations that the database has run, and whether it has other tables.

@@ -58,7 +58,7 @@ fn an_owner_who_may_not_make_the_role_is_told_who_may() {
     for mighty in [&owner, "postgres"] {
         let settings = [settings[0], ("PERDIEM_SERVICE_ROLE", mighty)];
         let said = run(&["migrate"], &settings);
-        assert_eq!(said.code, 1, "{said:?}");
+        assert_eq!(said.code, 2, "{said:?}");
         assert!(said.stderr.contains("name another one"), "{said:?}");
     }
 }
@@ -154,5 +154,5 @@ async fn what_may_succeed_later_has_a_code_of_its_own() {
     }
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0);
     let wrong = Said::with_key("here", KEY, &["policy", "list"]).await;
-    assert!(wrong.fault().contains("PERDIEM_URL"));
+    assert!(wrong.fault_of(2).contains("PERDIEM_URL"));
 }

@@ -87,10 +87,12 @@ fn a_secret_that_is_given_twice_is_told() {
         let file = format!("{name}_FILE");
         let ended = run(command, &[(&file, &path), (name, SECRET)]);
         assert_eq!(ended.code, 2, "{ended:?}");
-        let flag = name.strip_prefix("PERDIEM_").unwrap_or(name);
-        let flag = format!("--{}", flag.to_lowercase().replace('_', "-"));
-        for word in [format!("{flag}-file"), "cannot be used with".to_owned()] {
-            assert!(ended.stderr.contains(&word), "{word}: {ended:?}");
+        for word in [
+            &format!("'{name}'"),
+            &format!("'{file}'"),
+            "cannot be used with",
+        ] {
+            assert!(ended.stderr.contains(word), "{word}: {ended:?}");
         }
         assert!(!ended.stderr.contains(SECRET), "{ended:?}");
     }

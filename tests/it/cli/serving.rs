@@ -1,12 +1,15 @@
 //! The process of a server: its first start, its end and its log.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
-use super::{Process, SECRET, folder, get};
+use super::{Process, SECRET, folder, get, sqlite_url};
 use crate::support::app::{Answer, KEY, client, eventually};
 use crate::support::servers::{self, Postgres};
 
@@ -17,20 +20,35 @@ fn rule() -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] })
 }
 
+/// The key that a first start wrote into a file, with the path of the file.
+fn key_in_file(stdout: &str) -> (String, String) {
+    let told = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("admin key, in a file "));
+    let path = told
+        .and_then(|told| told.rsplit(": ").next())
+        .expect("a path");
+    let text = fs::read_to_string(path).expect("the file of the key");
+    (text.trim_end().to_owned(), path.to_owned())
+}
+
+/// Many people can read the log of a service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
+async fn the_first_start_writes_a_key_to_a_file_and_prints_a_line_that_works() {
     let folder = folder();
     let (first, url) = Process::serve(folder.path(), &[]);
     let curl = first.wait_for("stdout", |line| line.trim().starts_with("curl "));
-    let stdout = first.output("stdout");
-    let mut words = stdout.split_whitespace();
-    let secret = words
-        .find(|word| word.starts_with("perdiem_"))
-        .expect("a key");
+    let (secret, path) = key_in_file(&first.output("stdout"));
+    let (secret, path) = (secret.as_str(), path.as_str());
+    assert!(secret.starts_with("perdiem_"), "{path}");
+    assert_eq!(
+        Path::new(path).file_name(),
+        Some("first-admin.key".as_ref())
+    );
+    let about = fs::metadata(path).expect("the file of the key");
+    assert_eq!(about.permissions().mode() & 0o777, 0o600);
     // The command does not contain the secret, because a shell keeps commands in its history.
     assert!(!curl.contains(secret), "{curl}");
-    assert_eq!(stdout.matches(secret).count(), 1, "{stdout}");
-    assert!(stdout.contains("read -rs PERDIEM_KEY"), "{stdout}");
     let pasted = Command::new("sh")
         .args(["-c", &format!("{curl} --silent --show-error")])
         .env("PERDIEM_KEY", secret)
@@ -41,8 +59,10 @@ async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
     assert_eq!(answer["version"], 1, "{answer}");
     assert_eq!(get(&url, POLICY, secret).await.status, 200);
     let ended = first.end();
-    assert!(!ended.stderr.contains(secret), "{ended:?}");
-    let file = std::fs::read(folder.path().join("perdiem.db")).expect("the ledger");
+    for output in [&ended.stdout, &ended.stderr] {
+        assert!(!output.contains(secret), "{ended:?}");
+    }
+    let file = fs::read(folder.path().join("perdiem.db")).expect("the ledger");
     let text = String::from_utf8_lossy(&file);
     assert!(
         !text.contains(secret),
@@ -62,6 +82,52 @@ async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
             assert!(!shown.contains(words), "{shown}");
         }
     }
+    assert!(!other.path().join("first-admin.key").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_start_at_a_terminal_shows_a_key_once() {
+    let folder = folder();
+    let serve = ["serve", "--bind", "127.0.0.1:0"];
+    let server = Process::start_at_terminal(folder.path(), &serve, &[]);
+    server.wait_for("stdout", |line| line.trim().starts_with("curl "));
+    let stdout = server.output("stdout");
+    let mut words = stdout.split_whitespace();
+    let mut word = |beginning: &str| {
+        let found = words.find(|word| word.starts_with(beginning));
+        found.unwrap_or_else(|| panic!("{stdout}"))
+    };
+    let (url, secret) = (word("http://"), word("perdiem_"));
+    assert_eq!(stdout.matches(secret).count(), 1, "{stdout}");
+    assert!(stdout.contains("read -rs PERDIEM_KEY"), "{stdout}");
+    assert_eq!(get(url, "/v1/policies", secret).await.status, 200);
+    assert!(!folder.path().join("first-admin.key").exists());
+}
+
+/// Otherwise the ledger would have a key that nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_cannot_write_its_first_key_makes_none() {
+    let place = folder();
+    let url = sqlite_url(&place.path().join("perdiem.db"));
+    let settings = [("DATABASE_URL", &*url), ("PERDIEM_BIND", "127.0.0.1:0")];
+    // Every name of a file is taken.
+    for number in 1..=100 {
+        let name = match number {
+            1 => "first-admin.key".to_owned(),
+            _ => format!("first-admin-{number}.key"),
+        };
+        fs::write(place.path().join(name), "of another ledger").expect("a file");
+    }
+    let ended = Process::start(place.path(), &["serve"], &settings).ended();
+    let line = ended.fault_of(2);
+    for words in ["first admin key", "PERDIEM_ADMIN_KEY_FILE"] {
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    let elsewhere = folder();
+    let (server, url) = Process::serve(elsewhere.path(), &settings[..1]);
+    server.wait_for("stdout", |line| line.trim().starts_with("curl "));
+    let (secret, _) = key_in_file(&server.output("stdout"));
+    assert_eq!(get(&url, "/v1/policies", &secret).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
-use super::{Process, SECRET, fault, folder, get, migrate, sqlite_url, start_fault};
+use super::{
+    Process, SECRET, fault_of, folder, get, migrate, setting_fault, sqlite_url, start_fault,
+    start_fault_of,
+};
 use crate::support::app::KEY;
 use crate::support::servers::{self, Redis, free_port};
 
@@ -47,10 +50,9 @@ fn a_setting_that_says_nothing_is_told() {
         ("PERDIEM_ADMIN_KEY", "hunter2-is-secret\nindeed", no_header),
         ("PERDIEM_ADMIN_KEY", "hunter2-is-sécret-indeed", no_header),
         ("PERDIEM_BIND", "nowhere", &["nowhere"]),
-        ("PERDIEM_LOG", "perdiem=loud", &["info"]),
     ];
     for (name, value, words) in rows {
-        start_fault(&[(name, value)], &[&[name][..], words].concat());
+        setting_fault(&[(name, value)], &[&[name][..], words].concat());
     }
 }
 
@@ -91,7 +93,7 @@ fn a_sqlite_file_that_cannot_be_used_is_told() {
         (of("new.db?mode=ro"), &["new.db"]),
         (of("old.db?mode=ro"), &["old.db"]),
     ] {
-        start_fault(
+        setting_fault(
             &[("DATABASE_URL", &url)],
             &[&["DATABASE_URL"][..], words].concat(),
         );
@@ -125,11 +127,11 @@ async fn a_sqlite_database_of_others_is_told_and_left_alone() {
         let path = folder.path().join(name);
         sqlite(&path, sql).await;
         let url = sqlite_url(&path);
-        start_fault(
+        setting_fault(
             &[("DATABASE_URL", &url)],
             &[name, "not perdiem's", "DATABASE_URL"],
         );
-        let line = fault(&["migrate"], &[("DATABASE_URL", &url)]);
+        let line = fault_of(2, &["migrate"], &[("DATABASE_URL", &url)]);
         assert!(line.contains("not perdiem's"), "{line}");
         sqlite(&path, "CREATE TABLE entries (id INTEGER)").await;
     }
@@ -146,11 +148,15 @@ async fn a_sqlite_database_of_others_is_told_and_left_alone() {
 #[test]
 fn a_postgres_database_of_others_is_told() {
     let postgres = servers::postgres();
-    let told = |name: &str, words: &[&str]| {
+    let told = |code: i32, name: &str, words: &[&str]| {
         let url = postgres
             .url(name)
             .replace("postgres@", &format!("postgres:{SECRET}@"));
-        start_fault(&[("DATABASE_URL", &url)], &[&[name][..], words].concat());
+        start_fault_of(
+            code,
+            &[("DATABASE_URL", &url)],
+            &[&[name][..], words].concat(),
+        );
     };
     let create = || {
         let url = postgres.create_database();
@@ -164,16 +170,16 @@ fn a_postgres_database_of_others_is_told() {
     ] {
         let (name, _) = create();
         postgres.execute(&name, sql);
-        told(&name, &["not perdiem's", "DATABASE_URL"]);
+        told(2, &name, &["not perdiem's", "DATABASE_URL"]);
     }
     let (name, url) = create();
     migrate(&url);
     postgres.execute(&name, LATER);
-    told(&name, &["9999", "newer perdiem"]);
+    told(1, &name, &["9999", "newer perdiem"]);
     let sql = "CREATE DATABASE in_sql_ascii ENCODING 'SQL_ASCII' TEMPLATE template0";
     postgres.execute("postgres", sql);
-    told("in_sql_ascii", &["SQL_ASCII", "UTF8"]);
-    told("no_such_database", &["does not exist"]);
+    told(2, "in_sql_ascii", &["SQL_ASCII", "UTF8"]);
+    told(2, "no_such_database", &["does not exist"]);
 }
 
 #[test]

@@ -422,6 +422,7 @@ pub fn serve_options() -> ServeOptions {
         idle_time: Duration::from_secs(60),
         stall_time: Duration::from_secs(30),
         open_metrics: false,
+        first_key_folder: None,
     }
 }
 

@@ -57,7 +57,13 @@ impl Said {
     /// The single line of the error message.
     #[track_caller]
     pub fn fault(self) -> String {
-        assert_eq!(self.code, 1, "{self:?}");
+        self.fault_of(1)
+    }
+
+    /// As [`Said::fault`], of a command that ends with this code.
+    #[track_caller]
+    pub fn fault_of(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
         let line = self.stderr.strip_suffix('\n').expect("a line");
         assert!(!line.contains('\n'), "{line}");
         let words = line.strip_prefix("perdiem: ");

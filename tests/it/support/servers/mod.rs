@@ -7,6 +7,7 @@
 //!
 //! The processes of a server are found in `/proc`. Therefore this needs Linux.
 
+mod pgbouncer;
 mod postgres;
 mod redis;
 
@@ -19,6 +20,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::{Redis, redis_at};
 

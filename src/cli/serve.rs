@@ -1,0 +1,107 @@
+//! The commands that run the service: `serve`, and `migrate` before it.
+
+use std::env;
+use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::written;
+use crate::clock::Clock;
+use crate::config::{MigrateArgs, ServeArgs};
+use crate::http::{Application, FirstKey};
+use crate::ledger::{Ledger, LedgerOptions, ServiceRoleError};
+use crate::telemetry;
+
+pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    telemetry::start(&args.log)?;
+    for unknown in written::unknown_variables() {
+        tracing::warn!("{unknown}");
+    }
+    args.check()?;
+    // Before the long steps: a supervisor can stop the process during them.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let engine = args.engine_options();
+    let _lock = Ledger::lock(&engine.database_url)?;
+    let application = Application::build(args.serve_options(first_key_folder()), engine).await?;
+    welcome(&application);
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: finishing the requests in progress");
+    };
+    application.run(stop).await?;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where to write the first key: nowhere if a person reads the standard output at a terminal. A log
+/// must not have the key: many people can read logs, and logs are kept.
+fn first_key_folder() -> Option<PathBuf> {
+    match stdout().is_terminal() {
+        true => None,
+        false => Some(env::current_dir().unwrap_or_default()),
+    }
+}
+
+/// Prints where the server listens and what to try. A new key is shown here and nowhere else.
+fn welcome(application: &Application) {
+    let url = format!("http://{}", application.address());
+    println!("perdiem listens on {url} (documentation: {url}/docs)");
+    match application.first_key() {
+        Some(FirstKey::Shown(secret)) => {
+            println!("admin key, shown this once: {secret}");
+            println!(
+                "try, in another terminal, and paste the key when the first line waits for it:"
+            );
+            // The shell's history does not keep what `read` reads.
+            println!("  read -rs PERDIEM_KEY && export PERDIEM_KEY");
+            try_policy(&url);
+        }
+        Some(FirstKey::InFile(path)) => {
+            println!(
+                "admin key, in a file that only its owner can read: {}",
+                path.display()
+            );
+            println!("try, where the file is, and keep the key elsewhere, and remove the file:");
+            println!("  export PERDIEM_KEY=$(cat '{}')", path.display());
+            try_policy(&url);
+        }
+        None => {
+            println!("try:");
+            println!("  curl {url}/readyz");
+        }
+    }
+}
+
+fn try_policy(url: &str) {
+    println!(
+        "  curl -X PUT {url}/v1/policies/benefit -H \"Authorization: Bearer $PERDIEM_KEY\" \
+         -d '{{\"time_zone\": \"GMT+8\", \"limits\": [{{\"max\": 3, \"per\": \"day\"}}]}}'"
+    );
+}
+
+pub async fn migrate(args: MigrateArgs) -> anyhow::Result<ExitCode> {
+    let options = LedgerOptions {
+        url: args.database.url().to_owned(),
+        claim_timeout: std::time::Duration::from_secs(30),
+        query_timeout: std::time::Duration::from_secs(30),
+    };
+    let _lock = Ledger::lock(&options.url)?;
+    let ledger = Ledger::open(&options, Clock::system().now()).await?;
+    println!("the ledger on {} is up to date", ledger.store_name());
+    let set_up = ledger.set_up_role(&args.service_role).await;
+    ledger.close().await;
+    match set_up {
+        Ok(Some(role)) => println!("the role {role} has the rights that the service needs"),
+        Ok(None) => {}
+        // Without the role, the owner of the tables can still run the service.
+        Err(missing @ ServiceRoleError::Missing { .. }) => eprintln!("perdiem: {missing}"),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

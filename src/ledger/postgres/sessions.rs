@@ -1,0 +1,164 @@
+//! How sessions of PostgreSQL begin, also behind a pooler such as PgBouncer.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row, raw_sql};
+
+use super::parameters::only_known;
+use crate::ledger::OpenError;
+use crate::ledger::connections::{LIFETIME, Opener};
+
+/// How often two connections are compared. A pooler that hands out the session that was used last
+/// is found at once. The other attempts are for poolers that take turns.
+const COMPARISONS: u32 = 3;
+
+/// Where to begin sessions, and their settings.
+///
+/// Statements set the settings. A pooler refuses a connection whose start-up message has settings,
+/// or ignores them, and gives sessions that another program has changed.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    options: PgConnectOptions,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Sessions {
+    /// The sessions of a URL, without settings.
+    ///
+    /// # Errors
+    /// [`OpenError::InvalidUrl`].
+    pub fn of(url: &str) -> Result<Self, OpenError> {
+        let options = PgConnectOptions::from_str(&only_known(url))
+            .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
+            .application_name("perdiem")
+            // A pooler need not know this one. The binary form of numbers does not depend on it.
+            .extra_float_digits(None);
+        Ok(Self {
+            options,
+            settings: Vec::new(),
+        })
+    }
+
+    /// Host, port and database, without credentials.
+    pub fn place(&self) -> String {
+        let options = &self.options;
+        format!(
+            "{}:{}/{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or(options.get_username())
+        )
+    }
+
+    /// With another setting.
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+
+    /// Commits reach the disk before they are answered, and no statement, lock or forgotten
+    /// transaction blocks others for long.
+    pub fn with_timeouts(self, timeout: Duration) -> Self {
+        let millis = timeout.as_millis().to_string();
+        self.with("synchronous_commit", "on")
+            .with("statement_timeout", &*millis)
+            .with("lock_timeout", &*millis)
+            .with("idle_in_transaction_session_timeout", millis)
+    }
+
+    /// A pool of at most so many sessions, and the longest wait for one of them.
+    pub fn pool(&self, most: u32, patience: Duration) -> PgPoolOptions {
+        let begin: Arc<str> = self.beginning().into();
+        PgPoolOptions::new()
+            .max_connections(most)
+            .max_lifetime(LIFETIME)
+            .acquire_timeout(patience)
+            .after_connect(move |session, _| {
+                let begin = begin.clone();
+                Box::pin(async move { set(session, &begin).await })
+            })
+    }
+
+    /// Makes the first connection of a pool.
+    pub async fn connect(&self, pool: PgPoolOptions) -> Result<PgPool, sqlx::Error> {
+        pool.connect_with(self.options.clone()).await
+    }
+
+    /// Makes the connections of a pool when they are needed.
+    pub fn connect_lazy(&self, pool: PgPoolOptions) -> PgPool {
+        pool.connect_lazy_with(self.options.clone())
+    }
+
+    /// The statement that sets the settings; empty if there are none.
+    fn beginning(&self) -> String {
+        let setting =
+            |(name, value): &(&str, String)| format!("set_config('{name}', '{value}', false)");
+        let settings: Vec<String> = self.settings.iter().map(setting).collect();
+        match settings.is_empty() {
+            true => String::new(),
+            false => format!("SELECT {}", settings.join(", ")),
+        }
+    }
+}
+
+impl Opener for Sessions {
+    type Opened = PgConnection;
+
+    async fn open(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut session = PgConnection::connect_with(&self.options).await?;
+        set(&mut session, &self.beginning()).await?;
+        Ok(session)
+    }
+}
+
+/// A wrong setting is an error here, and never a session without it.
+async fn set(session: &mut PgConnection, beginning: &str) -> Result<(), sqlx::Error> {
+    if !beginning.is_empty() {
+        // Without a prepared statement: it is used once.
+        session.execute(raw_sql(AssertSqlSafe(beginning))).await?;
+    }
+    Ok(())
+}
+
+/// What a pooler gives a session to, if it is less than a connection: settings and prepared
+/// statements would then be those of another connection. `None` if each connection has its own session.
+///
+/// # Errors
+/// The connections fail.
+pub async fn shared_by(pool: &PgPool) -> Result<Option<&'static str>, sqlx::Error> {
+    let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+    let mut own = process(&mut one, "").await?;
+    for _ in 0..COMPARISONS {
+        // While the second connection is in a transaction, no pooler gives its session to another.
+        let theirs = match process(&mut two, "BEGIN;").await {
+            Err(sqlx::Error::Database(error)) if error.message().contains("statement pool") => {
+                // The pooler has closed it.
+                drop(two.detach());
+                return Ok(Some("statement"));
+            }
+            theirs => theirs?,
+        };
+        let now = process(&mut one, "").await?;
+        two.execute(raw_sql("ROLLBACK")).await?;
+        if own == theirs || now != own {
+            return Ok(Some("transaction"));
+        }
+        own = now;
+    }
+    Ok(None)
+}
+
+/// The process of PostgreSQL that runs a connection's statements. Sent as text, because a prepared
+/// statement may stay in another process.
+async fn process(
+    connection: &mut PoolConnection<Postgres>,
+    before: &str,
+) -> Result<String, sqlx::Error> {
+    let ask = format!("{before} SELECT pg_backend_pid()::text");
+    let row = connection.fetch_one(raw_sql(AssertSqlSafe(ask))).await?;
+    row.try_get(0)
+}
