@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::ServerArgs;
 use super::client::{TryAgain, call, request, stream};
+use super::export_check::{WORKBOOK_SHA256, sha256_of};
 use super::history::EntryFilters;
 use super::rows::{PartFile, Row, RowCutter};
 use super::xlsx;
@@ -195,9 +196,12 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
 
 /// Gives the files their names, after all checks.
 fn finish(args: &ExportArgs, files: &ExportFiles, manifest: &Value) -> anyhow::Result<()> {
+    let mut manifest = manifest.clone();
     if args.format.xlsx {
-        xlsx::write(&files.part, &files.file)
+        let written = xlsx::write(&files.part, &files.file)
+            .and_then(|()| Ok(sha256_of(&files.file)?))
             .with_context(|| format!("{} cannot be written", files.file.display()))?;
+        manifest[WORKBOOK_SHA256] = written.into();
         fs::remove_file(&files.part)?;
     } else {
         fs::rename(&files.part, &files.file)?;

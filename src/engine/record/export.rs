@@ -2,6 +2,9 @@
 //! of the ledger.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
 
 use super::day_span::InstantSpan;
 use super::history::{CLOCKS_DIFFER, HistoryQuery};
@@ -12,6 +15,10 @@ use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSende
 use crate::engine::instance::Place;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Act, ActKind, LedgerError};
+
+/// How long the end of an export waits for the seal over its positions, and how often it looks.
+const SEAL_TIME: Duration = Duration::from_secs(20);
+const SEAL_LOOK: Duration = Duration::from_millis(100);
 
 /// An export that has begun.
 pub struct EntryExport {
@@ -26,13 +33,16 @@ pub struct EntryExport {
 pub struct ExportEnd {
     /// All versions of each policy that has a row, oldest first.
     pub versions: Vec<Vec<Policy>>,
-    /// The newest seal that covers all positions of the export.
+    /// The newest seal that covers all positions of the export. `None` if this instance seals nothing, or
+    /// not in time.
     pub seal: Option<String>,
 }
 
 /// An export whose first page was read.
 struct ReadyExport {
     place: Place,
+    /// How long the end waits for the seal.
+    seal_time: Duration,
     as_of: u64,
     span: Option<InstantSpan>,
     reader: RecordReader,
@@ -101,6 +111,10 @@ impl Engine {
     ) -> Result<ReadyExport, ListFailure> {
         let place = self.long_place(caller).await?;
         let engine = self.clone();
+        let seal_time = match self.seal_key {
+            Some(_) => SEAL_TIME,
+            None => Duration::ZERO,
+        };
         let reading = async move {
             let after = query.after.unwrap_or(0);
             let span = engine.span(&query, after, query.as_of).await?;
@@ -115,6 +129,7 @@ impl Engine {
             let first = reader.next_of_all(EXPORT_PAGE).await?;
             Ok(ReadyExport {
                 place,
+                seal_time,
                 as_of,
                 span,
                 reader,
@@ -144,7 +159,7 @@ impl ReadyExport {
         loop {
             let is_end = page.as_ref().is_ok_and(Vec::is_empty);
             if is_end {
-                let seal = self.reader.seal_over(self.as_of).await;
+                let seal = self.seal().await;
                 let versions = self.reader.into_versions();
                 let end = seal.map(|seal| ExportPiece::End(ExportEnd { versions, seal }));
                 sender.send(end).await;
@@ -154,6 +169,18 @@ impl ReadyExport {
                 return;
             }
             page = self.reader.next_of_all(EXPORT_PAGE).await;
+        }
+    }
+
+    /// The newest seal, as soon as it covers the positions of the export.
+    async fn seal(&self) -> Result<Option<String>, LedgerError> {
+        let until = Instant::now() + self.seal_time;
+        loop {
+            let seal = self.reader.seal_over(self.as_of).await?;
+            if seal.is_some() || Instant::now() >= until {
+                return Ok(seal);
+            }
+            sleep(SEAL_LOOK).await;
         }
     }
 }

@@ -65,8 +65,8 @@ pub struct Manifest {
     /// The SHA-256 of all bytes of the file; for NDJSON, of all lines before the manifest.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
-    /// The newest seal that covers all these positions: a signed checkpoint. Null where they are
-    /// not sealed yet, or nothing is sealed.
+    /// The newest seal that covers all these positions: a signed checkpoint. The end of an export waits
+    /// for it, at most 20 seconds. Null where it did not come, or nothing is sealed.
     seal: Option<String>,
     exported_at: DateTime<Utc>,
     /// Who exported: a key's id, or `PERDIEM_ADMIN_KEY`.

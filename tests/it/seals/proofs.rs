@@ -18,6 +18,7 @@ use crate::http::{items, problem};
 use crate::record::all_is_recorded;
 use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
+use crate::support::terminal::Said;
 
 on_every_store!(
     a_grant_is_proved_to_strangers,
@@ -193,14 +194,14 @@ async fn an_export_is_checked_by_its_manifest() {
     let app = App::start_with(&ground, sealing).await;
     app.benefit(3, "UTC").await;
     app.claim("member-1", None).await;
-    all_is_sealed(&app, &ground).await;
+    eventually("the grant has a position", || async {
+        app.get("/v1/entries").await.json()["items"][0]["position"].is_u64()
+    })
+    .await;
     let export = app.get("/v1/entries/export?format=csv").await;
     let link = export.header("link").expect("a link");
     let link = link.split(['<', '>']).nth(1).expect("a path").to_owned();
-    eventually("its positions are sealed", || async {
-        app.get(&link).await.json()["seal"].is_string()
-    })
-    .await;
+    // The manifest waits for its seal.
     let manifest = app.get(&link).await.text;
     let folder = TempDir::new().expect("a folder");
     let (file, beside) = (folder.path().join("e.csv"), folder.path().join("e.json"));
@@ -266,6 +267,38 @@ async fn an_export_is_checked_by_its_manifest() {
     fs::write(&beside, manifest.replacen("perdiem/", "perdiem/0", 1)).expect("a file");
     let (is_good, said) = verify(&arguments);
     assert!(!is_good && said.contains("not signed by the key"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workbook_is_checked_by_its_manifest() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start_with(&ground, sealing).await;
+    app.benefit(3, "UTC").await;
+    app.claim("member-1", None).await;
+    let folder = TempDir::new().expect("a folder");
+    let (file, beside) = (
+        folder.path().join("e.xlsx"),
+        folder.path().join("e.xlsx.manifest.json"),
+    );
+    let key = verifier().to_string();
+    let names = [&file, &beside].map(|path| path.to_str().expect("a path"));
+    Said::by(&app, &["export", names[0], "--xlsx"])
+        .await
+        .well(0);
+    let arguments = ["--export", names[0], "--manifest", names[1], "--key", &key];
+    let (is_good, said) = verify(&arguments);
+    assert!(
+        is_good && said.contains("its positions are among"),
+        "{said}"
+    );
+    let mut workbook = fs::read(&file).expect("a file");
+    workbook.push(0);
+    fs::write(&file, workbook).expect("a file");
+    let (is_good, said) = verify(&arguments);
+    assert!(
+        !is_good && said.contains("one of the two files was changed"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
