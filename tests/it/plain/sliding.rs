@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Effect, PlainAccount, PlainLimit, PlainState};
+use super::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 /// A log with more instants merges the two oldest instants into the later one.
 const INSTANTS_MOST: usize = 101;
