@@ -142,8 +142,8 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_RECONCILE_EVERY_SECONDS", default_value_t = 3600)]
     pub reconcile_every_seconds: u32,
 
-    /// File with the key that signs seals, written by `perdiem seal new-key`; without it nothing is
-    /// sealed
+    /// File with the key that signs seals, written by `perdiem seal new-key`. Without this setting, a
+    /// ledger on SQLite gets a key in a file beside it, and a ledger on PostgreSQL is not sealed
     #[arg(long, env = "PERDIEM_SEAL_KEY_FILE", value_name = "FILE", value_parser = read_seal_key)]
     pub seal_key_file: Option<Arc<SealKey>>,
 
@@ -216,7 +216,7 @@ pub struct WrongSetting {
     /// The variable.
     pub setting: &'static str,
     /// What is wrong, and what to do.
-    pub told: &'static str,
+    pub told: String,
 }
 
 /// The rights of all other users, in a file's mode.
@@ -289,18 +289,18 @@ impl ServeArgs {
     ///
     /// # Errors
     /// One lacks the other.
-    pub fn check(&self) -> Result<(), WrongSetting> {
-        match (&self.seal_to, &self.seal_key_file) {
+    pub fn check(&self, seal_key: Option<&SealKey>) -> Result<(), WrongSetting> {
+        match (&self.seal_to, seal_key) {
             (Some(_), None) => Err(WrongSetting {
                 setting: "PERDIEM_SEAL_TO",
-                told: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE",
+                told: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE".to_owned(),
             }),
             _ => Ok(()),
         }
     }
 
     /// The options of the engine, with the machine's clock.
-    pub fn engine_options(&self) -> EngineOptions {
+    pub fn engine_options(&self, seal_key: Option<Arc<SealKey>>) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
         let reconcile_every = Duration::from_secs(self.reconcile_every_seconds.into());
         let either = |file: &Option<String>, given: &Option<String>| file.clone().or(given.clone());
@@ -323,7 +323,7 @@ impl ServeArgs {
             clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
             reconcile_every: Some(reconcile_every).filter(|every| !every.is_zero()),
             record_lapses_after: Some(RECORD_LAPSES_AFTER),
-            seal_key: self.seal_key_file.clone(),
+            seal_key,
             seal_to: self.seal_to.clone(),
             clock: Clock::system(),
         }

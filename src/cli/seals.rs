@@ -17,10 +17,16 @@ use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
 use super::export_check::{Witnesses, verify_export};
 use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
-use crate::config::{DatabaseArgs, read_seal_key};
+use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::{DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
+use crate::ledger::Ledger;
+
+/// The name of a log of seals, unless somebody names it.
+const KEY_NAME: &str = "perdiem";
+/// The end of the path of the key that is beside a ledger on SQLite.
+const KEY_FILE_END: &str = ".seal-key";
 
 #[derive(Debug, Subcommand)]
 pub enum SealCommand {
@@ -36,7 +42,7 @@ pub struct NewKeyArgs {
     file: PathBuf,
 
     /// Name of the log of seals, such as example.com/quotas
-    #[arg(long, default_value = "perdiem")]
+    #[arg(long, default_value = KEY_NAME)]
     name: String,
 }
 
@@ -112,16 +118,7 @@ pub async fn run(command: SealCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).context("the system gives no random bytes")?;
-    let key = SealKey::new(&args.name, seed)?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&args.file);
-    let written = file.and_then(|mut file| writeln!(file, "{}", key.secret()));
-    written.with_context(|| format!("{} cannot be written", args.file.display()))?;
+    let key = make_key(&args.name, &args.file)?;
     eprintln!(
         "{} has the key: name this file in PERDIEM_SEAL_KEY_FILE, and keep a copy of it. Your \
          auditors check the seals with this public key:",
@@ -129,6 +126,65 @@ fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
     );
     println!("{}", key.verifier());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a key, and writes it into a new file that only its owner can read.
+fn make_key(name: &str, path: &Path) -> anyhow::Result<SealKey> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).context("the system gives no random bytes")?;
+    let key = SealKey::new(name, seed)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = file.and_then(|mut file| {
+        writeln!(file, "{}", key.secret())?;
+        file.sync_all()
+    });
+    written.with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(key)
+}
+
+/// The key that an instance seals with: of the settings, or of the file beside a ledger on SQLite, which
+/// is made at the first start. Says if nothing is sealed.
+///
+/// # Errors
+/// The file beside the ledger has no key, or other users can read it.
+pub fn key_to_serve(args: &ServeArgs) -> anyhow::Result<Option<Arc<SealKey>>> {
+    if let Some(key) = &args.seal_key_file {
+        return Ok(Some(key.clone()));
+    }
+    let Some(path) = Ledger::file_beside(args.database.url(), KEY_FILE_END)? else {
+        tracing::info!(
+            "not sealed: `perdiem seal new-key` makes a key; name its file in PERDIEM_SEAL_KEY_FILE"
+        );
+        return Ok(None);
+    };
+    let place = path.display().to_string();
+    if path.exists() {
+        let key = read_seal_key(&place).map_err(|error| WrongSetting {
+            setting: "PERDIEM_SEAL_KEY_FILE",
+            told: format!("is not set, and {place} cannot be used: {error}"),
+        });
+        return Ok(Some(key?));
+    }
+    match make_key(KEY_NAME, &path) {
+        Ok(key) => {
+            let public = key.verifier();
+            tracing::info!(
+                "sealed with a new key in {place}: keep a copy of this file elsewhere; auditors check \
+                 the seals with its public key {public}"
+            );
+            Ok(Some(Arc::new(key)))
+        }
+        Err(error) => {
+            tracing::warn!(
+                "not sealed: {error:#}; name a file with a key in PERDIEM_SEAL_KEY_FILE"
+            );
+            Ok(None)
+        }
+    }
 }
 
 async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::written;
+use super::{seals, written};
 use crate::clock::Clock;
 use crate::config::{MigrateArgs, ServeArgs};
 use crate::http::{Application, FirstKey};
@@ -19,12 +19,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     for unknown in written::unknown_variables() {
         tracing::warn!("{unknown}");
     }
-    args.check()?;
+    let _lock = Ledger::lock(args.database.url())?;
+    let seal_key = seals::key_to_serve(&args)?;
+    args.check(seal_key.as_deref())?;
     // Before the long steps: a supervisor can stop the process during them.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let engine = args.engine_options();
-    let _lock = Ledger::lock(&engine.database_url)?;
+    let engine = args.engine_options(seal_key);
     let application = Application::build(args.serve_options(first_key_folder()), engine).await?;
     welcome(&application);
     let stop = async {

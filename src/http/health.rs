@@ -21,6 +21,9 @@ pub struct Readiness {
     ledger: &'static str,
     /// Whether the instance uses Redis.
     counters: bool,
+    /// Whether this instance seals the record: `sealed`, or `not sealed` without a key.
+    #[schema(value_type = words::Sealing, example = "sealed")]
+    seals: &'static str,
     /// The time zone rules: the release of the tz database, and the source of this copy.
     #[schema(example = "2026b (system)")]
     zone_rules: String,
@@ -74,6 +77,10 @@ pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
         troubles: health.troubles.iter().map(ToString::to_string).collect(),
         ledger: health.ledger,
         counters: health.has_counters,
+        seals: match health.is_sealing {
+            true => "sealed",
+            false => "not sealed",
+        },
         zone_rules: health.zone_rules,
     })
 }

@@ -107,6 +107,13 @@ impl LedgerFile {
         }
     }
 
+    /// The path with some text at its end.
+    pub fn beside(&self, end: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(end);
+        path.into()
+    }
+
     /// Locks the file for this process. The lock ends when the returned value is dropped or the
     /// process ends, also by a crash. The lock is on a file of its own beside the ledger, which
     /// SQLite does not know.
@@ -114,8 +121,7 @@ impl LedgerFile {
     /// # Errors
     /// [`OpenError::InUse`] or [`OpenError::Unreadable`].
     pub fn lock(&self) -> Result<File, OpenError> {
-        let mut path = self.path.clone().into_os_string();
-        path.push("-lock");
+        let path = self.beside("-lock");
         let lock = owners_alone().create(true).truncate(false).open(&path);
         let lock = lock.map_err(|error| self.failed(&error))?;
         match lock.try_lock() {

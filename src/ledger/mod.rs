@@ -28,6 +28,7 @@ mod values;
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -166,6 +167,18 @@ impl Ledger {
     pub fn lock(url: &str) -> Result<Option<File>, OpenError> {
         match url.split_once(':') {
             Some(("sqlite", _)) => Ok(Some(LedgerFile::of(url)?.lock()?)),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The path of a ledger on SQLite with some text at its end, for a file beside the ledger. `None` for a
+    /// ledger on PostgreSQL.
+    ///
+    /// # Errors
+    /// As [`Ledger::lock`].
+    pub fn file_beside(url: &str, end: &str) -> Result<Option<PathBuf>, OpenError> {
+        match url.split_once(':') {
+            Some(("sqlite", _)) => Ok(Some(LedgerFile::of(url)?.beside(end))),
             Some(_) | None => Ok(None),
         }
     }

@@ -99,6 +99,8 @@ pub struct Health {
     /// The name of the store of the ledger.
     pub ledger: &'static str,
     pub has_counters: bool,
+    /// Whether this instance has a key for seals.
+    pub is_sealing: bool,
     /// The rules of time zones: their source and release.
     pub zone_rules: String,
 }
@@ -356,6 +358,7 @@ impl Engine {
             is_ready,
             troubles,
             ledger: self.ledger.store_name(),
+            is_sealing: self.seal_key.is_some(),
             has_counters: self.counters.is_some(),
             zone_rules: own_rules,
         }

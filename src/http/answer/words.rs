@@ -119,6 +119,8 @@ words! {
     Store = Engine::STORE_NAMES;
     /// Whether an instance decides claims.
     ReadinessStatus = ["ready", "not ready"];
+    /// Whether an instance seals the record.
+    Sealing = ["sealed", "not sealed"];
 }
 
 /// The name of a limit.

@@ -86,6 +86,45 @@ async fn the_first_start_writes_a_key_to_a_file_and_prints_a_line_that_works() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_on_sqlite_is_sealed_with_a_key_beside_it() {
+    let folder = folder();
+    let file = folder.path().join("perdiem.db.seal-key");
+    let (first, url) = Process::serve(folder.path(), &[("PERDIEM_ADMIN_KEY", KEY)]);
+    let key = fs::read_to_string(&file).expect("the key");
+    let about = fs::metadata(&file).expect("the file of the key");
+    assert_eq!(about.permissions().mode() & 0o777, 0o600);
+    assert_eq!(get(&url, "/readyz", KEY).await.json()["seals"], "sealed");
+    let put = client()
+        .put(format!("{url}{POLICY}"))
+        .bearer_auth(KEY)
+        .json(&rule());
+    assert_eq!(Answer::of(put).await.status, 201);
+    let latest = || async { get(&url, "/v1/seals/latest", KEY).await };
+    eventually("a seal", || async { latest().await.status == 200 }).await;
+    let said = first.end();
+    assert_eq!(said.stderr.matches("keep a copy").count(), 1, "{said:?}");
+    assert!(!(said.stdout + &said.stderr).contains(key.trim()));
+    // The next start seals with the same key, and says nothing of it.
+    let (second, url) = Process::serve(folder.path(), &[("PERDIEM_ADMIN_KEY", KEY)]);
+    let ready = get(&url, "/readyz", KEY).await.json();
+    assert_eq!(
+        (&ready["seals"], &ready["troubles"]),
+        (&json!("sealed"), &json!([]))
+    );
+    assert_eq!(fs::read_to_string(&file).expect("the key"), key);
+    let said = second.end();
+    assert!(!said.stderr.contains("keep a copy"), "{said:?}");
+    // A file that everybody can read is refused.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("a mode");
+    let ended = Process::start(folder.path(), &["serve"], &[]).ended();
+    let line = ended.fault_of(2);
+    assert!(
+        line.contains("perdiem.db.seal-key") && line.contains("chmod o="),
+        "{line}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_start_at_a_terminal_shows_a_key_once() {
     let folder = folder();
     let serve = ["serve", "--bind", "127.0.0.1:0"];

@@ -114,7 +114,12 @@ fn the_file_or_the_flag_of_a_wrong_value_is_told() {
 #[test]
 fn settings_that_need_each_other_are_told() {
     let seals = ("PERDIEM_SEAL_TO", "file:/tmp");
-    setting_fault(&[seals], &["PERDIEM_SEAL_TO", "PERDIEM_SEAL_KEY_FILE"]);
+    // A ledger on SQLite has a key beside it.
+    let ledger = ("DATABASE_URL", "postgres://127.0.0.1:1/perdiem");
+    setting_fault(
+        &[seals, ledger],
+        &["PERDIEM_SEAL_TO", "PERDIEM_SEAL_KEY_FILE"],
+    );
 }
 
 #[test]

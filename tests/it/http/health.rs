@@ -23,6 +23,7 @@ async fn a_ready_instance_says_what_it_stands_on(stack: Stack) {
         ready,
         json!({
             "status": "ready", "troubles": [], "ledger": ledger, "counters": counters,
+            "seals": "not sealed",
             "zone_rules": ready["zone_rules"],
         })
     );
