@@ -61,7 +61,7 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     if !is_http {
         bail!(WrongSetting {
             setting: "PERDIEM_URL",
-            told: "is not the URL of a server: write one such as http://127.0.0.1:8080",
+            told: "is not the URL of a server: write one such as http://127.0.0.1:8080".to_owned(),
         });
     }
     let key = server.key_file.as_ref().or(server.key.as_ref());
@@ -71,7 +71,8 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
         bail!(WrongSetting {
             setting: "PERDIEM_KEY",
             told: "is not an API key: it is empty, or has a space, a control character or a \
-                   character outside of ASCII",
+                   character outside of ASCII"
+                .to_owned(),
         });
     }
     Ok(client.request(method, url).bearer_auth(key))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -254,9 +254,16 @@ pub async fn verify_export(
 
 /// The SHA-256 of a file.
 pub fn sha256_of(file: &Path) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    io::copy(&mut File::open(file)?, &mut hasher)?;
-    Ok(hex(&hasher.finalize()))
+    let (mut reader, mut hasher) = (BufReader::new(File::open(file)?), Sha256::new());
+    loop {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(hex(&hasher.finalize()));
+        }
+        hasher.update(bytes);
+        let count = bytes.len();
+        reader.consume(count);
+    }
 }
 
 fn check_digest(file: &Path, found: String, told: &str) -> anyhow::Result<String> {

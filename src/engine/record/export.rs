@@ -155,7 +155,7 @@ impl ReadyExport {
     /// Sends all pages. The caller's place is occupied until the end.
     async fn send(mut self, sender: PieceSender<RecordedEntry, ExportEnd>) {
         let _place = self.place;
-        let mut page = Ok(self.first);
+        let mut page = Ok(std::mem::take(&mut self.first));
         loop {
             let is_end = page.as_ref().is_ok_and(Vec::is_empty);
             if is_end {
