@@ -9,11 +9,16 @@ use perdiem::engine::claim::way::Lane;
 
 use super::Counting;
 use super::calls::{Call, Request, Waiting};
-use super::clients::Wish;
+use super::clients::{UNITS_MOST, Wish};
 use super::events::Event;
 use super::world::{SUBJECTS, World};
 
 const KEYS: u8 = 3;
+/// The units of claims: most claim one.
+const CLAIMED: [u64; 3] = [1, 1, UNITS_MOST];
+/// The parts of grants that clients give back, with their keys. The same key can be sent for other
+/// units, and for another grant.
+const PARTS: [(u64, u8); 3] = [(1, KEYS), (1, KEYS + 1), (2, KEYS + 1)];
 /// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
@@ -196,10 +201,14 @@ impl World {
         }
         for instance in 0..self.instances.len() {
             for subject in 0..SUBJECTS {
-                possible.extend(keys.iter().map(|key| {
+                let claims = keys
+                    .iter()
+                    .flat_map(|key| CLAIMED.map(|units| (*key, units)));
+                possible.extend(claims.map(|(key, units)| {
                     let wish = Wish::Claim {
                         subject,
-                        key: *key,
+                        key,
+                        units,
                         is_hold: false,
                         is_refused,
                     };
@@ -216,10 +225,11 @@ impl World {
         let is_grant = |entry: &&Entry| matches!(entry.kind, EntryKind::Grant { .. });
         let grants = self.ledger.entries.iter().rev().filter(is_grant).take(2);
         for instance in 0..self.instances.len() {
-            for (subject, key) in [(0, None), (1, None), (0, Some(0))] {
+            for (subject, key, units) in [(0, None, 2), (1, None, 1), (0, Some(0), 2)] {
                 let hold = Wish::Claim {
                     subject,
                     key,
+                    units,
                     is_hold: true,
                     is_refused: false,
                 };
@@ -228,9 +238,15 @@ impl World {
             for grant in grants.clone() {
                 let grant = Arc::new(grant.clone());
                 if grant.held_until().is_some() {
-                    let confirmation = Wish::Confirmation(grant.clone());
-                    possible.push(Event::Send(instance, confirmation));
+                    for settled in [None, Some(1)] {
+                        let confirmation = Wish::Confirmation(grant.clone(), settled);
+                        possible.push(Event::Send(instance, confirmation));
+                    }
                 }
+                possible.extend(PARTS.map(|(units, key)| {
+                    let part = Wish::Part(grant.clone(), units, key);
+                    Event::Send(instance, part)
+                }));
                 possible.push(Event::Send(instance, Wish::Reversal(grant)));
             }
         }

@@ -24,18 +24,26 @@ const HOLD_SECONDS: i128 = 3;
 /// The channel on which a claim's answer arrives.
 pub type Reply = Receiver<Result<Outcome, Undecided>>;
 
+/// The most units that a client claims.
+pub const UNITS_MOST: u64 = 2;
+
 /// A request that a client wants to send.
 #[derive(Debug, Clone)]
 pub enum Wish {
     Claim {
         subject: u8,
         key: Option<u8>,
+        units: u64,
         is_hold: bool,
         /// Whether the ledger refuses the claim's data.
         is_refused: bool,
     },
+    /// Give back all units that are left.
     Reversal(Arc<Entry>),
-    Confirmation(Arc<Entry>),
+    /// Give back so many units, with a key.
+    Part(Arc<Entry>, u64, u8),
+    /// Confirm a hold: so many units, or all that are left.
+    Confirmation(Arc<Entry>, Option<u64>),
 }
 
 /// A claim or correction that was sent.
@@ -58,6 +66,10 @@ fn key(key: u8) -> KeyId {
     KeyId(Uuid::from_u128(0xcafe + u128::from(key)))
 }
 
+fn units(units: u64) -> Units {
+    Units::new(units.into()).expect("units")
+}
+
 /// Turns a wish into the request to an instance. The nonce connects an entry with its claim.
 pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
     let plain = Work {
@@ -76,12 +88,14 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
         Wish::Claim {
             subject,
             key: name,
+            units: claimed,
             is_hold,
             is_refused,
         } => Work {
             task: Task::Claim(is_hold.then(|| HoldTime::new(HOLD_SECONDS).expect("a time"))),
             account: account(*subject),
             subject: Some(Subject::new(&format!("subject-{subject}")).expect("a subject")),
+            units: units(*claimed),
             key: name.map(key),
             metadata: is_refused.then(|| Metadata::from_stored(REFUSED_METADATA.to_owned())),
             ..plain
@@ -89,11 +103,20 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
         Wish::Reversal(grant) => Work {
             task: Task::Reverse(grant.clone(), None),
             account: grant.account,
+            units: grant.units,
             ..plain
         },
-        Wish::Confirmation(grant) => Work {
-            task: Task::Confirm(grant.clone(), None),
+        Wish::Part(grant, returned, name) => Work {
+            task: Task::Reverse(grant.clone(), Some(units(*returned))),
             account: grant.account,
+            units: grant.units,
+            key: Some(key(*name)),
+            ..plain
+        },
+        Wish::Confirmation(grant, settled) => Work {
+            task: Task::Confirm(grant.clone(), settled.map(units)),
+            account: grant.account,
+            units: grant.units,
             ..plain
         },
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, instant_after};
+use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds};
 use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
@@ -97,14 +98,18 @@ impl Ledger {
 
     /// The second half of a look: the entries.
     pub fn entries_for(&self, look: &Look) -> Vec<Entry> {
-        let has_key = |entry: &Entry| entry.key.is_some_and(|key| look.keys.contains(&key));
+        let has_key = |entry: &Entry| {
+            let key = entry.key.filter(|_| self.knows_key_of(entry));
+            key.is_some_and(|key| look.keys.contains(&key))
+        };
         let of_keys = self.entries.iter().filter(|entry| has_key(entry));
         let mut grants: Vec<EntryId> = of_keys.map(|entry| entry.id).collect();
         grants.extend(&look.followers_of);
+        let forgets = |entry: &Entry| self.planted == Planted::ForgetsParts && is_part(entry);
         let is_wanted = |entry: &&Entry| {
             has_key(entry)
                 || look.entries.contains(&entry.id)
-                || names(entry.kind).is_some_and(|of| grants.contains(&of))
+                || names(entry.kind).is_some_and(|of| grants.contains(&of)) && !forgets(entry)
         };
         self.entries.iter().filter(is_wanted).cloned().collect()
     }
@@ -137,9 +142,23 @@ impl Ledger {
 
     /// Whether a hold is no longer open because of an entry.
     fn ends_hold(&self, entry: &Entry, hold: EntryId) -> bool {
-        let is_forgotten =
-            self.planted == Planted::LapsesTwice && matches!(entry.kind, EntryKind::Lapse { .. });
-        names(entry.kind) == Some(hold) && !is_forgotten
+        let leaves_open = match entry.kind {
+            EntryKind::PartialReversal { .. } => true,
+            EntryKind::Lapse { .. } => self.planted == Planted::LapsesTwice,
+            _ => false,
+        };
+        names(entry.kind) == Some(hold) && !leaves_open
+    }
+
+    /// The units of a hold that no entry of its account up to a number gave back.
+    fn units_left(&self, hold: &Entry, up_to: u64) -> Units {
+        let parts = self.entries_of(hold.account, up_to);
+        let parts = parts.filter(|part| part.kind == EntryKind::PartialReversal { of: hold.id });
+        let returned = match self.planted {
+            Planted::LapsesWhole => 0,
+            _ => parts.map(|part| part.units.get()).sum(),
+        };
+        hold.units.less(returned).expect("a unit is left")
     }
 
     /// The open holds after an account's entries up to a line.
@@ -157,7 +176,7 @@ impl Ledger {
             .filter_map(|entry| {
                 Some(Hold {
                     grant: entry.id,
-                    units: entry.units,
+                    units: self.units_left(entry, last.number),
                     until: entry.held_until()?,
                 })
             })
@@ -183,7 +202,7 @@ impl Ledger {
     fn open_holds(&self) -> impl Iterator<Item = &Entry> {
         let is_open = |hold: &&Entry| {
             let mut others = self.entries.iter();
-            hold.held_until().is_some() && !others.any(|it| names(it.kind) == Some(hold.id))
+            hold.held_until().is_some() && !others.any(|it| self.ends_hold(it, hold.id))
         };
         self.entries.iter().filter(is_open)
     }
@@ -305,8 +324,14 @@ impl Ledger {
     }
 
     fn takes_key_of(&self, entries: &[Entry], new: &Entry) -> bool {
-        let is_taken = |entry: &Entry| new.key.is_some() && entry.key == new.key;
+        let is_taken =
+            |entry: &Entry| new.key.is_some() && entry.key == new.key && self.knows_key_of(entry);
         self.planted != Planted::NoUniqueKey && entries.iter().any(is_taken)
+    }
+
+    /// Whether the ledger finds an entry by its key.
+    fn knows_key_of(&self, entry: &Entry) -> bool {
+        self.planted != Planted::PartsTwice || !is_part(entry)
     }
 
     fn takes_number_of(&self, entries: &[Entry], new: &Entry) -> bool {
@@ -330,6 +355,10 @@ fn check_data(drafts: &[Draft]) -> Result<(), LedgerError> {
         true => Err(LedgerError::Refused("metadata".into())),
         false => Ok(()),
     }
+}
+
+fn is_part(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::PartialReversal { .. })
 }
 
 /// The grant that an entry names.

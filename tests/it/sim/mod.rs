@@ -95,6 +95,12 @@ pub enum Planted {
     LapsesTwice,
     /// A sweep records lapses under the newest version of the policy.
     LapsesUnderNewTerms,
+    /// The ledger returns a hold with all its units, also after parts were given back.
+    LapsesWhole,
+    /// The ledger finds no part of a grant by its key.
+    PartsTwice,
+    /// The ledger returns no parts among the entries that name a grant.
+    ForgetsParts,
 }
 
 /// When Redis decides claims alone.
@@ -290,8 +296,14 @@ finds! {
         SCENE, LapsesTwice, "a grant is given back once";
     a_lapse_under_new_terms_is_found:
         SCENE, LapsesUnderNewTerms, "a lapse is under the terms of the line before";
+    a_lapse_that_gives_parts_back_again_is_found:
+        SCENE, LapsesWhole, "what is given back of a grant adds up";
+    parts_without_unique_keys_are_found:
+        SCENE, PartsTwice, "a retry gets its grant";
+    a_reversal_that_forgets_parts_is_found:
+        SCENE, ForgetsParts, "what is given back of a grant adds up";
     an_ask_that_returns_another_counter_is_found:
-        SCENE, OtherCounter, "a claim that fits is granted";
+        SCENE, OtherCounter, "with nothing under way a claim is decided exactly";
     a_redis_that_counts_twice_what_waits_is_found:
         COUNTED, ForgetsIds, "the same key gets the same grant";
     a_redis_that_lowers_what_was_not_queued_is_found:

@@ -91,8 +91,9 @@ fn entry_in_words(entry: &Entry) -> String {
     let version = line.policy_version;
     let number = line.number;
     format!(
-        "{account} #{number} {what} of claim {}, used {used:?} under {version}",
-        nonce(entry)
+        "{account} #{number} {what} of claim {}, units {}, used {used:?} under {version}",
+        nonce(entry),
+        entry.units.get()
     )
 }
 
@@ -101,18 +102,26 @@ fn wish_in_words(wish: &Wish) -> String {
         Wish::Claim {
             subject,
             key,
+            units,
             is_hold,
             is_refused,
         } => {
-            let what = if *is_hold { "a hold" } else { "a unit" };
+            let what = if *is_hold { "a hold of " } else { "" };
             let key = key
                 .map(|key| format!(" with key {key}"))
                 .unwrap_or_default();
             let data = if *is_refused { ", with bad data" } else { "" };
-            format!("{what} for subject {subject}{key}{data}")
+            format!("{what}{units} for subject {subject}{key}{data}")
         }
         Wish::Reversal(grant) => format!("reverse the grant of claim {}", nonce(grant)),
-        Wish::Confirmation(grant) => format!("confirm the hold of claim {}", nonce(grant)),
+        Wish::Part(grant, units, key) => {
+            let claim = nonce(grant);
+            format!("reverse {units} of the grant of claim {claim} with key {key}")
+        }
+        Wish::Confirmation(grant, units) => {
+            let units = units.map_or("all".to_owned(), |units| units.to_string());
+            format!("confirm {units} of the hold of claim {}", nonce(grant))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::courses::{Course, policy};
 use super::events::Event;
 use super::instance::{Around, Instance};
 use super::ledger::Ledger;
-use super::promises::{Broken, Promises, has_room, nonce};
+use super::promises::{Broken, Promises, nonce, room};
 use super::redis::Redis;
 use super::time::Time;
 use super::{SKEWS, Scene};
@@ -258,8 +258,7 @@ impl World {
                 let answer = self.redis.count(count, *trusted_from, self.time.0);
                 let is_granted = matches!(answer, Counted::Granted(_) | Counted::Queued(_));
                 if is_repeated && !is_granted {
-                    // The second script may grant a claim that is refused now.
-                    self.promises.counts.mix();
+                    self.promises.counts.count_late(count);
                 }
                 Response::Counted(answer)
             }
@@ -488,17 +487,13 @@ impl World {
     fn decide_one_more(&mut self, instance: usize, subject: u8) -> Result<(), Broken> {
         let version = u32::try_from(self.ledger.policies.len()).expect("few");
         let now = self.time.by_clock(skew(instance));
-        let fits = has_room(
-            self.course,
-            &self.ledger.entries,
-            account(subject),
-            version,
-            now,
-        );
+        let entries = &self.ledger.entries;
+        let fits = room(self.course, entries, account(subject), version, now) > 0;
         let entries = self.ledger.entries.len();
         let wish = Wish::Claim {
             subject,
             key: None,
+            units: 1,
             is_hold: false,
             is_refused: false,
         };

@@ -11,15 +11,15 @@
 //! Redis does not decide alone in these cases: Redis or the ledger does not answer an instance,
 //! Redis forgets, the policy changes, or the ledger decides a hold (`docs/reliability.md`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use perdiem::counter::QueuedGrant;
+use perdiem::counter::{Count, QueuedGrant};
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::work::Work;
 use perdiem::engine::counted::decision::entry_of;
 
-use super::{Broken, promise};
+use super::{Broken, nonce, nonce_of, promise};
 use crate::sim::Counting;
 use crate::sim::clients::{CLAIM_TIME, Sent};
 use crate::sim::ledger::Ledger;
@@ -38,6 +38,8 @@ pub struct Counts {
     keys: BTreeMap<KeyId, Option<AccountId>>,
     /// The grants that were in the queue when Redis forgot it.
     forgotten: Vec<QueuedGrant>,
+    /// The claims that Redis did not grant, and was asked to count once more by a late message.
+    late: BTreeSet<u64>,
 }
 
 impl Counts {
@@ -61,6 +63,21 @@ impl Counts {
     /// Redis counts a claim.
     pub fn counted(&mut self) {
         self.is_mixed |= self.counting == Some(Counting::InOutage);
+    }
+
+    /// A message that arrives late asks Redis once more to count a claim that it did not grant: it
+    /// may grant the claim now.
+    pub fn count_late(&mut self, count: &Count) {
+        self.mix();
+        let grant = count.grant.as_ref();
+        self.late.extend(grant.map(|grant| nonce_of(grant.entry)));
+    }
+
+    /// Whether a claim may have these two entries. One of them, without a key, is from Redis, to
+    /// which a message came late (`docs/reliability.md`).
+    pub fn may_be_twice(&self, one: &Entry, other: &Entry) -> bool {
+        let from_redis = [one, other].map(|entry| entry.provisional.is_some());
+        one.key.is_none() && from_redis[0] != from_redis[1] && self.late.contains(&nonce(one))
     }
 
     pub fn sent(&mut self, work: &Work) {
@@ -108,6 +125,13 @@ impl Counts {
             self.told.push(entry.clone());
         }
         Ok(())
+    }
+
+    /// The queued grants that Redis forgot, as entries without numbers.
+    pub fn forgotten(&self) -> Vec<Entry> {
+        let forgotten = self.forgotten.iter().cloned();
+        let entries = forgotten.map(|queued| entry_of(&queued.grant, queued.totals));
+        entries.collect()
     }
 
     /// Whether a grant that Redis counted is in the queue or in the ledger, or may be lost.

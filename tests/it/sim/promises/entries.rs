@@ -4,16 +4,22 @@ use chrono::DateTime;
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::window::Window;
 
+use super::counted::Counts;
 use super::sums::{EVER, closes, open_until, plain_account, told, used, version_of, window};
-use super::{Broken, nonce, promise};
+use super::{Broken, nonce, parts, promise};
 use crate::sim::courses::{Course, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
 use crate::sim::ledger::names;
 
 /// Checks the last of the given entries.
-pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+pub fn check(
+    course: Course,
+    entry: &Entry,
+    with_it: &[Entry],
+    counts: &Counts,
+) -> Result<(), Broken> {
     let before = &with_it[..with_it.len() - 1];
-    check_order(entry, before)?;
+    check_order(entry, before, counts)?;
     check_follower(entry, before)?;
     check_totals(course, entry, with_it)?;
     check_returning(course, entry, with_it)?;
@@ -23,7 +29,7 @@ pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Bro
 
 /// Numbers have no gaps and no forks. Time and versions never go back. A key and a claim have one
 /// entry.
-fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
+fn check_order(entry: &Entry, before: &[Entry], counts: &Counts) -> Result<(), Broken> {
     let own = before.iter().filter(|other| other.account == entry.account);
     let last = own.clone().max_by_key(|other| other.line.number);
     let number = last.map_or(0, |last| last.line.number);
@@ -49,7 +55,10 @@ fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let is_twice = |other: &Entry| {
         let is_counted = entry.provisional.is_some() && other.provisional.is_some();
         let is_own = nonce(other) == nonce(entry) && nonce(entry) < LAPSE_NONCES;
-        is_own && !(is_counted && is_other_day(other))
+        let may_be = is_counted && is_other_day(other)
+            || counts.may_be_twice(entry, other)
+            || parts::is_rest(other, entry);
+        is_own && !may_be
     };
     promise(!before.iter().any(is_twice), || {
         "a claim has one entry".to_owned()
@@ -166,7 +175,7 @@ fn of_account<'a>(entry: &Entry, entries: &'a [Entry]) -> Vec<&'a Entry> {
     own.collect()
 }
 
-/// A grant is reversed once. A hold is confirmed once and in time. A hold lapses at its end, whenever
+/// A grant is closed once. A hold is confirmed once and in time. A hold lapses at its end, whenever
 /// the lapse is appended.
 fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let Some(of) = names(entry.kind) else {
@@ -177,6 +186,7 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let is_named = |kind| before.iter().any(|other| other.kind == kind);
     let is_closed = before.iter().any(|other| closes(other.kind) == Some(of));
     promise(!is_closed, || "a grant is given back once".to_owned())?;
+    parts::check(entry, grant, before)?;
     let (until, at) = (grant.held_until(), entry.line.at);
     match entry.kind {
         EntryKind::Confirmation { of } => {

@@ -3,7 +3,7 @@
 //! (`crate::plain`).
 //!
 //! 1. Never over. Numbers have no gaps or forks. Time and versions never go back. Totals are sums.
-//!    A grant is reversed once. Holds lapse in time.
+//!    No more of a grant is given back than it has. Holds lapse in time.
 //! 2. Nothing acknowledged is lost: an answered grant is in the ledger, exactly once.
 //! 3. A retry is safe: a key has one entry, and its claim gets that grant or none.
 //! 4. Counters follow the ledger: when nothing is open, a counter equals its account's last line.
@@ -11,11 +11,14 @@
 //! 6. A denied claim costs nothing: it has no entry.
 //!
 //! When an older copy replaces the ledger, the entries that the copy lacks are lost. Every promise
-//! holds again from that moment. `entries` checks each entry, `sums` computes usage and room, and
-//! `counted` checks the claims that Redis decides.
+//! holds again from that moment. `entries` checks each entry, `parts` what is given back of a grant,
+//! `corrections` why a correction is refused, and `counted` the claims that Redis decides. `sums`
+//! computes usage and room.
 
+mod corrections;
 mod counted;
 mod entries;
+mod parts;
 mod sums;
 
 use std::borrow::Cow;
@@ -30,7 +33,7 @@ use perdiem::domain::refusal::Refusal;
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 
-use super::clients::{CLAIM_TIME, Sent};
+use super::clients::{CLAIM_TIME, Sent, UNITS_MOST};
 use super::courses::Course;
 use super::instance::LAPSE_NONCES;
 use super::ledger::{Ledger, TOLERANCE};
@@ -38,8 +41,8 @@ use super::redis::{Redis, StoredCounter};
 use super::time::Time;
 use super::{Counting, SKEWS};
 use counted::Counts;
-pub use sums::has_room;
-use sums::{closes, version_of};
+pub use sums::room;
+use sums::{closes, fits_at_once, version_of};
 
 /// The longest time after which every instance uses a change of a policy.
 const CHANGE_TIME: Duration = Duration::from_secs(1);
@@ -60,8 +63,8 @@ pub struct Promises {
     made_at: Vec<Time>,
     /// When the clock of some instance was last off.
     off_at: Option<Time>,
-    /// When each account last had no room for one unit.
-    full_at: BTreeMap<AccountId, Time>,
+    /// When each account last had no room for so many units.
+    full_at: BTreeMap<(AccountId, u64), Time>,
     /// The time and the number of entries, waiting grants and versions at the last note of rooms.
     noted: Option<(Time, usize, usize, usize)>,
     /// For each entry, how many transactions had written before it.
@@ -115,8 +118,9 @@ impl Promises {
     /// both the old ledger and the copy.
     pub fn lost(&mut self, entries: Vec<Entry>, accounts: &[AccountId], time: Time) {
         self.lost.extend(entries);
-        let full = accounts.iter().map(|account| (*account, time));
-        self.full_at.extend(full);
+        accounts
+            .iter()
+            .for_each(|account| self.note_room(*account, 0, time));
     }
 
     /// Checks the entries that a transaction appended, from an index on.
@@ -131,7 +135,7 @@ impl Promises {
         for (index, entry) in ledger.entries.iter().enumerate().skip(from) {
             self.committed.insert(entry.id, self.transactions);
             let so_far = &ledger.entries[..=index];
-            entries::check(self.course, entry, so_far)?;
+            entries::check(self.course, entry, so_far, &self.counts)?;
             // Without bounds of the ledger, an instant is as late as the fastest clock shows.
             let ahead = self.off_at.map_or(FASTEST, |_| TOLERANCE);
             let latest = time.by_clock(ahead);
@@ -141,9 +145,8 @@ impl Promises {
             self.counts.check_appended(entry)?;
             let line = &entry.line;
             let version = line.policy_version;
-            if !has_room(self.course, so_far, entry.account, version, line.at) {
-                self.full_at.insert(entry.account, time);
-            }
+            let left = room(self.course, so_far, entry.account, version, line.at);
+            self.note_room(entry.account, left, time);
             let Some(claim) = claim_of(entry, sent) else {
                 continue;
             };
@@ -197,8 +200,8 @@ impl Promises {
                 self.check_grant(claim, entry, ledger, redis)
             }
             Ok(Outcome::KeyReused) => {
-                let waiting = Counts::waiting(ledger, redis);
-                let mut entries = ledger.entries.iter().chain(&self.lost).chain(&waiting);
+                let counted = [Counts::waiting(ledger, redis), self.counts.forgotten()].concat();
+                let mut entries = ledger.entries.iter().chain(&self.lost).chain(&counted);
                 let is_other = |entry: &Entry| entry.key == claim.work.key && !does(entry, claim);
                 promise(entries.any(is_other), || {
                     "a key is reused only where another claim has it".to_owned()
@@ -209,6 +212,12 @@ impl Promises {
                 if !self.counts.is_mixed && !matches!(refusal, Refusal::Ended(_)) {
                     self.check_version(policy.version, claim)?;
                 }
+                let is_too_large = matches!(refusal, Refusal::NeverFits { .. });
+                let version = version_of(self.course, policy.version);
+                promise(
+                    !is_too_large || !fits_at_once(version, claim.work.units.get()),
+                    || "a claim that fits into its limits is not too large".to_owned(),
+                )?;
                 self.check_refusal(claim, refusal, ledger, redis, time)
             }
             Err(Undecided::Deadline) => promise(claim.sent_at.0 + CLAIM_TIME <= time.0, || {
@@ -282,7 +291,8 @@ impl Promises {
         match refusal {
             Refusal::Denied(_) if self.counts.may_deny(claim, time) => Ok(()),
             Refusal::Denied(_) => {
-                let full_at = self.full_at.get(&claim.work.account);
+                let wanted = (claim.work.account, claim.work.units.get());
+                let full_at = self.full_at.get(&wanted);
                 let since = claim.sent_at.before(CONFIRMED);
                 promise(full_at.is_some_and(|full_at| *full_at >= since), || {
                     "a claim that fits is granted: it was denied".to_owned()
@@ -299,16 +309,11 @@ impl Promises {
                     "a grant has ended only if it was given back".to_owned()
                 })
             }
-            Refusal::NotCorrected(_) => {
-                let Some(grant) = claim.work.grant() else {
-                    return Err("only a correction is not corrected".to_owned());
-                };
-                let mut entries = ledger.entries.iter().chain(&self.lost);
-                let is_closed = entries.any(|entry| closes(entry.kind) == Some(grant.id));
-                promise(is_closed || grant.held_until().is_none(), || {
-                    "a correction is made unless its grant has ended".to_owned()
-                })
+            Refusal::NotCorrected(refusal) => {
+                let entries = [&ledger.entries[..], &self.lost].concat();
+                corrections::check_refusal(refusal, &claim.work, &entries)
             }
+            Refusal::NeverFits { .. } => Ok(()),
             other => Err(format!("no version says {other:?}")),
         }
     }
@@ -327,7 +332,13 @@ impl Promises {
         u32::try_from(made.count()).expect("few versions").max(1)
     }
 
-    /// Notes which accounts have no room now, by any instance's clock, under any version that an
+    /// Notes for how many units an account has no room.
+    fn note_room(&mut self, account: AccountId, left: u64, time: Time) {
+        let full = (left + 1..=UNITS_MOST).map(|units| ((account, units), time));
+        self.full_at.extend(full);
+    }
+
+    /// Notes for how many units accounts have no room now, by any instance's clock, under any version that an
     /// instance may still use.
     pub fn note_rooms(
         &mut self,
@@ -349,13 +360,12 @@ impl Promises {
         };
         for account in accounts {
             let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));
-            let is_full = |now| {
-                let mut versions = versions.clone();
-                versions.any(|version| !has_room(self.course, &all, *account, version, now))
-            };
-            if clocks.into_iter().any(is_full) {
-                self.full_at.insert(*account, time);
-            }
+            let rooms = clocks.flat_map(|now| {
+                let room = |version| room(self.course, &all, *account, version, now);
+                versions.clone().map(room).collect::<Vec<_>>()
+            });
+            let least = rooms.min().expect("a clock and a version");
+            self.note_room(*account, least, time);
         }
     }
 
@@ -419,7 +429,11 @@ impl Promises {
 
 /// The nonce that connects an entry with its claim.
 pub fn nonce(entry: &Entry) -> u64 {
-    entry.id.0.as_u64_pair().1 & ((1 << 42) - 1)
+    nonce_of(entry.id)
+}
+
+fn nonce_of(entry: EntryId) -> u64 {
+    entry.0.as_u64_pair().1 & ((1 << 42) - 1)
 }
 
 /// The claim or correction that made an entry. A lapse has none.
@@ -432,14 +446,22 @@ fn claim_of<'a>(entry: &Entry, sent: &'a [Sent]) -> Option<&'a Sent> {
 fn does(entry: &Entry, claim: &Sent) -> bool {
     let is_done = match (&claim.work.task, entry.kind) {
         (Task::Claim(hold), EntryKind::Grant { held_until }) => {
-            hold.is_some() == held_until.is_some()
+            hold.is_some() == held_until.is_some() && entry.units == claim.work.units
         }
-        (Task::Reverse(grant, _), EntryKind::Reversal { of })
-        | (Task::Confirm(grant, _), EntryKind::Confirmation { of }) => grant.id == of,
+        (Task::Reverse(grant, None), EntryKind::Reversal { of }) => grant.id == of,
+        (
+            Task::Reverse(grant, Some(asked)),
+            EntryKind::Reversal { of } | EntryKind::PartialReversal { of },
+        ) => grant.id == of && entry.units == *asked,
+        (Task::Confirm(grant, asked), EntryKind::Confirmation { of }) => {
+            grant.id == of && asked.is_none_or(|asked| entry.units == asked)
+        }
         _ => false,
     };
+    // A correction without a key is made once: the same may have been done with a key.
+    let needs_no_key = claim.work.key.is_none() && claim.work.grant().is_some();
     is_done
         && entry.account == claim.work.account
-        && entry.key == claim.work.key
+        && (entry.key == claim.work.key || needs_no_key)
         && entry.metadata == claim.work.metadata
 }

@@ -9,14 +9,14 @@ use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, Pl
 use crate::sim::courses::{Course, Version, VersionLimit};
 use crate::sim::ledger::names;
 
-/// Whether one more unit fits after an account's entries.
-pub fn has_room(
+/// How many units fit after an account's entries.
+pub fn room(
     course: Course,
     entries: &[Entry],
     account: AccountId,
     version: u32,
     now: DateTime<Utc>,
-) -> bool {
+) -> u64 {
     let own = entries.iter().filter(|entry| entry.account == account);
     let own: Vec<&Entry> = own.collect();
     let last = own.iter().max_by_key(|entry| entry.line.number);
@@ -26,18 +26,27 @@ pub fn has_room(
     let version = version_of(course, version);
     let mut plain = plain_account(course, &own);
     lapse(&mut plain, course, &own, entries, at);
-    version.limits.iter().all(|limit| match limit {
-        VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit) > 0,
+    let rooms = version.limits.iter().map(|limit| match limit {
+        VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit),
         VersionLimit::Calendar(max, per) => {
             let window = window(per, version.hours_east, at);
-            used(entries, account, window, at) < *max
+            max.saturating_sub(used(entries, account, window, at))
         }
-        VersionLimit::Ever(max) => used(entries, account, EVER, at) < *max,
-    })
+        VersionLimit::Ever(max) => max.saturating_sub(used(entries, account, EVER, at)),
+    });
+    rooms.min().expect("a limit")
 }
 
 pub fn version_of(course: Course, version: u32) -> &'static Version {
     &course[version as usize - 1]
+}
+
+/// Whether so many units fit into an unused account at once.
+pub fn fits_at_once(version: &Version, units: u64) -> bool {
+    version.limits.iter().all(|limit| match limit {
+        VersionLimit::Calendar(max, _) | VersionLimit::Ever(max) => units <= *max,
+        VersionLimit::Returns(limit) => units <= limit.at_once(),
+    })
 }
 
 /// All time.
@@ -56,8 +65,8 @@ pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 
     [start, start + TimeDelta::seconds(seconds)]
 }
 
-/// The units of an account's grants in a window, without reversed grants and without the holds that
-/// lapsed before an instant.
+/// The units of an account's grants in a window, without those that were given back and without the
+/// holds that lapsed before an instant.
 pub fn used(
     entries: &[Entry],
     account: AccountId,
@@ -72,22 +81,31 @@ pub fn used(
     let taken = grants.filter(|grant| {
         let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
         !is_due
-            && !entries
-                .iter()
-                .any(|other| closes(other.kind) == Some(grant.id))
     });
-    taken.map(|grant| grant.units.get()).sum()
+    taken.map(|grant| units_left(grant, entries)).sum()
+}
+
+/// The units of a grant that no entry gave back.
+pub fn units_left(grant: &Entry, entries: &[Entry]) -> u64 {
+    let gives_back = |entry: &&Entry| {
+        let is_part = entry.kind == EntryKind::PartialReversal { of: grant.id };
+        is_part || closes(entry.kind) == Some(grant.id)
+    };
+    let given_back = entries.iter().filter(gives_back);
+    let given_back = given_back.map(|entry| entry.units.get()).sum();
+    grant.units.get().saturating_sub(given_back)
 }
 
 /// When an open hold lapses.
 pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
-    let is_named = entries
-        .iter()
-        .any(|other| names(other.kind) == Some(grant.id));
-    grant.held_until().filter(|_| !is_named)
+    let is_ended = entries.iter().any(|other| {
+        let is_part = matches!(other.kind, EntryKind::PartialReversal { .. });
+        names(other.kind) == Some(grant.id) && !is_part
+    });
+    grant.held_until().filter(|_| !is_ended)
 }
 
-/// The grant whose units an entry gives back.
+/// The grant that an entry closes: its last units are given back.
 pub fn closes(kind: EntryKind) -> Option<EntryId> {
     match kind {
         EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
@@ -145,7 +163,7 @@ fn lapse(
     for (until, id, place) in due {
         let lapse = PlainEntry {
             effect: Effect::GiveBack(place),
-            units: own[place].units.get(),
+            units: units_left(own[place], entries),
             at: until.max(line.at).timestamp_micros(),
             counted_at: id.at().timestamp_micros(),
         };
