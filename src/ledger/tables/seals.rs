@@ -19,6 +19,16 @@ pub struct SealOrigin {
     pub begun_at: DateTime<Utc>,
 }
 
+/// The present log, as one statement reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedLog {
+    pub origin: SealOrigin,
+    /// The number of leaves of its tree.
+    pub size: u64,
+    /// Its newest checkpoint.
+    pub last: Option<Seal>,
+}
+
 /// A checkpoint as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seal {
@@ -29,12 +39,18 @@ pub struct Seal {
     pub sealed_at: DateTime<Utc>,
 }
 
-const LAST_ORIGIN: &str =
-    "SELECT number, name, begun_at FROM seal_origins ORDER BY number DESC LIMIT 1";
+/// The last origin, with the last leaves of its tree and its last checkpoint.
+const LOG: &str = "SELECT o.number, o.name, o.begun_at, h.first,
+        CAST(length(h.hashes) AS bigint) AS bytes, s.size, s.note, s.sealed_at
+    FROM (SELECT number, name, begun_at FROM seal_origins ORDER BY number DESC LIMIT 1) AS o
+    LEFT JOIN seal_hashes AS h ON h.origin = o.number AND h.level = 0 AND h.first = (
+        SELECT max(first) FROM seal_hashes WHERE origin = o.number AND level = 0
+    )
+    LEFT JOIN seals AS s ON s.origin = o.number AND s.size = (
+        SELECT max(size) FROM seals WHERE origin = o.number
+    )";
 const ORIGINS: &str = "SELECT number, name, begun_at FROM seal_origins ORDER BY number";
 const ADD_ORIGIN: &str = "INSERT INTO seal_origins (number, name, begun_at) VALUES ($1, $2, $3)";
-const LAST_ROW: &str = "SELECT level, first, hashes FROM seal_hashes
-    WHERE origin = $1 AND level = 0 ORDER BY first DESC LIMIT 1";
 const ROWS: &str = "SELECT level, first, hashes FROM seal_hashes
     WHERE origin = $1 AND level = $2 AND first >= $3 AND first < $4 ORDER BY first";
 const ADD_ROW: &str =
@@ -73,6 +89,20 @@ fn decode_seal(row: &StoredRow<'_>) -> Result<Seal, LedgerError> {
     })
 }
 
+fn decode_log(row: &StoredRow<'_>) -> Result<SealedLog, LedgerError> {
+    let (first, bytes): (Option<u64>, Option<u64>) = (row.get("first")?, row.get("bytes")?);
+    let bytes = bytes.unwrap_or_default();
+    if bytes % 32 != 0 {
+        return Err(LedgerError::Corrupt("hashes of a tile".to_owned()));
+    }
+    let has_seal = row.get::<Option<u64>>("size")?.is_some();
+    Ok(SealedLog {
+        origin: decode_origin(row)?,
+        size: first.unwrap_or_default() + bytes / 32,
+        last: has_seal.then(|| decode_seal(row)).transpose()?,
+    })
+}
+
 fn decode_row(row: &StoredRow<'_>) -> Result<TileRow, LedgerError> {
     let bytes: Vec<u8> = row.get("hashes")?;
     let (hashes, rest) = bytes.as_chunks::<32>();
@@ -94,17 +124,10 @@ const HAS_RESTART: Texts = Texts {
 };
 
 impl Ledger {
-    /// The present origin, and the number of leaves of its tree; `None` if nothing was ever sealed.
-    pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
+    /// The present log; `None` if nothing was ever sealed.
+    pub async fn sealed_log(&self) -> Result<Option<SealedLog>, LedgerError> {
         let mut held = self.own().await?;
-        let mut session = held.lend();
-        let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
-            return Ok(None);
-        };
-        let last = query(LAST_ROW).bind(origin.number);
-        let last = session.first(last, decode_row).await?;
-        let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
-        Ok(Some((origin, size)))
+        held.lend().first(query(LOG), decode_log).await
     }
 
     /// All origins, the first one first.
