@@ -17,8 +17,10 @@ use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
-/// How many marks are sealed at once. Few, because the threads also run claims.
-const MARKS_MOST: u32 = 4;
+/// How many marks are sealed at once.
+const MARKS_MOST: u32 = 32;
+/// The pause between two looks for what was added by hand.
+const FORGED_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance waits after it saw another one at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The shortest time between two checkpoints, unless this many positions have none.
@@ -40,17 +42,14 @@ pub struct Sealer {
     seen: Option<(SealOrigin, u64)>,
     another_at: Option<Instant>,
     signed_at: Option<Instant>,
+    /// When this instance looked for what was added by hand.
+    looked_at: Option<Instant>,
     /// The last step stopped. A reason is told if the next look finds one too.
     is_stopped: bool,
 }
 
 impl RecordFollower for Sealer {
     const NAME: &'static str = "seals";
-
-    fn lag(&self) -> Duration {
-        let lag = self.status.lag(self.clock.now());
-        lag.to_std().unwrap_or_default()
-    }
 
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stop = match self.seal_next().await {
@@ -98,6 +97,7 @@ impl Sealer {
             seen: None,
             another_at: None,
             signed_at: None,
+            looked_at: None,
             is_stopped: false,
         }
     }
@@ -105,8 +105,10 @@ impl Sealer {
     /// Seals the next marks. Returns whether there may be more.
     async fn seal_next(&mut self) -> Result<bool, SealStop> {
         let now = self.clock.now();
-        let forged = self.ledger.forged_place().await?;
-        self.status.note_forged(forged);
+        if self.looked_at.is_none_or(|at| at.elapsed() >= FORGED_EVERY) {
+            self.status.note_forged(self.ledger.forged_place().await?);
+            self.looked_at = Some(Instant::now());
+        }
         // 1. Read the size of the log. It must not be smaller than this instance saw before. The
         //    first sealer begins the log.
         let found = self.ledger.sealed_log().await?;

@@ -40,6 +40,9 @@ const TURN_CONNECTIONS: u32 = 4;
 const EDIT_CONNECTIONS: u32 = 3;
 /// Connections for the instance's own work: reconciliations, the record, statistics.
 const OWN_CONNECTIONS: u32 = 4;
+/// A connection for the instance's own work that was used more recently is not tested before it is
+/// used again: a follower would wait for the server twice for each statement.
+const TESTED_AFTER: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For work that nobody waits for, and for the pause of a snapshot between two reads.
 const OWN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,8 +80,20 @@ impl Store {
             base.get_port(),
             base.get_database().unwrap_or(base.get_username())
         );
+        // The instance's own work reads short spans of long tables, by indexes.
+        let own_options = with_timeouts(base.clone(), OWN_TIMEOUT).options([
+            ("plan_cache_mode", "force_custom_plan"),
+            ("enable_seqscan", "off"),
+            ("jit", "off"),
+        ]);
         let own = pool(OWN_CONNECTIONS, CONNECT_TIMEOUT)
-            .connect_with(with_timeouts(base.clone(), OWN_TIMEOUT))
+            .test_before_acquire(false)
+            .before_acquire(|connection, used| {
+                Box::pin(async move {
+                    Ok(used.idle_for < TESTED_AFTER || connection.ping().await.is_ok())
+                })
+            })
+            .connect_with(own_options)
             .await;
         let own = match own {
             Ok(own) => own,

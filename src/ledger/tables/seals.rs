@@ -1,9 +1,10 @@
 //! The log of seals: its origins, the hashes of its tree, and its checkpoints.
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use super::acts::{Act, add_act_in};
-use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::leaf::{Hash, hex};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
@@ -53,8 +54,23 @@ const ORIGINS: &str = "SELECT number, name, begun_at FROM seal_origins ORDER BY 
 const ADD_ORIGIN: &str = "INSERT INTO seal_origins (number, name, begun_at) VALUES ($1, $2, $3)";
 const ROWS: &str = "SELECT level, first, hashes FROM seal_hashes
     WHERE origin = $1 AND level = $2 AND first >= $3 AND first < $4 ORDER BY first";
-const ADD_ROW: &str =
-    "INSERT INTO seal_hashes (origin, level, first, hashes) VALUES ($1, $2, $3, $4)";
+/// Adds the rows of a JSON array to the origin $1: one array for each row, with its columns.
+macro_rules! add_rows {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO seal_hashes (origin, level, first, hashes) SELECT CAST($1 AS bigint), ",
+            $rows
+        )
+    };
+}
+
+const ADD_ROWS: Texts = Texts {
+    postgres: add_rows!(
+        "(d ->> 0)::smallint, (d ->> 1)::bigint, decode(d ->> 2, 'hex')
+             FROM json_array_elements($2::json) AS d"
+    ),
+    sqlite: add_rows!("value ->> 0, value ->> 1, unhex(value ->> 2) FROM json_each($2)"),
+};
 const ADD_SEAL: &str = "INSERT INTO seals (origin, size, note, sealed_at) VALUES ($1, $2, $3, $4)";
 
 /// A query for seals `s`.
@@ -271,12 +287,10 @@ async fn add_seal_in(
     rows: &[TileRow],
     seal: Option<&Seal>,
 ) -> Result<(), LedgerError> {
-    for row in rows {
-        let add = query(ADD_ROW)
-            .bind(origin.number)
-            .bind(i16::from(row.level))
-            .bind(row.first)
-            .bind(row.hashes.as_flattened());
+    if !rows.is_empty() {
+        let row = |row: &TileRow| json!([row.level, row.first, hex(row.hashes.as_flattened())]);
+        let rows = json!(rows.iter().map(row).collect::<Vec<_>>());
+        let add = query(ADD_ROWS).bind(origin.number).bind(rows.to_string());
         session.execute(add).await?;
     }
     if let Some(seal) = seal {
