@@ -8,6 +8,7 @@ mod followed;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rustix::time::{ClockId, clock_gettime};
@@ -71,6 +72,16 @@ pub fn wall_clock() -> DateTime<Utc> {
 const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
 const SINCE_BOOT: ClockId = ClockId::Monotonic;
+
+/// How long this thread has computed. What it waited for does not count.
+#[expect(clippy::disallowed_methods, reason = "the one source of time")]
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        time.tv_sec.cast_unsigned(),
+        time.tv_nsec.cast_unsigned() as u32,
+    )
+}
 
 /// The time since the start of the machine, in microseconds.
 #[expect(clippy::disallowed_methods, reason = "the one source of time")]

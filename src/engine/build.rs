@@ -199,7 +199,6 @@ impl WorkerParts<'_> {
             return status;
         };
         let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
-        let metrics = self.metrics.clone();
         let pusher = options.seal_to.clone().map(|target| {
             let pusher = SealPusher::new(target, clock.clone(), status.clone());
             let pushing = pusher.clone();
@@ -210,7 +209,7 @@ impl WorkerParts<'_> {
         let sealing = move || {
             let (ledger, clock, key) = (ledger.clone(), clock.clone(), key.clone());
             let sealer = Sealer::new(ledger, clock, key, status.clone(), pusher.clone());
-            follow(sealer, metrics.clone())
+            follow(sealer)
         };
         background.push(keep_running(sealing));
         found
@@ -223,10 +222,9 @@ impl WorkerParts<'_> {
         background: &mut Vec<AbortHandle>,
     ) -> Arc<DenialWriter> {
         let (ledger, progress) = (self.ledger.clone(), progress.clone());
-        let metrics = self.metrics.clone();
         let following = move || {
             let follower = FigureFollower::new(ledger.clone(), progress.clone());
-            follow(follower, metrics.clone())
+            follow(follower)
         };
         background.push(keep_running(following));
         let closer = DayCloser {

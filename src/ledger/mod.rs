@@ -56,8 +56,8 @@ pub use tables::past::check_window;
 pub use tables::policies::{PolicyTerms, Standing};
 pub use tables::policy_edits::EditedPolicy;
 pub use tables::record::Horizon;
-pub use tables::seals::{Seal, SealOrigin};
-pub use tables::statistics::{EarlierEntry, FigureFilter, PolicyDay};
+pub use tables::seals::{Seal, SealOrigin, SealedLog};
+pub use tables::statistics::{EarlierEntry, FigureFilter, FiguresMark, PolicyDay};
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 pub use time_bounds::TimeBounds;
 

@@ -6,13 +6,18 @@
 
 use std::ops::DerefMut;
 
+use futures_util::TryStreamExt;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
+use tokio::task::yield_now;
 
 use super::LedgerError;
 use super::row::{Column, StoredRow, only};
 use super::values::{Value, postgres, sqlite};
 use crate::domain::claim::MetadataFilter;
+
+/// After this many rows of many other tasks get the thread.
+const YIELD_EVERY: usize = 128;
 
 /// The text of a statement on each store.
 #[derive(Clone, Copy)]
@@ -127,6 +132,38 @@ impl Session<'_> {
                     .collect()
             }
         }
+    }
+
+    /// As [`Session::all`], for many rows: other tasks get the thread now and then.
+    pub async fn many<T>(
+        &mut self,
+        query: Statement,
+        decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
+    ) -> Result<Vec<T>, LedgerError> {
+        let Statement { texts, values } = query;
+        let mut found = Vec::new();
+        macro_rules! read {
+            ($rows:expr, $store:path) => {{
+                let mut rows = $rows;
+                while let Some(row) = rows.try_next().await? {
+                    found.push(decode(&$store(&row))?);
+                    if found.len().is_multiple_of(YIELD_EVERY) {
+                        yield_now().await;
+                    }
+                }
+            }};
+        }
+        match self {
+            Self::Postgres(connection) => {
+                let query = sqlx::query_with(texts.postgres, postgres(values)?);
+                read!(query.fetch(&mut **connection), StoredRow::Postgres);
+            }
+            Self::Sqlite(connection) => {
+                let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
+                read!(query.fetch(&mut **connection), StoredRow::Sqlite);
+            }
+        }
+        Ok(found)
     }
 
     /// The first row, if there is one. The statement itself limits the rows to one.

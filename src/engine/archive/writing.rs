@@ -159,7 +159,7 @@ async fn wanted(
         ));
     }
     let last = ledger.mark_before(before).await?.position;
-    let Some((origin, _)) = ledger.sealed_size().await? else {
+    let Some(log) = ledger.sealed_log().await? else {
         return refused(
             "nothing of this ledger is sealed, so an archive would prove nothing: run `perdiem seal \
              new-key`, serve with PERDIEM_SEAL_KEY_FILE, and archive when `GET /v1/seals/latest` \
@@ -167,9 +167,7 @@ async fn wanted(
                 .to_owned(),
         );
     };
-    let seal = ledger.last_seal().await?;
-    let seal = seal.filter(|seal| seal.origin.number == origin.number);
-    match seal {
+    match log.last {
         Some(seal) if last <= seal.size => Ok((last, seal)),
         seal => {
             let size = seal.map_or(0, |seal| seal.size);

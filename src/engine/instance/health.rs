@@ -71,10 +71,7 @@ pub enum Trouble {
         days: i64,
     },
     /// Nothing is sealed, for this reason.
-    #[error(
-        "the ledger is not sealed: {0}; after a restore from a backup, start a new log with \
-         `perdiem seal restart`; claims are still decided"
-    )]
+    #[error("the ledger is not sealed: {0}; claims are still decided")]
     Seals(String),
     /// An entry or a change has a place that no transaction has had.
     #[error(

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -99,8 +99,6 @@ pub struct Metrics {
     wrong_keys: Counter,
     unknown_reads: Counter,
     unreadable_policies: Gauge,
-    /// The total time of all batches of claims, in microseconds.
-    busy_micros: Arc<AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -137,7 +135,6 @@ impl Default for Metrics {
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
             unreadable_policies: Gauge::default(),
-            busy_micros: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -356,14 +353,7 @@ impl Metrics {
         result
     }
 
-    /// The total time of all batches since the instance started. Some batches run at the same time.
-    pub fn busy(&self) -> Duration {
-        Duration::from_micros(self.busy_micros.load(Ordering::Relaxed))
-    }
-
     fn note(&self, stage: Stage, items: usize, time: Duration) {
-        let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
-        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
         let stage = stage.label();
         let seconds = self.stage_seconds.get_or_create(&stage);
         seconds.observe(time.as_secs_f64());

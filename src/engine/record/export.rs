@@ -40,7 +40,8 @@ pub struct ExportEnd {
 
 /// An export whose first page was read.
 struct ReadyExport {
-    place: Place,
+    /// The caller's place, which is occupied until the end.
+    _place: Place,
     /// How long the end waits for the seal.
     seal_time: Duration,
     as_of: u64,
@@ -128,7 +129,7 @@ impl Engine {
             let mut reader = RecordReader::new(engine.ledger.clone(), filter);
             let first = reader.next_of_all(EXPORT_PAGE).await?;
             Ok(ReadyExport {
-                place,
+                _place: place,
                 seal_time,
                 as_of,
                 span,
@@ -152,9 +153,8 @@ impl ReadyExport {
         }
     }
 
-    /// Sends all pages. The caller's place is occupied until the end.
+    /// Sends all pages.
     async fn send(mut self, sender: PieceSender<RecordedEntry, ExportEnd>) {
-        let _place = self.place;
         let mut page = Ok(std::mem::take(&mut self.first));
         loop {
             let is_end = page.as_ref().is_ok_and(Vec::is_empty);

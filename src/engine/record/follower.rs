@@ -99,7 +99,8 @@ impl LedgerFollower {
             // 1. Read the next runs, and make marks of them. No runs: everything below the horizon
             //    has a position.
             let runs = self.ledger.runs_to_follow(mark.place, horizon, STEP);
-            let marks = mark.next(&runs.await?, self.clock.now());
+            let runs = runs.await?;
+            let marks = mark.next(&runs, self.clock.now());
             let Some(newest) = marks.last() else {
                 return Ok(horizon.ended);
             };
@@ -109,6 +110,9 @@ impl LedgerFollower {
             }
             mark = *newest;
             *last = Some(mark);
+            if runs.len() < STEP as usize {
+                return Ok(horizon.ended);
+            }
         }
     }
 }

@@ -52,22 +52,42 @@ fn log_file(name: LogName) -> String {
     }
 }
 
-/// The newest checkpoint in a folder, and the last checkpoint of a log.
-pub fn read_newest(
+/// What a folder has of a log.
+#[derive(Debug, Default)]
+pub struct PushedNotes {
+    /// The newest checkpoint of all logs.
+    pub newest: Option<PushedNote>,
+    /// The last checkpoint of the log.
+    pub of_log: Option<PushedNote>,
+    /// The last valid checkpoint of the log among the daily files. It is read if one of the other
+    /// two is damaged.
+    pub of_days: Option<Checkpoint>,
+}
+
+/// Reads a folder.
+pub fn read_pushed(
     folder: &Path,
     log: Option<LogName>,
-) -> io::Result<(Option<PushedNote>, Option<PushedNote>)> {
+    is_good: impl Fn(&Checkpoint) -> bool,
+) -> io::Result<PushedNotes> {
     check(folder)?;
-    let newest = PushedNote::read(folder.join(NEWEST))?;
-    let of_log = match log {
-        Some(log) => PushedNote::read(folder.join(log_file(log)))?,
-        None => None,
+    let mut pushed = PushedNotes {
+        newest: PushedNote::read(folder.join(NEWEST))?,
+        ..PushedNotes::default()
     };
-    Ok((newest, of_log))
+    let Some(log) = log else {
+        return Ok(pushed);
+    };
+    pushed.of_log = PushedNote::read(folder.join(log_file(log)))?;
+    let mut both = pushed.newest.iter().chain(&pushed.of_log);
+    if both.any(|note| note.checkpoint.is_err()) {
+        pushed.of_days = read_last_of_days(folder, log, is_good)?;
+    }
+    Ok(pushed)
 }
 
 /// The last valid checkpoint of a log among the daily files.
-pub fn read_last_of_days(
+fn read_last_of_days(
     folder: &Path,
     log: LogName,
     is_good: impl Fn(&Checkpoint) -> bool,

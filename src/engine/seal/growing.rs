@@ -19,6 +19,10 @@ pub const SIGNED_WITHIN: u64 = 65_536;
 const YIELD_EVERY: usize = 64;
 
 /// Adds leaves to the tree of a log. The leaves are those of some marks that follow another mark.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] if the tree does not end at that other mark: a leaf never gets another
+/// index than its position says.
 pub async fn grow(
     ledger: &Ledger,
     origin: &SealOrigin,
@@ -29,6 +33,13 @@ pub async fn grow(
     let Some(last) = marks.last() else {
         return Ok(());
     };
+    if tree.size() != before.position {
+        let (size, position) = (tree.size(), before.position);
+        return Err(LedgerError::Corrupt(format!(
+            "the tree of {} has {size} positions, and the next leaves follow position {position}",
+            origin.name
+        )));
+    }
     let leaves = ledger.leaves_to_seal(before.place, last.place).await?;
     let leaves = leaves_of(before, marks, leaves)?;
     for leaves in leaves.chunks(YIELD_EVERY) {
@@ -95,14 +106,14 @@ pub async fn restart_seals(
     reason: &str,
     now: DateTime<Utc>,
 ) -> Result<Option<SealOrigin>, LedgerError> {
-    let last = ledger.sealed_size().await?;
+    let last = ledger.sealed_log().await?;
     let origin = SealOrigin {
-        number: last.as_ref().map_or(1, |(last, _)| last.number + 1),
+        number: last.as_ref().map_or(1, |last| last.origin.number + 1),
         name: key.origin(ledger.identity().id, Some(now.timestamp())),
         begun_at: to_micros(now),
     };
-    let before = last.as_ref().map(|(last, _)| &last.name);
-    let sealed = last.as_ref().map_or(0, |(_, size)| *size);
+    let before = last.as_ref().map(|last| &last.origin.name);
+    let sealed = last.as_ref().map_or(0, |last| last.size);
     let about = serde_json::json!({ "origin": origin.name, "before": before, "sealed": sealed });
     let act = Act {
         revision: 0,

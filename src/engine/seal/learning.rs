@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::folder::{PushedNote, read_last_of_days, read_newest};
+use super::folder::{PushedNote, PushedNotes, read_pushed};
 use super::growing::SIGNED_WITHIN;
 use super::pushing::SealTarget;
 use super::reader::tree_of;
 use crate::domain::seal::note::{Checkpoint, LogName, SealKey};
 use crate::domain::seal::tree::GrowingTree;
-use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
+use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
 /// Why nothing is sealed.
 #[derive(Debug)]
@@ -31,6 +31,13 @@ impl From<LedgerError> for SealStop {
 
 fn stop<T>(why: String) -> Result<T, SealStop> {
     Err(SealStop::Why(why))
+}
+
+/// What was sealed is gone from the ledger.
+pub fn lost<T>(what: String) -> Result<T, SealStop> {
+    stop(format!(
+        "{what}; after a restore from a backup, start a new log with `perdiem seal restart`"
+    ))
 }
 
 /// What the sealer knows of the log.
@@ -51,9 +58,10 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Checks a log, and reads what a sealer needs. `None` if the log changes at the moment.
-    pub async fn learn(&self, origin: SealOrigin) -> Result<Option<KnownLog>, SealStop> {
-        let name = &origin.name;
+    /// Checks the log that was just seen, and reads what a sealer needs. `None` if the log is
+    /// another one now.
+    pub async fn learn(&self, seen: &SealedLog) -> Result<Option<KnownLog>, SealStop> {
+        let name = &seen.origin.name;
         // 1. Check that the log is of this ledger and this key.
         if !self.key.is_for(name) {
             return stop(format!(
@@ -67,17 +75,17 @@ impl Learner {
                  the log is of another ledger"
             ));
         }
-        // 2. Check that the log has everything that was sealed. Read the checkpoint first: the log
-        //    can only grow.
-        let last = self.ledger.last_seal().await?;
-        let Some((present, size)) = self.ledger.sealed_size().await? else {
+        // 2. Read what was pushed, and then the log. The log has everything that was pushed before,
+        //    and can only grow. From here on this one reading of its size decides.
+        let pushed = self.read_pushed(Some(&seen.origin)).await?;
+        let log = self.ledger.sealed_log().await?;
+        let is_same = |log: &SealedLog| log.origin == seen.origin && log.size >= seen.size;
+        let Some(SealedLog { origin, size, last }) = log.filter(is_same) else {
             return Ok(None);
         };
-        if present != origin {
-            return Ok(None);
-        }
-        let gone = |what: String| stop(format!("the log of seals is gone: {name} {what}"));
-        let Some(last) = last.filter(|last| last.origin == origin) else {
+        // 3. Check that the log has everything that was sealed.
+        let gone = |what: String| lost(format!("the log of seals is gone: {name} {what}"));
+        let Some(last) = last else {
             return gone("was begun, and has no checkpoint".to_owned());
         };
         let signed = last.size;
@@ -91,7 +99,7 @@ impl Learner {
                 "has {size} positions, and its last checkpoint is of {signed}: later ones are gone"
             ));
         }
-        // 3. Check that this key signed the checkpoint.
+        // 4. Check that this key signed the checkpoint.
         let checkpoint = Checkpoint::parse(&last.note);
         let checkpoint = checkpoint.and_then(|checkpoint| {
             checkpoint.check(&self.key.verifier_of(name))?;
@@ -105,13 +113,13 @@ impl Learner {
         })?;
         let signed_root = tree_of(&self.ledger, origin.number, signed).await?.root();
         if (checkpoint.size, checkpoint.root) != (signed, signed_root) {
-            return stop(format!(
+            return lost(format!(
                 "the hashes of {name} do not have the root of its checkpoint of {signed} \
                  positions: somebody changed them"
             ));
         }
-        // 4. Check that the log is the one that was pushed out of the building.
-        self.read_back(Some((&origin, size))).await?;
+        // 5. Check that the log is the one that was pushed out of the building.
+        self.compare_all(pushed, Some((&origin, size))).await?;
         let tree = tree_of(&self.ledger, origin.number, size).await?;
         Ok(Some(KnownLog {
             origin,
@@ -121,18 +129,29 @@ impl Learner {
         }))
     }
 
-    /// Checks that what was pushed out of the building belongs to the log. Without a log in the
-    /// ledger, nothing may have been pushed.
-    pub async fn read_back(&self, log: Option<(&SealOrigin, u64)>) -> Result<(), SealStop> {
+    /// Reads what was pushed out of the building.
+    pub async fn read_pushed(&self, origin: Option<&SealOrigin>) -> Result<PushedNotes, SealStop> {
         let Some(SealTarget::Folder(folder)) = self.target.clone() else {
-            return Ok(());
+            return Ok(PushedNotes::default());
         };
+        let log = origin.and_then(|origin| LogName::parse(&origin.name));
+        let key = self.key.verifier();
+        let is_good = move |checkpoint: &Checkpoint| checkpoint.check(&key).is_ok();
+        in_folder(&folder, move |folder| read_pushed(folder, log, is_good)).await
+    }
+
+    /// Checks that what was pushed out of the building belongs to the log, which was read later.
+    /// Without a log in the ledger, nothing may have been pushed.
+    pub async fn compare_all(
+        &self,
+        pushed: PushedNotes,
+        log: Option<(&SealOrigin, u64)>,
+    ) -> Result<(), SealStop> {
         let of_log = log.and_then(|(origin, _)| LogName::parse(&origin.name));
-        let (newest, own) = in_folder(&folder, move |folder| read_newest(folder, of_log)).await?;
-        let is_new = own.is_none() && of_log.is_some_and(|log| log.begun > 0);
+        let is_new = pushed.of_log.is_none() && of_log.is_some_and(|log| log.begun > 0);
         let mut damaged = None;
         let mut is_compared = false;
-        for PushedNote { path, checkpoint } in newest.into_iter().chain(own) {
+        for PushedNote { path, checkpoint } in pushed.newest.into_iter().chain(pushed.of_log) {
             match checkpoint {
                 Ok(checkpoint) => is_compared |= self.compare(&path, &checkpoint, log).await?,
                 Err(error) => damaged = Some((path, error)),
@@ -143,14 +162,9 @@ impl Learner {
         };
         // A damaged file is written again if another file has as much, or if a restart began a log
         // that was not pushed yet.
-        if let Some(of_log) = of_log {
-            let key = self.key.verifier();
-            let is_good = move |checkpoint: &Checkpoint| checkpoint.check(&key).is_ok();
-            let read = move |folder: &Path| read_last_of_days(folder, of_log, is_good);
-            if let Some(last) = in_folder(&folder, read).await? {
-                self.compare(&path, &last, log).await?;
-                return Ok(());
-            }
+        if let Some(last) = pushed.of_days {
+            self.compare(&path, &last, log).await?;
+            return Ok(());
         }
         match is_new {
             true => Ok(()),
@@ -193,12 +207,12 @@ impl Learner {
             let present = log.map_or("no seals".to_owned(), |(origin, size)| {
                 format!("{size} of {}", origin.name)
             });
-            return stop(format!(
+            return lost(format!(
                 "{name} was sealed with {pushed_size} positions, but the ledger has {present}"
             ));
         };
         if pushed_size > size {
-            return stop(format!(
+            return lost(format!(
                 "{name} was sealed with {pushed_size} positions, but the ledger has only {size} \
                  of them"
             ));
@@ -208,7 +222,7 @@ impl Learner {
             .root();
         match root == pushed.root {
             true => Ok(true),
-            false => stop(format!(
+            false => lost(format!(
                 "the first {pushed_size} positions differ from what {name} was sealed with"
             )),
         }

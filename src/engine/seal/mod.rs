@@ -3,6 +3,8 @@
 
 mod folder;
 mod growing;
+#[cfg(test)]
+mod interleaved;
 mod learning;
 mod proving;
 mod pushing;

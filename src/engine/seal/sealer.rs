@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::growing::{first_seal, grow};
-use super::learning::{KnownLog, Learner, SealStop};
+use super::learning::{KnownLog, Learner, SealStop, lost};
 use super::pushing::SealPusher;
 use super::status::SealStatus;
 use crate::clock::Clock;
@@ -15,10 +15,12 @@ use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
 use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
-use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
+use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
-/// How many marks are sealed at once. Few, because the threads also run claims.
-const MARKS_MOST: u32 = 4;
+/// How many marks are sealed at once.
+const MARKS_MOST: u32 = 32;
+/// The pause between two looks for what was added by hand.
+const FORGED_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance waits after it saw another one at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The shortest time between two checkpoints, unless this many positions have none.
@@ -40,19 +42,21 @@ pub struct Sealer {
     seen: Option<(SealOrigin, u64)>,
     another_at: Option<Instant>,
     signed_at: Option<Instant>,
+    /// When this instance looked for what was added by hand.
+    looked_at: Option<Instant>,
+    /// The last step stopped. A reason is told if the next look finds one too.
+    is_stopped: bool,
 }
 
 impl RecordFollower for Sealer {
     const NAME: &'static str = "seals";
 
-    fn lag(&self) -> Duration {
-        let lag = self.status.lag(self.clock.now());
-        lag.to_std().unwrap_or_default()
-    }
-
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stop = match self.seal_next().await {
-            Ok(is_more) => return Ok(is_more),
+            Ok(is_more) => {
+                self.is_stopped = false;
+                return Ok(is_more);
+            }
             Err(stop) => stop,
         };
         // The tree in memory may have leaves that are not in the log. Forget it.
@@ -62,6 +66,8 @@ impl RecordFollower for Sealer {
             SealStop::Ledger(LedgerError::Corrupt(what)) => (Some(what), Ok(false)),
             SealStop::Ledger(error) => (None, Err(error)),
         };
+        let lasts = std::mem::replace(&mut self.is_stopped, why.is_some());
+        let why = why.filter(|_| lasts);
         self.status.note_stop(why, self.clock.now());
         stepped
     }
@@ -91,68 +97,56 @@ impl Sealer {
             seen: None,
             another_at: None,
             signed_at: None,
+            looked_at: None,
+            is_stopped: false,
         }
     }
 
     /// Seals the next marks. Returns whether there may be more.
     async fn seal_next(&mut self) -> Result<bool, SealStop> {
         let now = self.clock.now();
-        let forged = self.ledger.forged_place().await?;
-        self.status.note_forged(forged);
+        if self.looked_at.is_none_or(|at| at.elapsed() >= FORGED_EVERY) {
+            self.status.note_forged(self.ledger.forged_place().await?);
+            self.looked_at = Some(Instant::now());
+        }
         // 1. Read the size of the log. It must not be smaller than this instance saw before. The
         //    first sealer begins the log.
-        let found = self.ledger.sealed_size().await?;
-        if let Some(why) = self.is_behind(found.as_ref()) {
-            return Err(SealStop::Why(why));
-        }
-        let Some((origin, size)) = found else {
+        let found = self.ledger.sealed_log().await?;
+        self.is_not_behind(found.as_ref())?;
+        let Some(log) = found else {
             return self.begin(now).await;
         };
-        self.seen = Some((origin.clone(), size));
-        // 2. Read the marks that have positions and are not sealed.
-        let marks = self.ledger.marks_to_follow(size, MARKS_MOST + 1).await?;
-        let (before, marks) = match marks.split_first() {
-            Some((first, others)) if first.position == size => (*first, others),
-            _ if size > 0 => {
-                let why = format!("{size} positions are sealed, but the record ends before them");
-                return Err(SealStop::Why(why));
-            }
-            _ => (Mark::FIRST, &marks[..]),
-        };
-        let marks = &marks[..marks.len().min(MARKS_MOST as usize)];
-        if size == 0 && marks.is_empty() {
-            self.status.note(None);
-            return Ok(false);
-        }
-        let unsealed_since = marks.first().map(|mark| mark.recorded_at);
-        // 3. Compare the log with what this instance knows. If the sizes differ, another instance
+        self.seen = Some((log.origin.clone(), log.size));
+        // 2. Compare the log with what this instance knows. If the sizes differ, another instance
         //    is at work: wait. If this instance does not know the log, check and learn it.
         let known = self.known.take();
-        let known = known.filter(|known| {
-            let is_same = known.origin == origin;
-            if is_same && known.tree.size() != size {
-                self.another_at = Some(Instant::now());
-            }
-            is_same && known.tree.size() == size
-        });
+        let known = known.filter(|known| known.origin == log.origin);
+        let is_known = |known: &KnownLog| known.tree.size() == log.size;
+        if known.as_ref().is_some_and(|known| !is_known(known)) {
+            self.another_at = Some(Instant::now());
+        }
         if self.another_at.is_some_and(|at| at.elapsed() < PATIENCE) {
             if let Some(pusher) = &self.pusher {
                 pusher.forget();
             }
-            self.status.note(unsealed_since);
+            let (_, marks) = self.marks_after(log.size, 1).await?;
+            self.status.note(marks.first().map(|mark| mark.recorded_at));
             return Ok(false);
         }
-        let known = match known {
+        let known = match known.filter(is_known) {
             Some(known) => Some(known),
-            None => self.learner.learn(origin).await?,
+            None => self.learner.learn(&log).await?,
         };
         let Some(mut known) = known else {
             return Ok(false);
         };
+        // 3. Read the marks after the leaves of the tree.
+        let size = known.tree.size();
+        let (before, marks) = self.marks_after(size, MARKS_MOST).await?;
         // 4. Add the leaves to the tree in memory.
         let KnownLog { origin, tree, .. } = &mut known;
-        grow(&self.ledger, origin, tree, before, marks).await?;
-        self.status.note(unsealed_since);
+        grow(&self.ledger, origin, tree, before, &marks).await?;
+        self.status.note(marks.first().map(|mark| mark.recorded_at));
         // 5. Write the new hashes to the log, with a signed checkpoint if it is time for one.
         let rows = known.tree.take_rows();
         let seal = self.sign(&known);
@@ -183,12 +177,32 @@ impl Sealer {
         Ok(true)
     }
 
-    /// How the log is smaller or older than this instance saw before; `None` if it is not.
-    fn is_behind(&self, found: Option<&(SealOrigin, u64)>) -> Option<String> {
-        let (seen, seen_size) = self.seen.as_ref()?;
+    /// The mark that ends at a size, and at most `limit` marks after it, which are not sealed.
+    async fn marks_after(&self, size: u64, limit: u32) -> Result<(Mark, Vec<Mark>), SealStop> {
+        let mut marks = self.ledger.marks_to_follow(size, limit + 1).await?;
+        let is_sealed = |mark: &Mark| mark.position == size;
+        let before = match marks.first().copied().filter(is_sealed) {
+            Some(before) => before,
+            None if size == 0 => Mark::FIRST,
+            None => {
+                return lost(format!(
+                    "{size} positions are sealed, but the record ends before them"
+                ));
+            }
+        };
+        marks.retain(|mark| mark.position > size);
+        marks.truncate(limit as usize);
+        Ok((before, marks))
+    }
+
+    /// Checks that the log is not smaller or older than this instance saw before.
+    fn is_not_behind(&self, found: Option<&SealedLog>) -> Result<(), SealStop> {
+        let Some((seen, seen_size)) = self.seen.as_ref() else {
+            return Ok(());
+        };
         let name = &seen.name;
-        let Some((origin, size)) = found else {
-            return Some(format!(
+        let Some(SealedLog { origin, size, .. }) = found else {
+            return lost(format!(
                 "{seen_size} positions were sealed, but {name} is gone"
             ));
         };
@@ -197,18 +211,24 @@ impl Sealer {
             true => size < seen_size,
             false => begun(origin) <= begun(seen),
         };
-        is_behind.then(|| {
-            format!(
+        match is_behind {
+            false => Ok(()),
+            true => lost(format!(
                 "{seen_size} positions of {name} were sealed, but the log has {size} positions of \
                  {}",
                 origin.name
-            )
-        })
+            )),
+        }
     }
 
     /// Begins the first log.
     async fn begin(&mut self, now: DateTime<Utc>) -> Result<bool, SealStop> {
-        self.learner.read_back(None).await?;
+        // Read what was pushed, and then whether another instance has begun the log meanwhile.
+        let pushed = self.learner.read_pushed(None).await?;
+        if self.ledger.sealed_log().await?.is_some() {
+            return Ok(true);
+        }
+        self.learner.compare_all(pushed, None).await?;
         let origin = SealOrigin {
             number: 1,
             name: self.key.origin(self.ledger.identity().id, None),

@@ -10,7 +10,7 @@ use crate::domain::seal::note::{Checkpoint, LogName, VerifierKey};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::record::{PlacedLeaf, leaves_of};
-use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin};
+use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
 /// How many marks, and how many seals, are read at once.
 const MARKS_MOST: u32 = 16;
@@ -116,7 +116,7 @@ async fn verify(
 ) -> Result<Verified, VerifyFailure> {
     // 1. Check that there is a log, that the given seal is of it, and that each log is of this
     //    ledger.
-    let Some((origin, size)) = ledger.sealed_size().await? else {
+    let Some(SealedLog { origin, size, .. }) = ledger.sealed_log().await? else {
         return differs("the ledger has no seals: nothing was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
@@ -196,7 +196,7 @@ async fn verify(
     check.check_cut()?;
     // The log may grow during the check. Then there are seals of more positions.
     let later = check.next_seal().await?.map(|seal| seal.size);
-    let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
+    let size_now = ledger.sealed_log().await?.map_or(size, |log| log.size);
     if let Some(of) = later.filter(|of| *of > size_now) {
         return differs(format!(
             "a checkpoint has {of} positions, but the log has {size}"

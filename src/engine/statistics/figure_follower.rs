@@ -1,26 +1,31 @@
 //! The figure follower: it follows the record and makes the figures.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::NaiveDate;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::subjects::{SubjectMemory, UnknownDay};
 use crate::domain::grant::EntryKind;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
-use crate::domain::record::{Mark, RecordPlace};
+use crate::domain::record::Mark;
 use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay, TalliedEntry};
 use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{FiguresMark, Ledger, LedgerError};
 
 /// How long an instance waits after it saw another one at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many marks are processed at once.
-const MARKS_MOST: u32 = 16;
+const MARKS_MOST: u32 = 32;
+/// For how many accounts earlier entries are read at once.
+const ACCOUNTS_MOST: usize = 1024;
+/// After this many entries other tasks get the thread.
+const YIELD_EVERY: usize = 256;
 
 /// Makes the figures of recorded entries. Each instance runs a follower. A follower that sees
 /// another one at work leaves the work to it.
@@ -36,10 +41,6 @@ pub struct FigureFollower {
 
 impl RecordFollower for FigureFollower {
     const NAME: &'static str = "statistics";
-
-    fn lag(&self) -> Duration {
-        self.progress.figures_lag_at(Instant::now())
-    }
 
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stepped = self.make_next().await;
@@ -66,7 +67,7 @@ impl FigureFollower {
     async fn make_next(&mut self) -> Result<bool, LedgerError> {
         // 1. Read the position up to which the figures are made. If it has moved, another instance
         //    is at work: leave the work to it for some time.
-        let position = self.ledger.figures_to_follow().await?;
+        let FiguresMark { position, kept_to } = self.ledger.figures_to_follow().await?;
         let now = Instant::now();
         self.progress.note_figures(position, now);
         let seen = self.seen.replace(position);
@@ -81,17 +82,21 @@ impl FigureFollower {
         }
         // 2. Read the next marks.
         self.subjects.begin_step();
-        let marks = self.ledger.marks_to_follow(position, MARKS_MOST).await?;
+        let marks = self
+            .ledger
+            .marks_to_follow(position, MARKS_MOST + 1)
+            .await?;
         // The first mark is the one that ends at the position.
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == position => (*first, others),
             _ => (Mark::FIRST, &marks[..]),
         };
+        let marks = &marks[..marks.len().min(MARKS_MOST as usize)];
         let Some(last) = marks.last() else {
             return Ok(false);
         };
         // 3. Make the figures of their entries.
-        let (figures, open_days) = self.figures(before, marks, last).await?;
+        let (figures, open_days) = self.figures(before, marks, last, kept_to).await?;
         // 4. Add the figures, if the position is still the same. Invariant: each position is in the
         //    figures exactly once.
         let added = self.ledger.add_figures(
@@ -108,16 +113,18 @@ impl FigureFollower {
         }
         self.seen = Some(last.position);
         self.progress.note_figures(last.position, Instant::now());
-        Ok(marks.len() + 1 >= MARKS_MOST as usize)
+        Ok(marks.len() == MARKS_MOST as usize)
     }
 
     /// The figures of the entries that got positions by these marks, and the days that have them.
-    /// The marks follow the mark `before`.
+    /// The marks follow the mark `before`. Entries that were recorded on the local day `kept_to` or
+    /// before are in figures that are kept.
     async fn figures(
         &mut self,
         before: Mark,
         marks: &[Mark],
         last: &Mark,
+        kept_to: Option<NaiveDate>,
     ) -> Result<(FigureSums, BTreeSet<OpenDay>), LedgerError> {
         let mut figures = FigureSums::default();
         let mut open_days = BTreeSet::new();
@@ -127,15 +134,11 @@ impl FigureFollower {
             .tallied_entries(before.place, last.place)
             .await?;
         // 2. Read the versions of their policies, which have the local days.
+        let policies: BTreeSet<PolicyId> = entries.iter().map(|entry| entry.policy).collect();
+        let policies: Vec<PolicyId> = policies.into_iter().collect();
         let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::new();
-        for entry in &entries {
-            if let Entry::Vacant(unknown) = versions.entry(entry.policy) {
-                unknown.insert(
-                    self.ledger
-                        .known_versions(&entry.policy_name, RecordPlace::LAST)
-                        .await?,
-                );
-            }
+        for version in self.ledger.versions_to_follow(&policies).await? {
+            versions.entry(version.id).or_default().push(version);
         }
         let days: HashMap<PolicyId, LocalDays<'_>> = versions
             .iter()
@@ -144,8 +147,10 @@ impl FigureFollower {
         // 3. Read what is not known about the subjects' days.
         self.learn_subjects(&entries, &days).await?;
         // 4. Add each entry to the figures of its day.
-        let kept_to = self.ledger.figures_kept_to().await?;
-        for entry in &entries {
+        for (index, entry) in entries.iter().enumerate() {
+            if index % YIELD_EVERY == 0 {
+                yield_now().await;
+            }
             let days = &days[&entry.policy];
             let mark = marks.partition_point(|mark| mark.place < entry.place);
             let recorded_at = marks
@@ -206,6 +211,9 @@ impl FigureFollower {
                 });
             }
         }
-        self.subjects.read(&self.ledger, unknown).await
+        for unknown in unknown.chunks(ACCOUNTS_MOST) {
+            self.subjects.read(&self.ledger, unknown.to_vec()).await?;
+        }
+        Ok(())
     }
 }

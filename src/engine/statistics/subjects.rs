@@ -23,6 +23,7 @@ pub struct SubjectMemory {
 }
 
 /// A subject's day that is not in memory. The grants before an entry in the record are to be read.
+#[derive(Clone, Copy)]
 pub struct UnknownDay<'d> {
     pub account: AccountId,
     pub date: NaiveDate,

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::Connection;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
@@ -42,6 +43,9 @@ const TURN_CONNECTIONS: u32 = 4;
 const EDIT_CONNECTIONS: u32 = 3;
 /// Connections for the instance's own work: reconciliations, the record, statistics.
 const OWN_CONNECTIONS: u32 = 4;
+/// A connection for the instance's own work that was used more recently is not tested before it is
+/// used again: a follower would wait for the server twice for each statement.
+const TESTED_AFTER: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For work that nobody waits for, and for the pause of a snapshot between two reads.
 const OWN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -72,10 +76,22 @@ impl Store {
         // 1. Connect.
         let base = Sessions::of(&options.url)?;
         let place = base.place();
-        let for_own = base.clone().with_timeouts(OWN_TIMEOUT);
-        let own = for_own
-            .connect(for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT))
-            .await;
+        // The instance's own work reads short spans of long tables, by indexes.
+        let for_own = base
+            .clone()
+            .with_timeouts(OWN_TIMEOUT)
+            .with("plan_cache_mode", "force_custom_plan")
+            .with("enable_seqscan", "off")
+            .with("jit", "off");
+        let own = for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT);
+        let own = own
+            .test_before_acquire(false)
+            .before_acquire(|connection, used| {
+                Box::pin(async move {
+                    Ok(used.idle_for < TESTED_AFTER || connection.ping().await.is_ok())
+                })
+            });
+        let own = for_own.connect(own).await;
         let own = match own {
             Ok(own) => own,
             Err(error) => {

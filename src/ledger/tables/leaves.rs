@@ -119,6 +119,34 @@ const OVERRIDES: Texts = private_changes!(
 );
 const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
 
+/// Whether a table has a change after ($1, $2) and up to ($3, $4).
+macro_rules! has_change {
+    ($table:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM ",
+            $table,
+            " AS v WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4))"
+        )
+    };
+}
+
+/// Whether there is more than entries: changes, or dropped entries after ($1, $5) and up to
+/// ($3, $6).
+const HAS_OTHERS: &str = concat!(
+    "SELECT ",
+    has_change!("policy_versions"),
+    " OR ",
+    has_change!("key_versions"),
+    " OR ",
+    has_change!("override_versions"),
+    " OR ",
+    has_change!("acts"),
+    " OR EXISTS (
+         SELECT 1 FROM dropped_entries
+         WHERE xact >= $1 AND (xact, id) > ($1, $5) AND xact <= $3 AND (xact, id) <= ($3, $6)
+     )"
+);
+
 /// The flags that an entry can have.
 const FLAGS: i64 = flag!(PROVISIONAL) | flag!(OVER) | flag!(WOULD_DENY) | flag!(ERASED);
 
@@ -400,7 +428,7 @@ async fn leaves(
     if after.xact == 0 {
         let last = up_to.min(RecordPlace::OLD_END);
         let old = query(OLD_ENTRIES).bind(after.id).bind(last.id);
-        found = session.all(old, decode_entry).await?;
+        found = session.many(old, decode_entry).await?;
     }
     let numbered = after.max(RecordPlace::NUMBERED);
     let entries = query(ENTRIES)
@@ -408,7 +436,28 @@ async fn leaves(
         .bind(numbered.id)
         .bind(up_to.xact)
         .bind(up_to.id);
-    found.extend(session.all(entries, decode_entry).await?);
+    found.extend(session.many(entries, decode_entry).await?);
+    let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
+    // Most spans have entries alone. One question saves five.
+    let others = changes_between(HAS_OTHERS, after, up_to);
+    let others = others.bind(after.id).bind(up_to.id);
+    if session.one(others).await? {
+        leaves.extend(others_between(session, after, up_to).await?);
+    }
+    // An entry that is dropped during this read is in the list twice; its first reading has the
+    // data.
+    leaves.sort_by_key(StoredLeaf::place);
+    leaves.dedup_by_key(|leaf| leaf.place());
+    Ok(leaves)
+}
+
+/// The leaves that are not entries.
+async fn others_between(
+    session: &mut Session<'_>,
+    after: RecordPlace,
+    up_to: RecordPlace,
+) -> Result<Vec<StoredLeaf>, LedgerError> {
+    let mut found = Vec::new();
     for (texts, decode) in [
         (
             Texts::from(POLICIES),
@@ -424,9 +473,5 @@ async fn leaves(
     let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
     let dropped = dropped_places(session, after, up_to, i32::MAX as u32).await?;
     leaves.extend(dropped.into_iter().map(StoredLeaf::Dropped));
-    // An entry that is dropped during this read is in the list twice; its first reading has the
-    // data.
-    leaves.sort_by_key(StoredLeaf::place);
-    leaves.dedup_by_key(|leaf| leaf.place());
     Ok(leaves)
 }

@@ -108,6 +108,14 @@ const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version
 /// The versions up to the place ($2, $3) of the record.
 const KNOWN: &str =
     versions!("p.name = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
+/// All versions of some policies, by policy.
+const TO_FOLLOW: Texts = Texts {
+    postgres: versions!("v.policy = ANY(CAST($1 AS integer[])) ORDER BY v.policy, v.version"),
+    sqlite: versions!(
+        "v.policy IN (SELECT CAST(value AS integer) FROM json_each($1))
+         ORDER BY v.policy, v.version"
+    ),
+};
 const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
 /// The version in force: see [`Policy::has_effect`].
 const IN_FORCE: &str = versions!(
@@ -188,6 +196,16 @@ impl Ledger {
             .bind(up_to.xact)
             .bind(up_to.revision);
         self.reads().await?.lend().all(versions, decode).await
+    }
+
+    /// All versions of some policies, the oldest first for each, for a follower of the record.
+    pub async fn versions_to_follow(
+        &self,
+        policies: &[PolicyId],
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let numbers = policies.iter().map(|policy| policy.0.to_string());
+        let versions = query(TO_FOLLOW).bind(numbers.collect::<Vec<String>>());
+        self.own().await?.lend().all(versions, decode).await
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.

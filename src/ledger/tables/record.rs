@@ -1,6 +1,7 @@
 //! The marks of the record, and the entries and changes that they give positions to.
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace, RecordRun};
@@ -143,8 +144,26 @@ pub(super) const HOLD_POSITIONS: Texts = Texts {
     sqlite: "SELECT 1",
 };
 
-const ADD_MARK: &str = "INSERT INTO record_marks
-    (after, position, xact, id, revision, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
+/// Adds the marks of a JSON array: one array for each mark, with its columns. All are made at $2.
+macro_rules! add_marks {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO record_marks (after, position, xact, id, revision, recorded_at) SELECT ",
+            $rows
+        )
+    };
+}
+
+const ADD_MARKS: Texts = Texts {
+    postgres: add_marks!(
+        "(d ->> 0)::bigint, (d ->> 1)::bigint, (d ->> 2)::bigint, (d ->> 3)::uuid,
+             (d ->> 4)::bigint, $2 FROM json_array_elements($1::json) AS d"
+    ),
+    sqlite: add_marks!(
+        "value ->> 0, value ->> 1, value ->> 2, unhex(value ->> 3), value ->> 4, $2
+             FROM json_each($1)"
+    ),
+};
 
 fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
     Ok(Mark {
@@ -317,15 +336,17 @@ impl Ledger {
         .await
     }
 
-    /// Adds marks. Returns false and adds nothing if another follower has continued from the same
-    /// mark.
+    /// Adds marks that were made at one instant. Returns false and adds nothing if another follower
+    /// has continued from the same mark.
     pub async fn add_marks(&self, marks: &[Mark]) -> Result<bool, LedgerError> {
+        let Some(last) = marks.last() else {
+            return Ok(true);
+        };
         let added = self
             .own_edit(async |mut session| {
                 session.execute(query(HOLD_POSITIONS)).await?;
-                for mark in marks {
-                    session.execute(add(mark)).await?;
-                }
+                let add = query(ADD_MARKS).bind(encode_marks(marks));
+                session.execute(add.bind(last.recorded_at)).await?;
                 Ok(Ending::Commit(()))
             })
             .await;
@@ -337,14 +358,13 @@ impl Ledger {
     }
 }
 
-fn add(mark: &Mark) -> Statement {
-    query(ADD_MARK)
-        .bind(mark.after)
-        .bind(mark.position)
-        .bind(mark.place.xact)
-        .bind(mark.place.id)
-        .bind(mark.place.revision)
-        .bind(mark.recorded_at)
+/// Marks as JSON, so that one statement adds all.
+fn encode_marks(marks: &[Mark]) -> String {
+    let row = |mark: &Mark| {
+        let RecordPlace { xact, id, revision } = mark.place;
+        json!([mark.after, mark.position, xact, id.0.simple(), revision])
+    };
+    json!(marks.iter().map(row).collect::<Vec<_>>()).to_string()
 }
 
 /// The places of dropped entries after one place and up to another, in order, at most `limit`.

@@ -1,9 +1,10 @@
 //! The log of seals: its origins, the hashes of its tree, and its checkpoints.
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use super::acts::{Act, add_act_in};
-use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::leaf::{Hash, hex};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
@@ -19,6 +20,16 @@ pub struct SealOrigin {
     pub begun_at: DateTime<Utc>,
 }
 
+/// The present log, as one statement reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedLog {
+    pub origin: SealOrigin,
+    /// The number of leaves of its tree.
+    pub size: u64,
+    /// Its newest checkpoint.
+    pub last: Option<Seal>,
+}
+
 /// A checkpoint as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seal {
@@ -29,16 +40,37 @@ pub struct Seal {
     pub sealed_at: DateTime<Utc>,
 }
 
-const LAST_ORIGIN: &str =
-    "SELECT number, name, begun_at FROM seal_origins ORDER BY number DESC LIMIT 1";
+/// The last origin, with the last leaves of its tree and its last checkpoint.
+const LOG: &str = "SELECT o.number, o.name, o.begun_at, h.first,
+        CAST(length(h.hashes) AS bigint) AS bytes, s.size, s.note, s.sealed_at
+    FROM (SELECT number, name, begun_at FROM seal_origins ORDER BY number DESC LIMIT 1) AS o
+    LEFT JOIN seal_hashes AS h ON h.origin = o.number AND h.level = 0 AND h.first = (
+        SELECT max(first) FROM seal_hashes WHERE origin = o.number AND level = 0
+    )
+    LEFT JOIN seals AS s ON s.origin = o.number AND s.size = (
+        SELECT max(size) FROM seals WHERE origin = o.number
+    )";
 const ORIGINS: &str = "SELECT number, name, begun_at FROM seal_origins ORDER BY number";
 const ADD_ORIGIN: &str = "INSERT INTO seal_origins (number, name, begun_at) VALUES ($1, $2, $3)";
-const LAST_ROW: &str = "SELECT level, first, hashes FROM seal_hashes
-    WHERE origin = $1 AND level = 0 ORDER BY first DESC LIMIT 1";
 const ROWS: &str = "SELECT level, first, hashes FROM seal_hashes
     WHERE origin = $1 AND level = $2 AND first >= $3 AND first < $4 ORDER BY first";
-const ADD_ROW: &str =
-    "INSERT INTO seal_hashes (origin, level, first, hashes) VALUES ($1, $2, $3, $4)";
+/// Adds the rows of a JSON array to the origin $1: one array for each row, with its columns.
+macro_rules! add_rows {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO seal_hashes (origin, level, first, hashes) SELECT CAST($1 AS bigint), ",
+            $rows
+        )
+    };
+}
+
+const ADD_ROWS: Texts = Texts {
+    postgres: add_rows!(
+        "(d ->> 0)::smallint, (d ->> 1)::bigint, decode(d ->> 2, 'hex')
+             FROM json_array_elements($2::json) AS d"
+    ),
+    sqlite: add_rows!("value ->> 0, value ->> 1, unhex(value ->> 2) FROM json_each($2)"),
+};
 const ADD_SEAL: &str = "INSERT INTO seals (origin, size, note, sealed_at) VALUES ($1, $2, $3, $4)";
 
 /// A query for seals `s`.
@@ -73,6 +105,20 @@ fn decode_seal(row: &StoredRow<'_>) -> Result<Seal, LedgerError> {
     })
 }
 
+fn decode_log(row: &StoredRow<'_>) -> Result<SealedLog, LedgerError> {
+    let (first, bytes): (Option<u64>, Option<u64>) = (row.get("first")?, row.get("bytes")?);
+    let bytes = bytes.unwrap_or_default();
+    if bytes % 32 != 0 {
+        return Err(LedgerError::Corrupt("hashes of a tile".to_owned()));
+    }
+    let has_seal = row.get::<Option<u64>>("size")?.is_some();
+    Ok(SealedLog {
+        origin: decode_origin(row)?,
+        size: first.unwrap_or_default() + bytes / 32,
+        last: has_seal.then(|| decode_seal(row)).transpose()?,
+    })
+}
+
 fn decode_row(row: &StoredRow<'_>) -> Result<TileRow, LedgerError> {
     let bytes: Vec<u8> = row.get("hashes")?;
     let (hashes, rest) = bytes.as_chunks::<32>();
@@ -94,17 +140,10 @@ const HAS_RESTART: Texts = Texts {
 };
 
 impl Ledger {
-    /// The present origin, and the number of leaves of its tree; `None` if nothing was ever sealed.
-    pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
+    /// The present log; `None` if nothing was ever sealed.
+    pub async fn sealed_log(&self) -> Result<Option<SealedLog>, LedgerError> {
         let mut held = self.own().await?;
-        let mut session = held.lend();
-        let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
-            return Ok(None);
-        };
-        let last = query(LAST_ROW).bind(origin.number);
-        let last = session.first(last, decode_row).await?;
-        let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
-        Ok(Some((origin, size)))
+        held.lend().first(query(LOG), decode_log).await
     }
 
     /// All origins, the first one first.
@@ -248,12 +287,10 @@ async fn add_seal_in(
     rows: &[TileRow],
     seal: Option<&Seal>,
 ) -> Result<(), LedgerError> {
-    for row in rows {
-        let add = query(ADD_ROW)
-            .bind(origin.number)
-            .bind(i16::from(row.level))
-            .bind(row.first)
-            .bind(row.hashes.as_flattened());
+    if !rows.is_empty() {
+        let row = |row: &TileRow| json!([row.level, row.first, hex(row.hashes.as_flattened())]);
+        let rows = json!(rows.iter().map(row).collect::<Vec<_>>());
+        let add = query(ADD_ROWS).bind(origin.number).bind(rows.to_string());
         session.execute(add).await?;
     }
     if let Some(seal) = seal {

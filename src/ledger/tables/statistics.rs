@@ -114,6 +114,16 @@ const EARLIER: Texts = Texts {
     ),
 };
 
+/// How far the figures are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FiguresMark {
+    /// The figures have the entries up to this position.
+    pub position: u64,
+    /// The local day up to which figures are kept when the others are made again: entries that were
+    /// recorded until then may be dropped.
+    pub kept_to: Option<NaiveDate>,
+}
+
 /// An earlier entry of an account, with what the figures need of it.
 #[derive(Debug)]
 pub struct EarlierEntry {
@@ -128,13 +138,34 @@ pub struct EarlierEntry {
 const POSITION: &str = "SELECT position FROM day_figures_mark";
 const MOVE_POSITION: &str = "UPDATE day_figures_mark SET position = $2 WHERE position = $1
     RETURNING position";
-const ADD_FIGURE: &str = "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
-    VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT (policy, counted_on, recorded_on, figure)
-    DO UPDATE SET value = CASE
-        WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
-        ELSE day_figures.value + excluded.value
-    END";
+const FIGURES_MARK: &str = "SELECT position, kept_to FROM day_figures_mark";
+
+/// Adds the figures of a JSON array: one array for each figure, with its columns.
+macro_rules! add_figures {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
+             SELECT ",
+            $rows,
+            " WHERE true
+             ON CONFLICT (policy, counted_on, recorded_on, figure)
+             DO UPDATE SET value = CASE
+                 WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
+                 ELSE day_figures.value + excluded.value
+             END"
+        )
+    };
+}
+
+const ADD_FIGURES: Texts = Texts {
+    postgres: add_figures!(
+        "(d ->> 0)::integer, d ->> 1, d ->> 2, d ->> 3, (d ->> 4)::bigint
+             FROM json_array_elements($1::json) AS d"
+    ),
+    sqlite: add_figures!(
+        "value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($1)"
+    ),
+};
 
 /// The days of a table from $1 up to $2, of the policy $3, after ($4, $5), at most $6.
 macro_rules! days {
@@ -259,6 +290,17 @@ fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
     })
 }
 
+/// Figures as JSON, so that one statement adds all.
+fn encode_figures(figures: &FigureSums) -> String {
+    let rows = figures.0.iter().flat_map(|(day, figures)| {
+        let row = |(name, figure): (&'static str, u64)| {
+            json!([day.policy.0, day.counted_on, day.recorded_on, name, figure])
+        };
+        figures.named().map(row)
+    });
+    json!(rows.collect::<Vec<_>>()).to_string()
+}
+
 /// A row of [`FIGURES`]: the day, the name of the figure, and the figure.
 fn decode_figure(row: &StoredRow<'_>) -> Result<(PolicyDay, String, u64), LedgerError> {
     let day = PolicyDay {
@@ -276,16 +318,17 @@ impl Ledger {
         self.reads().await?.lend().one(query(POSITION)).await
     }
 
-    /// As [`Ledger::figures_position`], for the follower.
-    pub async fn figures_to_follow(&self) -> Result<u64, LedgerError> {
-        self.own().await?.lend().one(query(POSITION)).await
-    }
-
-    /// The local day up to which figures are kept when the others are made again: entries that were
-    /// recorded until then may be dropped.
-    pub async fn figures_kept_to(&self) -> Result<Option<NaiveDate>, LedgerError> {
-        let kept_to = query("SELECT kept_to FROM day_figures_mark");
-        self.own().await?.lend().one(kept_to).await
+    /// How far the figures are made, for the follower.
+    pub async fn figures_to_follow(&self) -> Result<FiguresMark, LedgerError> {
+        let decode = |row: &StoredRow<'_>| {
+            Ok(FiguresMark {
+                position: row.get("position")?,
+                kept_to: row.get("kept_to")?,
+            })
+        };
+        let mut held = self.own().await?;
+        let mark = held.lend().first(query(FIGURES_MARK), decode).await?;
+        Ok(mark.ok_or(sqlx::Error::RowNotFound)?)
     }
 
     /// What the figures need of the entries after a place and up to another, by transaction,
@@ -301,7 +344,7 @@ impl Ledger {
         if after.xact == 0 {
             let last = up_to.min(RecordPlace::OLD_END);
             let old = query(TALLIED_OLD).bind(after.id).bind(last.id);
-            found = session.all(old, decode_tallied).await?;
+            found = session.many(old, decode_tallied).await?;
         }
         let after = after.max(RecordPlace::NUMBERED);
         let numbered = query(TALLIED)
@@ -309,7 +352,7 @@ impl Ledger {
             .bind(after.id)
             .bind(up_to.xact)
             .bind(up_to.id);
-        found.extend(session.all(numbered, decode_tallied).await?);
+        found.extend(session.many(numbered, decode_tallied).await?);
         Ok(found)
     }
 
@@ -329,7 +372,8 @@ impl Ledger {
             .bind(json!(wanted).to_string())
             .bind(limit)
             .bind(since);
-        self.own().await?.lend().all(earlier, decode_earlier).await
+        let mut held = self.own().await?;
+        held.lend().many(earlier, decode_earlier).await
     }
 
     /// Adds the positions above `after` and up to `position` to the figures, and opens their days.
@@ -347,16 +391,9 @@ impl Ledger {
             if session.first(moved, only::<i64>).await?.is_none() {
                 return Ok(Ending::Rollback(false));
             }
-            for (day, figures) in &figures.0 {
-                for (name, figure) in figures.named() {
-                    let add = query(ADD_FIGURE)
-                        .bind(day.policy)
-                        .bind(day.counted_on)
-                        .bind(day.recorded_on)
-                        .bind(name)
-                        .bind(figure);
-                    session.execute(add).await?;
-                }
+            if !figures.0.is_empty() {
+                let add = query(ADD_FIGURES).bind(encode_figures(figures));
+                session.execute(add).await?;
             }
             open(&mut session, open_days.iter().copied(), now).await?;
             Ok(Ending::Commit(true))

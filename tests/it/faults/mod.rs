@@ -10,6 +10,7 @@ mod load;
 mod postgres;
 mod redis;
 mod report;
+mod sealing;
 mod seed;
 mod setup;
 mod table;

@@ -1,5 +1,6 @@
 //! Seals: the log of leaves, its proofs, and the checks that find a changed ledger.
 
+mod far;
 mod hostile;
 mod outside;
 pub mod proofs;

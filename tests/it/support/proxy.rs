@@ -1,5 +1,6 @@
 //! A proxy that breaks connections as networks do.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 /// Passes connections to a server, as its mode says.
 pub struct Proxy {
@@ -27,6 +29,8 @@ pub enum Mode {
     Hold,
     /// Requests pass, and answers wait.
     HoldAnswers,
+    /// Answers pass this much later.
+    Late(Duration),
     /// Requests pass, and answers are dropped.
     Swallow,
     /// One of every `every` answers is dropped and its connection closed. The server has executed
@@ -169,6 +173,7 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
     server.set_nodelay(true)?;
     let (mut asked, mut answered) = ([0; 16_384], [0; 65_536]);
     let mut has_swallowed = false;
+    let mut late = VecDeque::<(Instant, Vec<u8>)>::new();
     let generation = wire.generation.load(Ordering::SeqCst);
     loop {
         let now = *mode.borrow_and_update();
@@ -179,8 +184,13 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
         }
         let is_stranded = generation != wire.generation.load(Ordering::SeqCst);
         let flows = now != Mode::Hold && !is_stranded;
+        let due = late.front().map(|(due, _)| *due);
         tokio::select! {
             changed = mode.changed() => changed.map_err(std::io::Error::other)?,
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if flows && due.is_some() => {
+                let (_, answer) = late.pop_front().expect("a late answer");
+                client.write_all(&answer).await?;
+            }
             count = client.read(&mut asked), if flows => match count? {
                 0 => return Ok(()),
                 count => server.write_all(&asked[..count]).await?,
@@ -191,6 +201,15 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
                     return Ok(());
                 }
                 match now {
+                    Mode::Late(by) => {
+                        late.push_back((Instant::now() + by, answered[..count].to_vec()));
+                        continue;
+                    }
+                    // An answer never overtakes a late one.
+                    Mode::Pass if !late.is_empty() => {
+                        late.push_back((Instant::now(), answered[..count].to_vec()));
+                        continue;
+                    }
                     Mode::Swallow => {
                         has_swallowed = true;
                         continue;

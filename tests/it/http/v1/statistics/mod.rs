@@ -94,19 +94,27 @@ fn told(days: &[Value]) -> Sums {
     days.collect()
 }
 
-/// Waits until the figures cover all entries, and compares the figures with the script's.
+/// Waits until the figures cover all entries, and compares the figures with the script's. Entries may
+/// get positions meanwhile: both are read of one moment.
 pub async fn are_sums_of_the_entries(app: &App) -> Vec<Value> {
     let as_of = async |path: &str| {
         let list = app.get(path).await;
         assert_eq!(list.status, 200, "{list:?}");
         list.json()["as_of"].as_u64().expect("a position")
     };
+    let moment = async || (as_of("/v1/stats").await, as_of("/v1/entries?limit=1").await);
+    let read = Cell::new((Vec::new(), Vec::new()));
     eventually("the figures are made", || async {
-        as_of("/v1/stats").await == as_of("/v1/entries?limit=1").await
+        let (counted, recorded) = moment().await;
+        if counted != recorded {
+            return false;
+        }
+        let days = all_items(app, "/v1/stats?limit=2").await;
+        read.set((days, all_items(app, "/v1/entries?limit=1000").await));
+        moment().await == (counted, recorded)
     })
     .await;
-    let days = all_items(app, "/v1/stats?limit=2").await;
-    let entries = all_items(app, "/v1/entries?limit=1000").await;
+    let (days, entries) = read.into_inner();
     assert_eq!(told(&days), sums(&entries));
     days
 }

@@ -1,0 +1,135 @@
+//! Two sealers that start at the same time, one of which waits at each of its awaits in turn while
+//! the other one works.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use chrono::DateTime;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::pushing::{SealPusher, SealTarget};
+use super::sealer::Sealer;
+use super::status::SealStatus;
+use super::verifier::{GivenSeal, verify_ledger};
+use crate::clock::Clock;
+use crate::domain::record::Mark;
+use crate::domain::seal::note::SealKey;
+use crate::engine::following::RecordFollower;
+use crate::ledger::{Act, ActKind, Ledger, LedgerOptions};
+
+/// How long the other one may wait for a lock of the one that waits.
+const LOCKED: Duration = Duration::from_millis(300);
+
+struct Desk {
+    ledger: Ledger,
+    folder: TempDir,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let options = LedgerOptions {
+            url: format!("sqlite:{}", folder.path().join("perdiem.db").display()),
+            claim_timeout: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(30),
+        };
+        let ledger = Ledger::open(&options, DateTime::UNIX_EPOCH).await.unwrap();
+        Self { ledger, folder }
+    }
+
+    /// A sealer that knows nothing, as after a start, and its findings.
+    fn sealer(&self) -> (Sealer, Arc<SealStatus>) {
+        let (clock, status) = (Clock::system(), Arc::<SealStatus>::default());
+        let target = SealTarget::Folder(self.folder.path().to_owned());
+        let pusher = SealPusher::new(target, clock.clone(), status.clone());
+        let key = Arc::new(SealKey::new("perdiem", [7; 32]).unwrap());
+        let ledger = self.ledger.clone();
+        let sealer = Sealer::new(ledger, clock, key, status.clone(), Some(pusher));
+        (sealer, status)
+    }
+
+    /// Records acts, each with its own mark.
+    async fn record(&self, acts: usize) {
+        for _ in 0..acts {
+            let act = Act {
+                revision: 0,
+                kind: ActKind::Export,
+                about: "{}".to_owned(),
+                at: DateTime::UNIX_EPOCH,
+                by: "a test".to_owned(),
+                reason: None,
+            };
+            self.ledger.add_act(&act).await.unwrap();
+            let last = self.ledger.mark_to_follow().await.unwrap();
+            let horizon = self.ledger.horizon().await.unwrap();
+            let runs = self.ledger.runs_to_follow(last.place, horizon, 1).await;
+            let marks: Vec<Mark> = last.next(&runs.unwrap(), Clock::system().now());
+            assert!(self.ledger.add_marks(&marks).await.unwrap());
+        }
+    }
+
+    async fn is_well(&self, when: &str) {
+        let given = GivenSeal {
+            key: None,
+            seal: None,
+        };
+        let verified = verify_ledger(&self.ledger, &given, |_, _| ()).await;
+        verified.unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+}
+
+/// Polls a future until it is done, or until it has waited so many times.
+async fn wait_at<F: Future>(mut future: Pin<&mut F>, awaits: usize) -> Option<F::Output> {
+    let mut waited = 0;
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if waited == awaits => Poll::Ready(None),
+        Poll::Pending => {
+            waited += 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_sealer_may_wait_anywhere_while_another_one_seals() {
+    let desk = Desk::new().await;
+    desk.record(3).await;
+    for awaits in 0.. {
+        // 1. One sealer waits, after so many awaits.
+        desk.record(2).await;
+        let (mut one, status) = desk.sealer();
+        let mut step = pin!(one.step());
+        let ended = wait_at(step.as_mut(), awaits).await;
+        // 2. Meanwhile the other one begins the log, or seals all that is recorded.
+        let (mut other, other_status) = desk.sealer();
+        desk.record(2).await;
+        let sealing = async { while other.step().await.unwrap() {} };
+        let mut sealing = pin!(sealing);
+        let sealed = timeout(LOCKED, sealing.as_mut()).await;
+        // 3. The first one goes on. If the other one waited for its lock, it goes on too.
+        match (&ended, sealed) {
+            (Some(_), sealed) => sealed.unwrap(),
+            (None, Ok(())) => drop(step.await.unwrap()),
+            (None, Err(_)) => {
+                let (stepped, ()) = tokio::join!(step, sealing);
+                stepped.unwrap();
+            }
+        }
+        let when = format!("after {awaits} awaits");
+        desk.is_well(&when).await;
+        for status in [status, other_status] {
+            assert_eq!(status.troubles().next(), None, "{when}");
+        }
+        // The step is over before it has waited so many times.
+        if ended.is_some() {
+            assert!(awaits > 10, "only {awaits} awaits");
+            break;
+        }
+    }
+}

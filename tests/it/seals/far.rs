@@ -1,0 +1,52 @@
+//! A ledger whose database is far away is sealed and counted, although each statement waits.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{all_is_sealed, sealing, verified};
+use crate::record::all_is_recorded;
+use crate::support::app::{App, Ground, Stack, eventually};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::servers::postgres;
+
+/// A follower that reads and writes mark by mark, or rests because the database is slow, needs
+/// minutes for these entries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_done_in_large_steps() {
+    let ground = Ground::new(Stack::Postgres);
+    let app = App::start(&ground).await;
+    app.benefit(1000, "UTC").await;
+    for round in 0..6 {
+        let claim = |n| json!({ "policy": "benefit", "subject": format!("m-{round}-{}", n % 600) });
+        let body = json!({ "claims": (0..1000).map(claim).collect::<Vec<_>>() });
+        let claims = app.request(Method::POST, "/v1/claims").json(&body).send();
+        assert_eq!(claims.await.expect("an answer").status(), 200);
+    }
+    let all = all_is_recorded(&app, &ground).await;
+    drop(app);
+    ground.sql("DELETE FROM day_figures").await;
+    ground.sql("UPDATE day_figures_mark SET position = 0").await;
+    let proxy = Proxy::before(postgres().port()).await;
+    proxy.set(Mode::Late(Duration::from_millis(50)));
+    let mut far = ground.clone();
+    far.database_url = proxy.url(&ground.database_url);
+    let app = App::start_with(&far, sealing).await;
+    let seal = all_is_sealed(&app, &ground).await;
+    assert_eq!(seal.size, all);
+    eventually("all is counted", || async {
+        app.get("/v1/stats?policy=benefit").await.json()["as_of"] == all
+    })
+    .await;
+    let days = app.get("/v1/stats?policy=benefit").await.json();
+    let days = days["items"].as_array().expect("days").clone();
+    let sum = |figure: &str| -> u64 {
+        let figures = days.iter().map(|day| day[figure].as_u64());
+        figures.map(Option::unwrap_or_default).sum()
+    };
+    assert_eq!((sum("grants"), sum("subjects")), (6_000, 3_600), "{days:?}");
+    verified(&ground, Some(seal))
+        .await
+        .expect("nothing differs");
+}
