@@ -6,6 +6,7 @@ use sqlx::{Database, PgConnection, PgPool, Postgres, Sqlite, Transaction};
 
 use super::connections::Connections;
 use super::query::{Held, Session, query};
+use super::sessions::Sessions;
 use super::{Ledger, LedgerError, postgres};
 
 /// A connection from a pool.
@@ -71,7 +72,7 @@ impl Ledger {
     /// On SQLite both use the connections for the instance's own work.
     async fn lent<T>(
         &self,
-        connections: impl FnOnce(&postgres::Store) -> &Connections<postgres::Sessions>,
+        connections: impl FnOnce(&postgres::Store) -> &Connections<Sessions>,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
         match self {

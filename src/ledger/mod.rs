@@ -5,6 +5,7 @@
 //! names.
 
 mod access;
+mod advice;
 mod batched;
 mod cluster;
 mod connections;
@@ -19,10 +20,12 @@ mod query;
 mod row;
 mod schema;
 mod service_role;
+mod sessions;
 mod sqlite;
 mod subject_encoding;
 mod tables;
 mod time_bounds;
+mod url_parameters;
 mod values;
 
 use std::borrow::Borrow;

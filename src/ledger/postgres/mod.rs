@@ -1,10 +1,7 @@
 //! The ledger on PostgreSQL.
 
-mod advice;
 mod append;
 mod entries;
-mod parameters;
-mod sessions;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,18 +12,19 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 
+use super::advice;
 use super::cluster::settle_offset;
 use super::connections::{Connections, Opener};
 use super::query::Session;
 use super::schema::{self, Applied};
 use super::service_role::{Ownership, lacks_right};
+use super::sessions::{Sessions, shared_by};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
 };
 use crate::domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
-pub use sessions::Sessions;
 
 static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
@@ -118,8 +116,8 @@ impl Store {
             false => failed(error.into()),
         };
         // 2. Check that a connection is a session, that the database is for perdiem, and which migrations it has run.
-        let shared_by = sessions::shared_by(&own).await;
-        if let Some(unit) = shared_by.map_err(|error| failed(error.into()))? {
+        let shared = shared_by(&own).await;
+        if let Some(unit) = shared.map_err(|error| failed(error.into()))? {
             return Err(OpenError::Pooled { place, unit });
         }
         check_encoding(&own, &place).await?;

@@ -158,9 +158,9 @@ async fn a_start_that_cannot_write_its_first_key_makes_none() {
         fs::write(place.path().join(name), "of another ledger").expect("a file");
     }
     let ended = Process::start(place.path(), &["serve"], &settings).ended();
-    let line = ended.fault_of(2);
+    assert_eq!(ended.code, 2, "{ended:?}");
     for words in ["first admin key", "PERDIEM_ADMIN_KEY_FILE"] {
-        assert!(line.contains(words), "{words}: {line}");
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     let elsewhere = folder();
     let (server, url) = Process::serve(elsewhere.path(), &settings[..1]);

@@ -27,7 +27,7 @@ fn a_value_that_cannot_be_read_is_told_with_its_variable() {
         ("PERDIEM_CLAIM_DEADLINE_MS", "soon", "invalid digit"),
         ("PERDIEM_CLAIM_DEADLINE_MS", "50", "100..=60000"),
         ("PERDIEM_REDIS_TIMEOUT_MS", "", "PERDIEM_REDIS_TIMEOUT_MS"),
-        ("PERDIEM_DRAIN_SECONDS", "-1", "invalid digit"),
+        ("PERDIEM_DRAIN_SECONDS", "-1", "is not in"),
         ("PERDIEM_OPEN_METRICS", "perhaps", "true, false"),
         ("PERDIEM_LOG_FORMAT", "xml", "human, json"),
         ("PERDIEM_LOG", "nonsense", "write error, warn"),

@@ -8,9 +8,9 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, raw_sql};
 
-use super::parameters::only_known;
-use crate::ledger::OpenError;
-use crate::ledger::connections::{LIFETIME, Opener};
+use super::OpenError;
+use super::connections::{LIFETIME, Opener};
+use super::url_parameters::only_known;
 
 /// How often two connections are compared. A pooler that hands out the session that was used last
 /// is found at once. The other attempts are for poolers that take turns.
