@@ -20,7 +20,7 @@ use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
-use crate::engine::{DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
+use crate::engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
 use crate::ledger::Ledger;
 
 /// The name of a log of seals, unless somebody names it.
@@ -306,6 +306,10 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     println!(
         "{} positions match the seals of {} ({} checkpoints); {} positions are not sealed yet",
         verified.sealed, verified.origin, verified.seals, verified.unsealed
+    );
+    let CheckedFigures { days, told } = verified.figures;
+    println!(
+        "the figures of {days} days are those of the entries; the record tells {told} of these days"
     );
     if let Some(DroppedLeaves {
         leaves,

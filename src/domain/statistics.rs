@@ -159,6 +159,13 @@ impl FigureSums {
         }
         self.0.entry(day).or_default().add(&added);
     }
+
+    /// Adds other sums.
+    pub fn extend(&mut self, others: Self) {
+        for (day, figures) in others.0 {
+            self.0.entry(day).or_default().add(&figures);
+        }
+    }
 }
 
 fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {

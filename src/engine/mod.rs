@@ -70,7 +70,7 @@ pub use seal::{
     ConsistencyProof, DroppedLeaves, GivenSeal, SealFailure, SealPage, SealTarget, Verified,
     VerifyFailure, restart_seals, verify_ledger,
 };
-pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
+pub use statistics::{CheckedFigures, FigureOfDay, FigurePage, FigureQuery};
 
 pub use crate::ledger::{
     Act, ActKind, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Seal, SealOrigin,

@@ -10,6 +10,7 @@ use crate::domain::seal::note::{Checkpoint, LogName, VerifierKey};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::record::{PlacedLeaf, leaves_of};
+use crate::engine::statistics::{CheckedFigures, FigureFailure, check_figures};
 use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
 /// How many marks, and how many seals, are read at once.
@@ -37,6 +38,7 @@ pub struct Verified {
     pub unsealed: u64,
     /// What cuts have dropped.
     pub dropped: Option<DroppedLeaves>,
+    pub figures: CheckedFigures,
 }
 
 /// Leaves whose entries were archived and dropped.
@@ -220,7 +222,14 @@ async fn verify(
              position"
         ));
     }
+    // 7. Make the figures again.
+    let figures = match check_figures(ledger, tell).await {
+        Ok(figures) => figures,
+        Err(FigureFailure::Differs(what)) => return differs(what),
+        Err(FigureFailure::Ledger(error)) => return Err(error.into()),
+    };
     Ok(Verified {
+        figures,
         origin: check.origin.name,
         sealed: size,
         seals: check.seals,

@@ -4,9 +4,12 @@ mod day_closer;
 mod days;
 mod denial_writer;
 mod figure_follower;
+mod recount;
 mod subjects;
+mod tally;
 
 pub use day_closer::DayCloser;
 pub use days::{FigureOfDay, FigurePage, FigureQuery};
 pub use denial_writer::DenialWriter;
 pub use figure_follower::FigureFollower;
+pub use recount::{CheckedFigures, FigureFailure, check_figures};

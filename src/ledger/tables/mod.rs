@@ -26,6 +26,7 @@ pub mod policies;
 pub mod policy_edits;
 pub mod reconciliations;
 pub mod record;
+pub mod recount;
 pub mod replacements;
 pub mod seals;
 pub mod statistics;

@@ -1,6 +1,7 @@
 //! Seals: the log of leaves, its proofs, and the checks that find a changed ledger.
 
 mod far;
+mod figures;
 mod hostile;
 mod outside;
 pub mod proofs;
