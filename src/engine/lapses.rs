@@ -57,7 +57,7 @@ struct Reached {
 
 /// What one step does.
 #[derive(Default)]
-struct Portion {
+struct DueHolds {
     /// The accounts in which lapses are due.
     due: BTreeSet<(AccountId, PolicyId)>,
     /// The earliest end of a hold whose lapse is due.
@@ -66,23 +66,23 @@ struct Portion {
     last: Option<(DateTime<Utc>, EntryId)>,
 }
 
-impl Portion {
+impl DueHolds {
     /// Ends with the last hold whose lapse is recorded in this step.
     fn of(ended: &[EndedHold]) -> Self {
-        let mut portion = Self::default();
+        let mut found = Self::default();
         let mut lapses = 0;
         for (read, hold) in ended.iter().enumerate() {
             if let Some(policy) = hold.due_of {
-                portion.due.insert((hold.account, policy));
-                portion.earliest.get_or_insert(hold.held_until);
+                found.due.insert((hold.account, policy));
+                found.earliest.get_or_insert(hold.held_until);
                 lapses += 1;
             }
             if lapses == LAPSES_MOST || read + 1 == HOLDS_MOST {
-                portion.last = Some((hold.held_until, hold.grant));
+                found.last = Some((hold.held_until, hold.grant));
                 break;
             }
         }
-        portion
+        found
     }
 }
 
@@ -132,11 +132,11 @@ impl LapseSweep {
         let place = reached.place.unwrap_or_else(begin);
         let until = now - self.after;
         let ended = self.ledger.ended_holds(place, until, HOLDS_MOST as u32);
-        let Portion {
+        let DueHolds {
             due,
             earliest,
             last,
-        } = Portion::of(&ended.await?);
+        } = DueHolds::of(&ended.await?);
         let age = earliest.map(|earliest| now - earliest);
         self.metrics.lapses_lag(age.unwrap_or_default());
         // 2. If another instance has taken a turn meanwhile, leave the work to it this time.
