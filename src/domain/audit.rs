@@ -99,7 +99,7 @@ impl AccountAudit {
     fn expected(&self, total: &Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
         let (last, at) = (self.before.line(), entry.line.at);
         let unused = total.emptied(at, next_number(last));
-        total_with(total_after(unused, last, past, at)?, entry, past)
+        total_with(total_after(unused, last, past, at)?, last, entry, past)
     }
 
     /// Starts with an entry after a recorded cut: the entries before it were archived and dropped.

@@ -10,6 +10,7 @@ use super::account::{
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::{AccountId, EntryId};
+use super::limit::rate::Afterwards;
 use super::limit::total::{GivenBack, Total};
 use super::past::Past;
 use super::policy::Policy;
@@ -219,11 +220,19 @@ pub fn adjust(
     let current = totals_at(policy, last, past, at);
     let own = calendar_totals_at(policy, last, past, counted_at);
     let (mut totals, mut own) = both(current, own)?;
+    let after = match direction {
+        Direction::Up => Afterwards::NOTHING,
+        Direction::Down => past
+            .after_adjustment(&totals, counted_at, last, at)
+            .map_err(Unknown::Past)?,
+    };
     // 3. The units are added or taken off in all of them, or the adjustment is refused.
     for total in totals.iter_mut().chain(&mut own) {
         let entered = match direction {
             Direction::Up => total.take(units, counted_at, at).map_err(Refusal::from),
-            Direction::Down => total.take_off(units, counted_at, at).map_err(Refusal::from),
+            Direction::Down => total
+                .take_off(units, counted_at, at, &after)
+                .map_err(Refusal::from),
         };
         if let Err(refusal) = entered {
             return Ok(Err(refusal));
@@ -382,22 +391,20 @@ mod tests {
     #[test]
     fn no_more_is_taken_off_than_is_used_in_every_window() {
         let down = Direction::Down;
-        let not_used = |length: Length, used| {
+        let not_used = |length: Length, used, is_past| {
             let per = length.into();
-            Err(NotUsed { per, used }.into())
+            Err(NotUsed { per, used, is_past }.into())
         };
-        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Length::Day, 3));
+        let refused = not_used(Length::Day, 3, false);
+        assert_eq!(adjusted(4, down, NOON, &[]), refused);
         let yesterday = "2026-11-20T12:00:00Z";
-        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Length::Day, 1));
-        assert_eq!(
-            adjusted(6, down, yesterday, &[8]),
-            not_used(Length::Month, 5)
-        );
+        let refused = not_used(Length::Day, 1, true);
+        assert_eq!(adjusted(2, down, yesterday, &[1]), refused);
+        let refused = not_used(Length::Month, 5, true);
+        assert_eq!(adjusted(6, down, yesterday, &[8]), refused);
         let last_month = "2026-10-20T12:00:00Z";
-        assert_eq!(
-            adjusted(2, down, last_month, &[2, 1]),
-            not_used(Length::Month, 1)
-        );
+        let refused = not_used(Length::Month, 1, true);
+        assert_eq!(adjusted(2, down, last_month, &[2, 1]), refused);
         let up = Direction::Up;
         assert_eq!(
             adjusted(UNITS_MAX - 5, up, NOON, &[]),

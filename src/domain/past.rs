@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::EntryId;
-use super::limit::rate::{AfterGrant, BucketChange};
+use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
 
@@ -96,16 +96,18 @@ impl Movement {
         self.kind.of().unwrap_or(self.id).at()
     }
 
-    /// Changes a total as the entry does. `after` has what happened after the grant that the entry
-    /// names.
-    fn apply(&self, total: &mut Total, after: Option<&AfterGrant>) {
+    /// Changes a total as the entry does. `grant` has what happened after the grant that the entry
+    /// names, and `after` what happened after the instant at which the units count.
+    fn apply(&self, total: &mut Total, grant: Option<&AfterGrant>, after: &Afterwards) {
         let (units, counted_at) = (self.units.get(), self.counted_at());
         total.age(self.at);
         match self.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
                 total.add(units, counted_at, self.at);
             }
-            EntryKind::Adjustment(Direction::Down) => total.lower(units, counted_at, self.at),
+            EntryKind::Adjustment(Direction::Down) => {
+                total.lower(units, counted_at, self.at, after);
+            }
             EntryKind::Confirmation { .. } => {}
             EntryKind::Reversal { .. }
             | EntryKind::PartialReversal { .. }
@@ -113,26 +115,15 @@ impl Movement {
                 let given = GivenBack {
                     units: self.units,
                     granted_at: counted_at,
-                    after,
+                    after: grant,
                 };
                 total.give_back(given, self.at);
             }
         }
     }
 
-    /// The usage after the entry, if it was `used` before and the units count.
-    fn used_after(used: u64, movement: &Self) -> u64 {
-        let units = movement.units.get();
-        match movement.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
-                used.saturating_add(units)
-            }
-            EntryKind::Confirmation { .. } => used,
-            EntryKind::Reversal { .. }
-            | EntryKind::PartialReversal { .. }
-            | EntryKind::Lapse { .. }
-            | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(units),
-        }
+    fn is_down(&self) -> bool {
+        self.kind == EntryKind::Adjustment(Direction::Down)
     }
 
     /// The grant whose units the entry gives back.
@@ -148,8 +139,8 @@ impl Movement {
     }
 }
 
-/// The changes that some entries made: what was given back of a grant was never taken.
-fn net_changes(movements: &[Movement]) -> Vec<BucketChange> {
+/// The changes that some entries made, with their ids: what was given back of a grant was never taken.
+fn net_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
     let mut given_back: HashMap<EntryId, u64> = HashMap::new();
     for movement in movements {
         if let Some(grant) = movement.gives_back() {
@@ -166,14 +157,24 @@ fn net_changes(movements: &[Movement]) -> Vec<BucketChange> {
             | EntryKind::Lapse { .. } => return None,
         };
         let given_back = given_back.get(&movement.id).copied().unwrap_or_default();
-        Some(BucketChange {
-            at: movement.at,
-            counted_at: movement.counted_at(),
+        let counted_at = movement.counted_at();
+        let change = BucketChange {
+            at: if takes { movement.at } else { counted_at },
+            counted_at,
             units: movement.units.get().saturating_sub(given_back),
             takes,
-        })
+        };
+        Some((movement.id, change))
     };
     movements.iter().filter_map(change).collect()
+}
+
+/// The net changes of a bucket, in the order of their instants: what an adjustment took off was
+/// taken off at its own instant.
+fn bucket_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
+    let mut changes = net_changes(movements);
+    changes.sort_by_key(|(_, change)| change.at);
+    changes
 }
 
 impl Past {
@@ -237,15 +238,44 @@ impl Past {
     /// The part of the past that must be read.
     pub fn after_grant(&self, grant: EntryId) -> Result<Option<AfterGrant>, WantedPast> {
         let tail = self.tail(grant.at() - MICROSECOND)?;
-        let Some(place) = tail.iter().position(|movement| movement.id == grant) else {
+        let Some(own) = tail.iter().find(|movement| movement.id == grant) else {
             return Ok(None);
         };
-        let mut changes = net_changes(&tail[place..]);
-        Ok(Some(AfterGrant {
-            line: tail[place].number,
-            grant: changes.remove(0),
-            changes,
+        let changes = bucket_changes(tail);
+        let from_grant = changes.iter().skip_while(|(id, _)| *id != grant);
+        let mut from_grant = from_grant.map(|(_, change)| *change);
+        Ok(from_grant.next().map(|grant| AfterGrant {
+            grant,
+            after: Afterwards {
+                line: own.number,
+                changes: from_grant.collect(),
+            },
         }))
+    }
+
+    /// What happened after the instant at which an adjustment down counts, if one of the totals after
+    /// the `last` line asks for it. `at` is the present instant.
+    ///
+    /// # Errors
+    /// The part of the past that must be read.
+    pub fn after_adjustment(
+        &self,
+        totals: &[Total],
+        counted_at: DateTime<Utc>,
+        last: Option<&Line>,
+        at: DateTime<Utc>,
+    ) -> Result<Afterwards, WantedPast> {
+        let is_of_past = last.is_some_and(|line| counted_at < line.at);
+        let asks = |total: &Total| total.asks_for_changes(counted_at, at);
+        if !is_of_past || !totals.iter().any(asks) {
+            return Ok(Afterwards::NOTHING);
+        }
+        let tail = self.tail(counted_at)?;
+        let changes = bucket_changes(tail).into_iter().map(|(_, change)| change);
+        Ok(Afterwards {
+            line: tail.first().map_or(u64::MAX, |first| first.number),
+            changes: changes.filter(|change| counted_at < change.at).collect(),
+        })
     }
 }
 
@@ -307,44 +337,78 @@ fn return_units(
     //    instants stay the same until the next line.
     if total.forgets_at(at) < last.at {
         let since = total.forgets_at(last.at);
-        let movements = past.tail(since)?.iter();
-        let counting: Vec<Movement> = movements
-            .filter(|movement| movement.counted_at() > since)
-            .copied()
-            .collect();
+        let counting = counting(total, since, past)?;
         begin(total, since, last.at, &counting);
         total.age(at);
     }
     Ok(())
 }
 
+/// The entries that count for a new limit after an instant.
+///
+/// An adjustment down took the oldest units first. So with one, a sliding limit also reads the older
+/// units that counted when it was entered. These count as if no adjustment up to `since` had lowered
+/// them: then a later one lowers the newer units by no more than it did.
+///
+/// # Errors
+/// The part of the past that must be read.
+fn counting(total: &Total, since: DateTime<Utc>, past: &Past) -> Result<Vec<Movement>, WantedPast> {
+    let after = |since: DateTime<Utc>| {
+        let tail = past.tail(since)?.iter().copied();
+        let counting = tail.filter(|movement| movement.counted_at() > since);
+        Ok(counting.collect::<Vec<_>>())
+    };
+    let counting = after(since)?;
+    match &total.state {
+        LimitState::Sliding(log) if counting.iter().any(Movement::is_down) => {
+            let mut older = after(since - log.per.delta())?;
+            older.retain(|movement| since < movement.at || !movement.is_down());
+            Ok(older)
+        }
+        _ => Ok(counting),
+    }
+}
+
 /// Begins a limit at the last line, which does not have it, with all entries that count after
 /// `since`.
 fn begin(total: &mut Total, since: DateTime<Utc>, last_at: DateTime<Utc>, movements: &[Movement]) {
-    let changes = net_changes(movements);
     match &mut total.state {
         // 1. The earlier state of a bucket is not known: the bucket is taken as empty. At the last
         //    line it is empty at worst, also if more than its burst was used under other limits.
         LimitState::Rate(bucket) => {
             bucket.at = since.timestamp_micros();
             bucket.owed = bucket.parts(bucket.burst);
-            for change in &changes {
-                bucket.change(total.max, change);
+            for (_, change) in bucket_changes(movements) {
+                bucket.change(total.max, &change);
             }
             bucket.age(total.max, last_at);
             bucket.owed = bucket.owed.min(bucket.parts(bucket.burst));
         }
-        // 2. The start of a window is not known: the window ends as late as it can.
+        // 2. The start of a window is not known: the window ends as late as it can, and has as much as
+        //    it can. An adjustment that counts before the window took nothing off.
         LimitState::FromFirstClaim(opened) => {
-            let takes = changes.iter().filter(|change| change.takes);
+            let changes = net_changes(movements);
+            let changes = || changes.iter().map(|(_, change)| change);
+            let takes = changes().filter(|change| change.takes);
             opened.opened = takes.map(|change| change.counted_at).max();
-            opened.used = movements.iter().fold(0, Movement::used_after);
+            let off = changes().filter(|change| !change.takes);
+            let starts = [since]
+                .into_iter()
+                .chain(off.map(|change| change.counted_at));
+            let used_after = |start| {
+                let inside = changes().filter(|change| start < change.counted_at);
+                inside.fold(0, |used: u64, change| match change.takes {
+                    true => used.saturating_add(change.units),
+                    false => used.saturating_sub(change.units),
+                })
+            };
+            opened.used = starts.map(used_after).max().unwrap_or_default();
         }
         // 3. Nothing else of a sliding limit counts.
         LimitState::Calendar(_) | LimitState::Sliding(_) => {
             movements
                 .iter()
-                .for_each(|movement| movement.apply(total, None));
+                .for_each(|movement| movement.apply(total, None, &Afterwards::NOTHING));
         }
     }
 }
@@ -363,18 +427,31 @@ pub fn total_after(
     Ok(unused)
 }
 
-/// The total after an entry, from the total before it. The audit replays entries in this way.
+/// The total after an entry, from the total before it, which comes after the `last` line. The audit
+/// replays entries in this way.
 ///
 /// # Errors
 /// The part of the past that must be read.
-pub fn total_with(mut before: Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
-    let movement = Movement::from(entry);
+pub fn total_with(
+    mut before: Total,
+    last: Option<&Line>,
+    entry: &Entry,
+    past: &Past,
+) -> Result<Total, WantedPast> {
+    let (movement, at) = (Movement::from(entry), entry.line.at);
     let grant = movement.gives_back();
-    let asks = |grant: &EntryId| before.asks_for_changes(grant.at(), entry.line.at);
-    let after = match grant.filter(asks) {
+    let asks = |grant: &EntryId| before.asks_for_changes(grant.at(), at);
+    let grant = match grant.filter(asks) {
         Some(grant) => past.after_grant(grant)?,
         None => None,
     };
-    movement.apply(&mut before, after.as_ref());
+    let after = match movement.is_down() {
+        true => {
+            let totals = std::slice::from_ref(&before);
+            past.after_adjustment(totals, movement.counted_at(), last, at)?
+        }
+        false => Afterwards::NOTHING,
+    };
+    movement.apply(&mut before, grant.as_ref(), &after);
     Ok(before)
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::almanac::Almanac;
 use super::claim::Units;
 use super::identity::{AccountId, EntryId};
-use super::limit::rate::{AfterGrant, BucketChange};
+use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
 use super::window::{Length, Window};
@@ -134,7 +134,7 @@ impl ReplayedLimit {
             Self::Each(each) => {
                 let at = taken.id.at();
                 let total = each.total(taken.account, at);
-                total.lower(taken.units.get(), at, at);
+                total.lower(taken.units.get(), at, at, &Afterwards::NOTHING);
                 each.note(taken, false);
             }
         }
@@ -194,9 +194,11 @@ impl EachTotal {
         let place = changes.iter().position(|(id, _)| *id == grant)?;
         let later = changes[place + 1..].iter().map(|(_, change)| *change);
         let after = AfterGrant {
-            line: FIRST_LINE,
             grant: changes[place].1,
-            changes: later.collect(),
+            after: Afterwards {
+                line: FIRST_LINE,
+                changes: later.collect(),
+            },
         };
         let own = &mut changes[place].1;
         own.units = own.units.saturating_sub(units.get());

@@ -30,21 +30,36 @@ pub struct Bucket {
 /// A change of a bucket: units that were taken and are not given back, or that were taken off by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketChange {
-    /// The instant of the line.
+    /// The instant of the change: of the line that took the units, or the one of which they were taken off.
     pub at: DateTime<Utc>,
     pub counted_at: DateTime<Utc>,
     pub units: u64,
     pub takes: bool,
 }
 
+/// What happened to a bucket after an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Afterwards {
+    /// The number of the first line that must be under the present `max` and `burst`.
+    pub line: u64,
+    /// In the order of their instants.
+    pub changes: Vec<BucketChange>,
+}
+
 /// What happened to a bucket from a grant on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AfterGrant {
-    /// The number of the grant's line.
-    pub line: u64,
     pub grant: BucketChange,
-    /// The changes after the grant, in order.
-    pub changes: Vec<BucketChange>,
+    /// From the grant's line on.
+    pub after: Afterwards,
+}
+
+impl Afterwards {
+    /// Nothing happened.
+    pub const NOTHING: Self = Self {
+        line: u64::MAX,
+        changes: Vec::new(),
+    };
 }
 
 impl Bucket {
@@ -97,11 +112,6 @@ impl Bucket {
         self.owed = (self.owed + more).min(self.parts(TOTAL_MAX));
     }
 
-    /// Puts units back that counted at `counted_at`, but not the parts that time has refilled already.
-    pub fn take_off(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
-        self.lower(self.not_refilled(max, units, counted_at));
-    }
-
     /// The parts of units of `counted_at` that time has not refilled.
     fn not_refilled(&self, max: u64, units: u64, counted_at: DateTime<Utc>) -> u128 {
         self.left_at(max, units, counted_at, self.at)
@@ -118,32 +128,12 @@ impl Bucket {
         self.age(max, change.at);
         match change.takes {
             true => self.add(max, change.units, change.counted_at),
-            false => self.take_off(max, change.units, change.counted_at),
+            false => self.lower(self.parts(change.units)),
         }
     }
 
-    /// Gives units of a grant back: the bucket lacks what it would lack if the grant had not taken them. A
-    /// grant under an earlier `max` gives nothing back.
-    ///
-    /// Without the units, the bucket lacks their parts less from the grant on, until it is full. From then
-    /// on it lacks what the changes after that instant took. It lacks at least what these changes took out
-    /// of a bucket that was full right after the grant: `without`. So the entries before the grant are not
-    /// needed, and grants can be given back in any order.
+    /// Gives units of a grant back: the bucket lacks what it would lack if the grant had not taken them.
     pub fn give_back(&mut self, max: u64, units: u64, grant: &AfterGrant) {
-        if grant.line < self.since {
-            return;
-        }
-        let mut without = Self {
-            at: i64::MIN,
-            owed: 0,
-            ..*self
-        };
-        for change in &grant.changes {
-            without.change(max, change);
-        }
-        without.owed = without
-            .owed
-            .saturating_sub(returned(max, without.at, self.at));
         let BucketChange {
             at,
             counted_at,
@@ -152,6 +142,35 @@ impl Bucket {
         } = grant.grant;
         let taken = |units| self.left_at(max, units, counted_at, at.timestamp_micros());
         let off = taken(all) - taken(all.saturating_sub(units));
+        self.put_back(max, off, &grant.after);
+    }
+
+    /// Takes units off at an instant: the bucket lacks what it would lack if this had been done then.
+    pub fn take_off(&mut self, max: u64, units: u64, after: &Afterwards) {
+        self.put_back(max, self.parts(units), after);
+    }
+
+    /// Puts parts back at an instant of the past. Nothing is put back before the present `max`.
+    ///
+    /// With the parts, the bucket lacks them less from the instant on, until it is full. From then on it
+    /// lacks what the later changes took. It lacks at least what the changes after the instant took out of
+    /// a bucket that was full then: `without`. So the entries before the instant are not needed, and parts
+    /// can be put back in any order.
+    fn put_back(&mut self, max: u64, off: u128, after: &Afterwards) {
+        if after.line < self.since {
+            return;
+        }
+        let mut without = Self {
+            at: i64::MIN,
+            owed: 0,
+            ..*self
+        };
+        for change in &after.changes {
+            without.change(max, change);
+        }
+        without.owed = without
+            .owed
+            .saturating_sub(returned(max, without.at, self.at));
         self.lower(off.min(self.owed.saturating_sub(without.owed)));
     }
 
@@ -255,9 +274,11 @@ mod tests {
             bucket.change(1, change);
         }
         let grant = |place: usize, later: &[BucketChange]| AfterGrant {
-            line: place as u64 + 1,
             grant: changes[place],
-            changes: later.to_vec(),
+            after: Afterwards {
+                line: place as u64 + 1,
+                changes: later.to_vec(),
+            },
         };
         bucket.age(1, at(1_500_000));
         assert_eq!(bucket.owed, 1_500_000);
@@ -284,6 +305,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_off_was_missing_then() {
+        // One unit a second: three units, and two more at the fifth second.
+        let five = [0, 0, 0, 5, 5].map(taken);
+        let after = |place: usize| Afterwards {
+            line: place as u64 + 1,
+            changes: five[place..].to_vec(),
+        };
+        for (place, aged, units, owed) in [
+            // At the fourth second the bucket was full: nothing was missing.
+            (3, 5, 5, 2),
+            // After the first three units, time refilled the bucket in any case.
+            (3, 6, 2, 1),
+            // At the fifth second two units were missing.
+            (5, 5, 1, 1),
+            (5, 6, 5, 0),
+        ] {
+            let mut bucket = bucket("1s", 10);
+            five.iter().for_each(|change| bucket.change(1, change));
+            bucket.age(1, at(aged * 1_000_000));
+            bucket.take_off(1, units, &after(place));
+            assert_eq!(bucket.owed, owed * 1_000_000, "{place} {aged} {units}");
+        }
+        // What was taken off then was never missing later.
+        let mut bucket = bucket("1s", 10);
+        for change in &[0, 0, 0, 1, 1].map(taken) {
+            bucket.change(1, change);
+        }
+        let off = BucketChange {
+            takes: false,
+            ..taken(0)
+        };
+        let after = Afterwards {
+            line: 4,
+            changes: vec![off, taken(1), taken(1)],
+        };
+        bucket.take_off(1, 1, &after);
+        assert_eq!(bucket.owed, 3_000_000);
+        bucket.since = 5;
+        bucket.take_off(1, 1, &after);
+        assert_eq!(bucket.owed, 3_000_000);
+    }
+
+    #[test]
     fn the_largest_bucket_overflows_nothing() {
         let mut bucket = bucket("400d", u64::MAX);
         bucket.add(0, u64::MAX, at(0));
@@ -293,12 +357,11 @@ mod tests {
         assert_eq!(bucket.refill(0), RETURN_MAX);
         assert_eq!(bucket.fits_at(0, u64::MAX), Some(RETURN_MAX));
         let all = AfterGrant {
-            line: 1,
             grant: BucketChange {
                 units: u64::MAX,
                 ..taken(0)
             },
-            changes: Vec::new(),
+            after: Afterwards::NOTHING,
         };
         bucket.give_back(u64::MAX, u64::MAX, &all);
         assert_eq!(bucket.owed, 0);

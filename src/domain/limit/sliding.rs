@@ -75,14 +75,14 @@ impl SlidingLog {
         }
     }
 
-    /// Gives back the units of a grant: the first pair at or after the grant's instant gets lower.
-    pub fn give_back(&mut self, units: u64, granted_at: DateTime<Utc>, at: DateTime<Utc>) {
-        if !self.counts(granted_at, at) {
-            return;
-        }
+    /// Gives back the units of a grant: only the pair of the grant's own instant gets lower. Nothing is
+    /// given back if that pair has gone: its units have returned, were taken off, or were merged into a
+    /// later pair.
+    pub fn give_back(&mut self, units: u64, granted_at: DateTime<Utc>) {
         let cell = self.cell(granted_at);
-        let place = self.pairs.partition_point(|pair| pair.at < cell);
-        if let Some(pair) = self.pairs.get_mut(place) {
+        let place = self.pairs.binary_search_by_key(&cell, |pair| pair.at);
+        if let Ok(place) = place {
+            let pair = &mut self.pairs[place];
             pair.units = pair.units.saturating_sub(units);
             if pair.units == 0 {
                 self.pairs.remove(place);
@@ -90,9 +90,22 @@ impl SlidingLog {
         }
     }
 
-    /// Takes off units. The oldest pair comes first.
-    pub fn take_off(&mut self, mut units: u64) {
-        for pair in &mut self.pairs {
+    /// The pairs at or before an instant.
+    fn until(&self, counted_at: DateTime<Utc>) -> usize {
+        let cell = self.cell(counted_at);
+        self.pairs.partition_point(|pair| pair.at <= cell)
+    }
+
+    /// The units that were taken at or before an instant, and count.
+    pub fn used_until(&self, counted_at: DateTime<Utc>) -> u64 {
+        let pairs = self.pairs[..self.until(counted_at)].iter();
+        pairs.fold(0, |used, pair| used.saturating_add(pair.units))
+    }
+
+    /// Takes off units that were taken at or before an instant. The oldest pair comes first.
+    pub fn take_off(&mut self, mut units: u64, counted_at: DateTime<Utc>) {
+        let until = self.until(counted_at);
+        for pair in &mut self.pairs[..until] {
             let off = units.min(pair.units);
             pair.units -= off;
             units -= off;
@@ -147,7 +160,6 @@ mod tests {
     fn a_full_log_merges_the_oldest_pairs_and_tells_no_less() {
         let per = Elapsed::from_seconds(3600).unwrap();
         let mut log = SlidingLog::empty(per, None);
-        let at = |second: i64| DateTime::UNIX_EPOCH + TimeDelta::seconds(second);
         let taken = PAIRS_MOST as i64 + 10;
         for second in 0..taken {
             log.add(1, at(second), at(second));
@@ -161,7 +173,59 @@ mod tests {
             log.falls_to(log.used() - 1),
             Some((at(10) + per.delta()).timestamp_micros())
         );
+        // Nobody knows any more to which grant the merged units belong: a reversal leaves them.
+        log.give_back(1, at(3));
+        assert_eq!(log.used(), taken.unsigned_abs());
         log.age(at(10) + per.delta());
         assert_eq!(log.used(), taken.unsigned_abs() - 11);
+    }
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(second)
+    }
+
+    /// A log of 60 s with these units at these seconds.
+    fn log_of(step: Option<u64>, taken: &[(i64, u64)]) -> SlidingLog {
+        let of = |seconds| Elapsed::from_seconds(seconds).unwrap();
+        let mut log = SlidingLog::empty(of(60), step.map(of));
+        for (second, units) in taken {
+            log.add(*units, at(*second), at(*second));
+        }
+        log
+    }
+
+    #[test]
+    fn what_is_taken_off_was_taken_by_then() {
+        let mut log = log_of(None, &[(5, 3), (7, 2)]);
+        for (until, used) in [(4, 0), (5, 3), (6, 3), (7, 5), (9, 5)] {
+            assert_eq!(log.used_until(at(until)), used);
+        }
+        log.take_off(4, at(4));
+        assert_eq!(log, log_of(None, &[(5, 3), (7, 2)]));
+        log.take_off(4, at(6));
+        assert_eq!(log, log_of(None, &[(7, 2)]));
+        // The oldest units go first.
+        let mut log = log_of(None, &[(5, 3), (7, 2)]);
+        log.take_off(4, at(7));
+        assert_eq!(log, log_of(None, &[(7, 1)]));
+        // The units of one step are one pair.
+        let mut log = log_of(Some(10), &[(5, 3), (7, 2), (11, 4)]);
+        log.take_off(9, at(3));
+        assert_eq!(log, log_of(Some(10), &[(11, 4)]));
+    }
+
+    #[test]
+    fn a_reversal_lowers_only_the_pair_of_its_grant() {
+        let mut log = log_of(None, &[(5, 3), (7, 2)]);
+        log.take_off(3, at(6));
+        log.give_back(3, at(5));
+        assert_eq!(log, log_of(None, &[(7, 2)]));
+        // A reversal in parts leaves the same as a whole one.
+        for parts in [&[3][..], &[1, 2], &[1, 1, 1]] {
+            let mut log = log_of(None, &[(5, 3), (7, 2)]);
+            log.take_off(1, at(5));
+            parts.iter().for_each(|units| log.give_back(*units, at(5)));
+            assert_eq!(log, log_of(None, &[(7, 2)]), "{parts:?}");
+        }
     }
 }

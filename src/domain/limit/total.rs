@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::first_claim::OpenedWindow;
 use super::per::{Elapsed, Per};
-use super::rate::{AfterGrant, Bucket};
+use super::rate::{AfterGrant, Afterwards, Bucket};
 use super::shape::{Limit, LimitKind, Shape, TOTAL_MAX};
 use super::sliding::SlidingLog;
 use crate::domain::almanac::Almanac;
@@ -20,7 +20,10 @@ pub struct TooMany;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotUsed {
     pub per: Per,
+    /// The units that the adjustment can take off.
     pub used: u64,
+    /// Whether the adjustment counts at an instant of the past.
+    pub is_past: bool,
 }
 
 /// The state of a limit at an instant.
@@ -396,7 +399,7 @@ impl Total {
                 }
             }
             LimitState::FromFirstClaim(opened) => opened.take_off(units, given.granted_at),
-            LimitState::Sliding(log) => log.give_back(units, given.granted_at, at),
+            LimitState::Sliding(log) => log.give_back(units, given.granted_at),
             LimitState::Rate(bucket) => {
                 if let Some(after) = given.after.filter(|_| is_missing) {
                     bucket.give_back(self.max, units, after);
@@ -425,14 +428,16 @@ impl Total {
         }
     }
 
-    /// Tells whether the changes after a grant must be known to give the grant's units back. Time has
-    /// refilled a bucket with the units of a grant that is older than the time of a whole refill.
-    pub fn asks_for_changes(&self, granted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
+    /// Tells whether the changes after an instant must be known to give back or take off units of that
+    /// instant. Time has refilled a bucket with the units of an instant that is older than the time of a
+    /// whole refill.
+    pub fn asks_for_changes(&self, counted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         matches!(&self.state, LimitState::Rate(bucket) if bucket.owed > 0)
-            && self.forgets_at(at) < granted_at
+            && self.forgets_at(at) < counted_at
     }
 
-    /// Takes off units that count at `counted_at`, if they still count.
+    /// Takes off units that count at `counted_at`, if they still count. `after` has what happened after that
+    /// instant, if a limit asks for it.
     ///
     /// # Errors
     /// [`NotUsed`], and nothing is taken off.
@@ -441,22 +446,37 @@ impl Total {
         units: Units,
         counted_at: DateTime<Utc>,
         at: DateTime<Utc>,
+        after: &Afterwards,
     ) -> Result<(), NotUsed> {
         let counts = match &self.state {
             LimitState::Rate(bucket) => bucket.at <= counted_at.timestamp_micros(),
             LimitState::FromFirstClaim(opened) => opened.counts(counted_at),
             _ => self.counts(counted_at, at),
         };
-        if counts && units.get() > self.used() {
-            let (per, used) = (self.per(), self.used());
-            return Err(NotUsed { per, used });
+        let used = match &self.state {
+            LimitState::Sliding(log) => log.used_until(counted_at),
+            _ => self.used(),
+        };
+        if counts && units.get() > used {
+            return Err(NotUsed {
+                per: self.per(),
+                used,
+                is_past: counted_at < at,
+            });
         }
-        self.lower(units.get(), counted_at, at);
+        self.lower(units.get(), counted_at, at, after);
         Ok(())
     }
 
     /// Takes off units that count at `counted_at`, at most as many as are used.
-    pub fn lower(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
+    pub fn lower(
+        &mut self,
+        units: u64,
+        counted_at: DateTime<Utc>,
+        at: DateTime<Utc>,
+        after: &Afterwards,
+    ) {
+        let is_missing = self.asks_for_changes(counted_at, at);
         match &mut self.state {
             LimitState::Calendar(calendar) => {
                 if calendar.window.contains(counted_at) {
@@ -464,9 +484,9 @@ impl Total {
                 }
             }
             LimitState::FromFirstClaim(opened) => opened.take_off(units, counted_at),
-            LimitState::Sliding(log) if log.counts(counted_at, at) => log.take_off(units),
-            LimitState::Sliding(_) => {}
-            LimitState::Rate(bucket) => bucket.take_off(self.max, units, counted_at),
+            LimitState::Sliding(log) => log.take_off(units, counted_at),
+            LimitState::Rate(bucket) if is_missing => bucket.take_off(self.max, units, after),
+            LimitState::Rate(_) => {}
         }
     }
 }

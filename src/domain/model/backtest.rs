@@ -11,6 +11,7 @@ use crate::domain::backtest::{Backtest, DayRange, Replayed};
 use crate::domain::blocked_times::BlockedTimes;
 use crate::domain::correction::{carry_on, give_back};
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::limit::rate::Afterwards;
 use crate::domain::past::{Movement, Past};
 
 /// The rule, applied to one entry after the other.
@@ -50,7 +51,7 @@ impl Stepwise {
                 for total in Arc::make_mut(&mut line.totals) {
                     match direction {
                         Direction::Up => total.add(units, at, at),
-                        Direction::Down => total.lower(units, at, at),
+                        Direction::Down => total.lower(units, at, at, &Afterwards::NOTHING),
                     }
                 }
             }

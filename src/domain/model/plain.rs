@@ -49,7 +49,10 @@ struct PlainBucket {
     /// What the bucket lacks at the beginning.
     begun_at: i64,
     begun_with: i128,
-    /// The entries that moved units since then, without what was given back.
+    /// The last instant before the beginning at which an entry moved units.
+    moved_at: i64,
+    /// The entries that moved units since then, without what was given back. What was taken off was
+    /// taken off at the instant at which it counts.
     events: Vec<Event>,
 }
 
@@ -136,26 +139,19 @@ impl Book {
     pub fn opened_by_claims(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
         let mut windows: Vec<(i64, u64)> = Vec::new();
-        // The start of a window before the first line is not known: it ends as late as it can.
+        // The start of a window before the first line is not known: it ends as late as it can, and has
+        // the most that a window can have.
         let earlier = self.counting(kept_from, per);
-        let earlier = earlier.take_while(|event| event.place < kept_from);
-        let takes = earlier.filter(|event| matches!(event.effect, Effect::Take));
-        windows.extend(
-            takes
-                .map(|event| event.counted_at)
-                .max()
-                .map(|start| (start, 0)),
-        );
-        for event in self.counting(kept_from, per) {
-            if event.place < kept_from {
-                let used = windows.last_mut().map(|(_, used)| used);
-                used.into_iter()
-                    .for_each(|used| *used = event.used_after(*used));
-                continue;
-            }
+        let earlier: Vec<Event> = earlier
+            .take_while(|event| event.place < kept_from)
+            .collect();
+        let takes = earlier.iter().filter(|event| event.takes());
+        let start = takes.map(|event| event.counted_at).max();
+        windows.extend(start.map(|start| (start, most_of_a_window(&earlier))));
+        for event in self.events().skip(kept_from) {
             let is_open = |(start, _): &(i64, u64)| event.at < start + per;
             let is_new = !windows.last().is_some_and(is_open);
-            if is_new && matches!(event.effect, Effect::Take) && event.at < event.counted_at + per {
+            if is_new && event.takes() && event.at < event.counted_at + per {
                 windows.push((event.counted_at, 0));
             }
             let current = windows.last_mut();
@@ -177,8 +173,15 @@ impl Book {
         let begins_at = self.begins_at(kept_from).unwrap_or_default();
         let ago = per + (begins_at - per).rem_euclid(step);
         let cell = |instant: i64| (instant + step - 1).div_euclid(step) * step;
+        // An adjustment before the first line of the limit took units first that do not count any more.
+        let mut counting: Vec<Event> = self.counting(kept_from, ago).collect();
+        let is_early = |event: &Event| event.place < kept_from && event.takes_off();
+        if counting.iter().any(is_early) {
+            let known = |event: &Event| !is_early(event) || event.at > begins_at - ago;
+            counting = self.counting(kept_from, ago + per).filter(known).collect();
+        }
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
-        for event in self.counting(kept_from, ago) {
+        for event in counting {
             let own = cell(event.counted_at);
             if own + per <= event.at {
                 continue;
@@ -186,14 +189,13 @@ impl Book {
             match event.effect {
                 Effect::Take => *taken.entry(own).or_default() += event.units,
                 Effect::GiveBack(_) => {
-                    let mut from_own = taken.range_mut(own..);
-                    if let Some((_, units)) = from_own.find(|(_, units)| **units > 0) {
+                    if let Some(units) = taken.get_mut(&own) {
                         *units = units.saturating_sub(event.units);
                     }
                 }
                 Effect::TakeOff => {
                     let mut rest = event.units;
-                    for (_, units) in taken.range_mut(event.at - per + 1..) {
+                    for (_, units) in taken.range_mut(event.at - per + 1..=own) {
                         let off = rest.min(*units);
                         *units -= off;
                         rest -= off;
@@ -222,18 +224,26 @@ impl Book {
             let earlier = self.counting(kept_from, refill);
             let earlier = earlier.take_while(|event| event.place < kept_from);
             earlier.for_each(|event| bucket.meet(event, i64::MIN));
-            bucket.begin_again(begins_at);
+            bucket.begin_again(begins_at, self.moved_before(kept_from));
             bucket.begun_with = bucket.begun_with.min(bucket.empty());
         }
         // 2. Under another max or burst, a bucket begins from the line before on.
         let mut before = bucket.begun_at;
         for event in self.events().skip(kept_from) {
-            bucket.go_on(&told(event.place), before);
+            let moved_at = self.moved_before(event.place);
+            bucket.go_on(&told(event.place), before, moved_at);
             bucket.meet(event, event.at - bucket.refill());
             before = event.at;
         }
-        bucket.go_on(limit, before);
+        bucket.go_on(limit, before, self.moved_before(self.limits.len()));
         bucket.owed(at)
+    }
+
+    /// The instant of the last entry before an index that moved units.
+    fn moved_before(&self, place: usize) -> i64 {
+        let earlier = self.events().take(place);
+        let moving = earlier.filter(|event| !matches!(event.effect, Effect::Nothing));
+        moving.last().map_or(i64::MIN, |event| event.at)
     }
 
     /// The used and the remaining units of a limit, at an instant that is not before the last
@@ -258,32 +268,41 @@ impl Book {
         (used, left)
     }
 
-    /// The indexes of grants that were decided and not given back.
+    /// The grants that were decided, without what was given back of them.
     fn standing(&self) -> impl Iterator<Item = Event> {
-        let is_given_back = |place: usize| {
-            let mut events = self.events();
-            events.any(|event| matches!(event.effect, Effect::GiveBack(of) if of == place))
-        };
         let is_decided = |event: &Event| {
             let entry = &self.history.entries[event.place];
             matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none()
         };
-        self.events()
-            .filter(move |event| is_decided(event) && !is_given_back(event.place))
+        let events: Vec<Event> = self.events().collect();
+        let decided = events.clone().into_iter().filter(is_decided);
+        let standing = decided.map(|event| event.net(&events));
+        standing.collect::<Vec<_>>().into_iter()
     }
 
-    /// Checks after a grant that no span of time has more units than a limit allows. Grants that
-    /// were given back since, and adjustments, do not count.
+    /// Checks after a grant that no span of time that ends now has more units than a limit allows.
+    /// Grants that were given back since do not count, and neither does what an adjustment took off
+    /// inside the span: it was taken at or before the adjustment's instant. An adjustment from before
+    /// the span took nothing of it.
     pub fn is_never_over(&self, limit: &Limit) -> Result<(), TestCaseError> {
         let now = self.event(self.limits.len() - 1).at;
         let grants: Vec<Event> = self.standing().collect();
+        let off: Vec<Event> = self.events().filter(Event::takes_off).collect();
+        let step = limit.shape.step().map_or(1, Elapsed::micros);
+        let cell = |event: &Event| (event.counted_at + step - 1).div_euclid(step) * step;
         let sum = |from: i64| {
-            let inside = grants.iter().filter(|event| event.counted_at >= from);
-            inside.map(|event| event.units).sum::<u64>()
+            let of = |events: &[Event]| {
+                let inside = events.iter().filter(|event| cell(event) >= from);
+                inside.map(|event| event.units).sum::<u64>()
+            };
+            of(&grants).saturating_sub(of(&off))
         };
         match limit.shape {
             Shape::Sliding { per, .. } => {
-                prop_assert!(sum(now - per.micros() + 1) <= limit.max);
+                let starts = grants.iter().map(cell);
+                for from in starts.filter(|from| now < from + per.micros()) {
+                    prop_assert!(sum(from) <= limit.max, "{limit:?}: {}", sum(from));
+                }
             }
             Shape::Rate { per, .. } => {
                 let same = |limits: &&Vec<Limit>| limits.contains(limit);
@@ -302,7 +321,39 @@ impl Book {
     }
 }
 
+/// The most units that one of the windows of some entries has: what was given back was never taken,
+/// and an adjustment of before the window took nothing off.
+fn most_of_a_window(events: &[Event]) -> u64 {
+    let used_after = |start: i64| {
+        let inside = events.iter().filter(|event| event.counted_at > start);
+        inside.fold(0, |used, event| match event.effect {
+            Effect::GiveBack(_) => used,
+            _ => event.net(events).used_after(used),
+        })
+    };
+    let off = events.iter().filter(|event| event.takes_off());
+    let starts = off.map(|event| event.counted_at).chain([i64::MIN]);
+    starts.map(used_after).max().unwrap_or_default()
+}
+
 impl Event {
+    fn takes(&self) -> bool {
+        matches!(self.effect, Effect::Take)
+    }
+
+    fn takes_off(&self) -> bool {
+        matches!(self.effect, Effect::TakeOff)
+    }
+
+    /// The entry without what some entries give back of it.
+    fn net(self, events: &[Self]) -> Self {
+        let gives =
+            |event: &&Self| matches!(event.effect, Effect::GiveBack(of) if of == self.place);
+        let given_back = events.iter().filter(gives).map(|event| event.units);
+        let units = self.units.saturating_sub(given_back.sum());
+        Self { units, ..self }
+    }
+
     /// The usage after the entry, if it was `used` before.
     fn used_after(&self, used: u64) -> u64 {
         match self.effect {
@@ -321,6 +372,7 @@ impl PlainBucket {
             burst: burst_of(limit),
             begun_at: i64::MIN,
             begun_with: 0,
+            moved_at: i64::MIN,
             events: Vec::new(),
         }
     }
@@ -336,30 +388,41 @@ impl PlainBucket {
         i64::try_from((self.empty() + back - 1) / back).unwrap()
     }
 
-    /// Begins again after an instant.
-    fn begin_again(&mut self, after: i64) {
+    /// Begins again after an instant. `moved_at` is the last instant until then at which units moved.
+    fn begin_again(&mut self, after: i64, moved_at: i64) {
         self.begun_with = self.owed(after);
         self.begun_at = after;
+        self.moved_at = moved_at;
         self.events.clear();
     }
 
     /// Begins again after an instant if the limit has another max or burst.
-    fn go_on(&mut self, limit: &Limit, after: i64) {
+    fn go_on(&mut self, limit: &Limit, after: i64, moved_at: i64) {
         if (self.max, self.burst) != (limit.max, burst_of(limit)) {
-            self.begin_again(after);
+            self.begin_again(after, moved_at);
             (self.max, self.burst) = (limit.max, burst_of(limit));
         }
     }
 
-    /// Takes the next entry. What is given back of a grant after an instant was never taken.
+    /// Takes the next entry. What is given back of a grant after an instant was never taken. What is
+    /// taken off after that instant was taken off then, unless units moved before the beginning since.
     fn meet(&mut self, event: Event, gives_back_after: i64) {
-        let Effect::GiveBack(grant) = event.effect else {
-            return self.events.push(event);
-        };
-        let mut own = self.events.iter_mut();
-        let own = own.find(|own| own.place == grant && own.counted_at > gives_back_after);
-        own.into_iter()
-            .for_each(|own| own.units = own.units.saturating_sub(event.units));
+        match event.effect {
+            Effect::Take | Effect::Nothing => self.events.push(event),
+            Effect::TakeOff => {
+                if event.counted_at > gives_back_after && event.counted_at >= self.moved_at {
+                    let at = event.counted_at.max(self.begun_at);
+                    let place = self.events.partition_point(|other| other.at <= at);
+                    self.events.insert(place, Event { at, ..event });
+                }
+            }
+            Effect::GiveBack(grant) => {
+                let mut own = self.events.iter_mut();
+                let own = own.find(|own| own.place == grant && own.counted_at > gives_back_after);
+                own.into_iter()
+                    .for_each(|own| own.units = own.units.saturating_sub(event.units));
+            }
+        }
     }
 
     /// What the bucket lacks at an instant.
@@ -372,10 +435,9 @@ impl PlainBucket {
             owed = (owed - back(clock, event.at)).max(0);
             clock = event.at;
             let cost = i128::from(event.units) * self.parts;
-            let left = (cost - back(event.counted_at, event.at)).max(0);
             owed = match event.effect {
-                Effect::Take => owed + left,
-                Effect::TakeOff => (owed - left).max(0),
+                Effect::Take => owed + (cost - back(event.counted_at, event.at)).max(0),
+                Effect::TakeOff => (owed - cost).max(0),
                 Effect::GiveBack(_) | Effect::Nothing => owed,
             };
         }

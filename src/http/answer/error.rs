@@ -228,8 +228,11 @@ impl ApiError {
                 Self::invalid_body("/units", detail)
             }
             Refusal::Ended(end) => Self::retried(end),
-            Refusal::NotCorrected(CorrectionRefusal::NotUsed(NotUsed { per, used })) => {
-                let detail = format!("only {used} are used per {per}: subtract at most {used}");
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed(not_used)) => {
+                let NotUsed { per, used, is_past } = not_used;
+                let then = if is_past { " then" } else { "" };
+                let detail =
+                    format!("only {used} are used{then} per {per}: subtract at most {used}");
                 Self::invalid_body("/units", detail)
             }
             Refusal::NotCorrected(CorrectionRefusal::FewerLeft(left)) => {

@@ -1,5 +1,6 @@
 //! Redis' data are changed, and its disk is full. The ledger decides during that time.
 
+use chrono::{DateTime, Utc};
 use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use perdiem::domain::limit::total::{LimitState, Total};
 use uuid::Uuid;
@@ -64,7 +65,7 @@ fn set_used(total: &mut Total, used: u64) {
         LimitState::FromFirstClaim(opened) => opened.used = used,
         LimitState::Sliding(log) => {
             let before = log.used();
-            log.take_off(before.saturating_sub(used));
+            log.take_off(before.saturating_sub(used), DateTime::<Utc>::MAX_UTC);
             let last = log.pairs.last_mut();
             last.into_iter()
                 .for_each(|pair| pair.units += used.saturating_sub(before));

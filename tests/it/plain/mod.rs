@@ -36,7 +36,7 @@ pub enum Effect {
     Take,
     /// Gives back the units of the entry at this place in the account.
     GiveBack(usize),
-    /// An adjustment takes units off.
+    /// An adjustment takes off units that were taken at or before its instant.
     TakeOff,
     Nothing,
 }
@@ -180,6 +180,13 @@ impl PlainAccount {
     fn told(&self, place: usize, limit: &PlainLimit) -> Option<&PlainLimit> {
         let mut limits = self.limits.get(place)?.iter();
         limits.find(|other| limit.goes_on(other))
+    }
+
+    /// The units that entries give back of the entry at a place.
+    fn given_back(&self, place: usize) -> u64 {
+        let gives = |entry: &&PlainEntry| entry.effect == Effect::GiveBack(place);
+        let entries = self.entries.iter().filter(gives);
+        entries.map(|entry| entry.units).sum()
     }
 
     /// The instant of the line before a place: there a new limit begins.

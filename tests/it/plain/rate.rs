@@ -13,7 +13,10 @@ struct Refill {
     /// Where this bucket begins, and when it would be full then.
     since: usize,
     full_at: i128,
-    /// The entries since then, with their places. What was given back of a grant was never taken.
+    /// The last instant before it begins at which units moved.
+    moved_at: i64,
+    /// The entries since then, with their places. What was given back of a grant was never taken. What
+    /// was taken off was taken off at the instant at which it counts.
     entries: Vec<(usize, PlainEntry)>,
 }
 
@@ -28,6 +31,7 @@ impl PlainAccount {
         //    empty one refill time before the line without the limit, and that it is no emptier at
         //    that line.
         let mut before = self.line_before(place).unwrap_or(i64::MIN);
+        let mut moved_at = self.moved_before(place);
         if place > 0 {
             let back = refill.time();
             refill.full_at = refill.on_scale(before - back) + refill.empty();
@@ -35,20 +39,31 @@ impl PlainAccount {
                 refill.meet(own, entry, i64::MIN);
             }
             let owed = refill.owed(before).min(refill.empty());
-            refill.begin(before, owed, place);
+            refill.begin(before, owed, place, moved_at);
         }
         // 3. Go through the entries: begin again where a line has another `max` or `burst`.
         for (own, entry) in self.entries.iter().enumerate().skip(place) {
-            refill.go_on(self.told(own, limit).unwrap_or(limit), before, own);
+            let told = self.told(own, limit).unwrap_or(limit);
+            refill.go_on(told, before, own, moved_at);
             refill.meet(own, entry, entry.at - refill.time());
             before = entry.at;
+            if entry.effect != Effect::Nothing {
+                moved_at = entry.at;
+            }
         }
-        refill.go_on(limit, before, self.entries.len());
+        refill.go_on(limit, before, self.entries.len(), moved_at);
         PlainBucket {
             at,
             owed: refill.owed(at),
             since: refill.since,
         }
+    }
+
+    /// The last instant before a place at which units moved.
+    fn moved_before(&self, place: usize) -> i64 {
+        let mut earlier = self.entries[..place].iter().rev();
+        let last = earlier.find(|entry| entry.effect != Effect::Nothing);
+        last.map_or(i64::MIN, |entry| entry.at)
     }
 }
 
@@ -67,6 +82,7 @@ impl Refill {
             parts_of_unit: limit.per.into(),
             since,
             full_at: i128::MIN,
+            moved_at: i64::MIN,
             entries: Vec::new(),
         }
     }
@@ -92,31 +108,46 @@ impl Refill {
         i128::from(at) * self.speed()
     }
 
-    fn begin(&mut self, at: i64, owed: i128, place: usize) {
+    fn begin(&mut self, at: i64, owed: i128, place: usize, moved_at: i64) {
         self.full_at = self.on_scale(at) + owed;
         self.since = place;
+        self.moved_at = moved_at;
         self.entries.clear();
     }
 
     /// Begins again after an instant if the limit has another `max` or `burst`. The owed units then
     /// return at the new speed.
-    fn go_on(&mut self, limit: &PlainLimit, after: i64, place: usize) {
+    fn go_on(&mut self, limit: &PlainLimit, after: i64, place: usize, moved_at: i64) {
         if (self.max, self.burst) != (limit.max, burst_of(limit)) {
             let owed = self.owed(after);
             (self.max, self.burst) = (limit.max, burst_of(limit));
-            self.begin(after, owed, place);
+            self.begin(after, owed, place, moved_at);
         }
     }
 
-    /// Takes the next entry. Only a grant after an instant is given back.
+    /// Takes the next entry. Only a grant after an instant is given back. Units are taken off only
+    /// after that instant, and only if no units moved since then before the bucket began.
     fn meet(&mut self, place: usize, entry: &PlainEntry, gives_back_after: i64) {
-        let Effect::GiveBack(grant) = entry.effect else {
-            return self.entries.push((place, *entry));
-        };
-        let mut entries = self.entries.iter_mut();
-        let own = entries.find(|(own, _)| *own == grant);
-        if let Some((_, own)) = own.filter(|(_, own)| own.counted_at > gives_back_after) {
-            own.units = own.units.saturating_sub(entry.units);
+        match entry.effect {
+            Effect::Grant | Effect::Take => self.entries.push((place, *entry)),
+            Effect::Nothing => {}
+            Effect::TakeOff => {
+                let at = entry.counted_at;
+                if gives_back_after < at && self.moved_at <= at {
+                    let taken_off = PlainEntry { at, ..*entry };
+                    let later = self.entries.iter().rev();
+                    let later = later.take_while(|(_, other)| at < other.at).count();
+                    let next = self.entries.len() - later;
+                    self.entries.insert(next, (place, taken_off));
+                }
+            }
+            Effect::GiveBack(grant) => {
+                let mut entries = self.entries.iter_mut();
+                let own = entries.find(|(own, _)| *own == grant);
+                if let Some((_, own)) = own.filter(|(_, own)| own.counted_at > gives_back_after) {
+                    own.units = own.units.saturating_sub(entry.units);
+                }
+            }
         }
     }
 
@@ -129,10 +160,10 @@ impl Refill {
                 let now = self.on_scale(entry.at);
                 let cost = i128::from(entry.units) * self.parts_of_unit;
                 let left = (self.on_scale(entry.counted_at) + cost - now).clamp(0, cost);
-                let full_at = full_at.max(now);
                 match entry.effect {
-                    Effect::Grant | Effect::Take => full_at + left,
-                    Effect::TakeOff => (full_at - left).max(now),
+                    Effect::Grant | Effect::Take => full_at.max(now) + left,
+                    // A bucket that was full then stays full from the same instant on.
+                    Effect::TakeOff => full_at.min(full_at.saturating_sub(cost).max(now)),
                     Effect::GiveBack(_) | Effect::Nothing => full_at,
                 }
             });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Effect, PlainAccount, PlainLimit, PlainState};
+use super::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 /// A log with more instants merges the two oldest instants into the later one.
 const INSTANTS_MOST: usize = 101;
@@ -15,7 +15,7 @@ impl PlainAccount {
         let begins = self.line_before(place).unwrap_or_default() - per;
         let back = per + begins.rem_euclid(step);
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
-        for (_, entry) in self.counting(place, back) {
+        for entry in self.counting_log(place, back, per) {
             // 2. Return the units that were taken `per` before this entry.
             taken.retain(|instant, _| entry.at < instant + per);
             // 3. Add or remove this entry's units, at its instant rounded up to the step.
@@ -26,13 +26,13 @@ impl PlainAccount {
             match entry.effect {
                 Effect::Grant | Effect::Take => *taken.entry(own).or_default() += entry.units,
                 Effect::GiveBack(_) => {
-                    if let Some((_, units)) = taken.range_mut(own..).next() {
+                    if let Some(units) = taken.get_mut(&own) {
                         *units = units.saturating_sub(entry.units);
                     }
                 }
                 Effect::TakeOff => {
                     let mut rest = entry.units;
-                    for units in taken.values_mut() {
+                    for (_, units) in taken.range_mut(..=own) {
                         let off = rest.min(*units);
                         *units -= off;
                         rest -= off;
@@ -54,8 +54,25 @@ impl PlainAccount {
         taken.retain(|instant, _| at < instant + per);
         PlainState::Log(taken.into_iter().collect())
     }
+
+    /// The entries that count for a log. An adjustment down before the limit's first line took older
+    /// units first: then these are needed too, with all that was taken up to the oldest instant that can
+    /// count.
+    fn counting_log(&self, place: usize, back: i64, per: i64) -> Vec<&PlainEntry> {
+        let begins = self.line_before(place).unwrap_or_default() - back;
+        let is_early =
+            |own: usize, entry: &PlainEntry| own < place && entry.effect == Effect::TakeOff;
+        let mut counting = self.counting(place, back);
+        if !counting.any(|(own, entry)| is_early(own, entry)) {
+            let counting = self.counting(place, back);
+            return counting.map(|(_, entry)| entry).collect();
+        }
+        let counting = self.counting(place, back + per);
+        let counting = counting.filter(|(own, entry)| !is_early(*own, entry) || begins < entry.at);
+        counting.map(|(_, entry)| entry).collect()
+    }
 }
 
-fn round_up(instant: i64, step: i64) -> i64 {
+pub(super) fn round_up(instant: i64, step: i64) -> i64 {
     (instant + step - 1).div_euclid(step) * step
 }

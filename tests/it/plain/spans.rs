@@ -1,13 +1,14 @@
 //! Checks that no span of time has more granted units than a limit allows. Reversed units do not
-//! count.
+//! count. Units that an adjustment took off do not count if the adjustment's instant is inside the
+//! span: they were taken at or before this instant.
 
+use super::sliding::round_up;
 use super::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
 
 impl PlainAccount {
     /// Call it after a grant. Returns whether a span of time that ends with the grant exceeds the
-    /// limit. When an adjustment took units off, the answer is unknown and the result is `false`.
+    /// limit.
     pub fn has_span_over(&self, limit: &PlainLimit) -> bool {
-        let is_by_hand = |entry: &PlainEntry| entry.effect == Effect::TakeOff;
         let Some(last) = self
             .entries
             .last()
@@ -15,18 +16,26 @@ impl PlainAccount {
         else {
             return false;
         };
-        if self.entries.iter().any(is_by_hand) {
-            return false;
-        }
+        let step = match limit.returns {
+            Return::Sliding { step } => step.unwrap_or(1),
+            Return::FromFirstClaim | Return::Rate { .. } => 1,
+        };
+        let instant = |entry: &PlainEntry| round_up(entry.counted_at, step);
         let granted_since = |from: i64| -> u64 {
-            let standing = self
-                .standing()
-                .filter(|(_, entry)| entry.counted_at >= from);
-            standing.map(|(_, entry)| entry.units).sum()
+            let standing = self.standing().filter(|(_, entry)| instant(entry) >= from);
+            let granted: u64 = standing.map(|(_, entry)| entry.units).sum();
+            let off =
+                |entry: &&PlainEntry| entry.effect == Effect::TakeOff && instant(entry) >= from;
+            let off = self.entries.iter().filter(off);
+            granted.saturating_sub(off.map(|entry| entry.units).sum())
         };
         match limit.returns {
             Return::FromFirstClaim => false,
-            Return::Sliding { .. } => granted_since(last.at - limit.per + 1) > limit.max,
+            Return::Sliding { .. } => {
+                let starts = self.standing().map(|(_, entry)| instant(&entry));
+                let mut starts = starts.filter(|from| last.at < from + limit.per);
+                starts.any(|from| granted_since(from) > limit.max)
+            }
             Return::Rate { burst } => {
                 let is_same = |limits: &&Vec<PlainLimit>| limits.contains(limit);
                 let same = self.limits.iter().rev().take_while(is_same).count();
@@ -42,15 +51,14 @@ impl PlainAccount {
         }
     }
 
-    /// The grants that were not reversed, with their places.
-    fn standing(&self) -> impl Iterator<Item = (usize, &PlainEntry)> {
-        let is_given_back = |place: usize| {
-            let mut entries = self.entries.iter();
-            entries.any(|entry| entry.effect == Effect::GiveBack(place))
-        };
+    /// The grants, with their places, without the units that were given back.
+    fn standing(&self) -> impl Iterator<Item = (usize, PlainEntry)> {
         let entries = self.entries.iter().enumerate();
-        entries
-            .filter(move |(place, entry)| entry.effect == Effect::Grant && !is_given_back(*place))
+        let grants = entries.filter(|(_, entry)| entry.effect == Effect::Grant);
+        grants.map(|(place, entry)| {
+            let units = entry.units.saturating_sub(self.given_back(place));
+            (place, PlainEntry { units, ..*entry })
+        })
     }
 }
 
@@ -109,6 +117,43 @@ mod tests {
                 );
             }
             assert!(!account.has_span_over(&limit), "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn an_adjustment_takes_nothing_off_that_was_taken_later() {
+        let sliding = |step: Option<i64>| Return::Sliding {
+            step: step.map(|seconds| seconds * SECOND),
+        };
+        for (returns, counted, is_over) in [
+            (sliding(None), 4, true),
+            (sliding(None), 5, false),
+            (sliding(None), 6, false),
+            (sliding(Some(5)), 4, false),
+            (sliding(Some(2)), 4, true),
+            (Return::Rate { burst: 4 }, 4, true),
+            (Return::Rate { burst: 4 }, 5, false),
+        ] {
+            let limit = PlainLimit {
+                max: 3,
+                per: 10 * SECOND,
+                returns,
+            };
+            let mut account = PlainAccount::default();
+            let [first, off, second] = [
+                unit(Effect::Grant, 5, 5),
+                unit(Effect::TakeOff, 6, counted),
+                unit(Effect::Grant, 6, 6),
+            ]
+            .map(|entry| PlainEntry { units: 3, ..entry });
+            for entry in [first, off, second] {
+                account.push(entry, vec![limit]);
+            }
+            assert_eq!(
+                account.has_span_over(&limit),
+                is_over,
+                "{limit:?} {counted}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use perdiem::domain::limit::shape::{Limit, Shape};
 use perdiem::domain::window::Window;
 
 use super::entries::{Entry, What};
-use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
+use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState, Return};
 
 /// The plain model's form of a limit; `None` for a calendar limit.
 fn returning(limit: &Limit) -> Option<PlainLimit> {
@@ -83,7 +83,7 @@ pub fn used_and_left(
 }
 
 /// Whether an adjustment can take units off that counted at an instant: the windows of that instant
-/// must have at least that usage.
+/// must have at least that usage, and a sliding limit as many units that were taken by then.
 pub fn can_take_off(
     units: u64,
     counted_at: DateTime<Utc>,
@@ -97,21 +97,21 @@ pub fn can_take_off(
         let mut own = both.iter().filter(|window| window.contains(counted_at));
         return own.all(|window| units <= used_in(*window, entries));
     }
-    let (used, _) = used_and_left(limit, calendar, entries, now);
     let micros = counted_at.timestamp_micros();
-    let counts = match limit.shape {
-        Shape::Calendar(_) | Shape::Ever => true,
-        Shape::FromFirstClaim(_) => {
-            let plain = returning(limit).expect("the units return");
-            let state = account(entries).state(&plain, now.timestamp_micros());
-            state.opened_at().is_some_and(|start| start <= micros)
+    let state = |plain| account(entries).state(&plain, now.timestamp_micros());
+    match (limit.shape, returning(limit).map(state)) {
+        (Shape::FromFirstClaim(_), Some(state)) => {
+            let is_inside = state.opened_at().is_some_and(|start| start <= micros);
+            !is_inside || units <= used_and_left(limit, calendar, entries, now).0
         }
-        Shape::Sliding { per, step } => {
+        (Shape::Sliding { per, step }, Some(PlainState::Log(pairs))) => {
             let step = step.map_or(1, |step| step.micros());
             let cell = (micros + step - 1).div_euclid(step) * step;
-            now.timestamp_micros() < cell + per.micros()
+            let by_then = pairs.iter().filter(|(instant, _)| *instant <= cell);
+            let counts = now.timestamp_micros() < cell + per.micros();
+            !counts || units <= by_then.map(|(_, units)| units).sum()
         }
-        Shape::Rate { .. } => now <= counted_at,
-    };
-    !counts || units <= used
+        (Shape::Rate { .. }, _) if counted_at < now => true,
+        _ => units <= used_and_left(limit, calendar, entries, now).0,
+    }
 }
