@@ -4,6 +4,7 @@ mod bodies;
 mod changes;
 mod forecasts;
 mod kinds;
+mod past;
 
 use serde_json::{Value, json};
 
