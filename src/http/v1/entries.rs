@@ -141,8 +141,8 @@ impl AdjustmentRequest {
 ///
 /// An adjustment is an entry of the account. An adjustment up can go over a limit, because it
 /// records what was already used. An adjustment down cannot subtract more than is used in any
-/// window in which it counts. A retry with the same `Idempotency-Key` is safe. The key is unique in
-/// the policy: claims and adjustments share their keys.
+/// window in which it counts, and subtracts nothing that was taken later. A retry with the same
+/// `Idempotency-Key` is safe. The key is unique in the policy: claims and adjustments share their keys.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
