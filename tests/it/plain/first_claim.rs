@@ -14,7 +14,7 @@ impl PlainAccount {
         let earlier: Vec<(usize, &PlainEntry)> = counting.filter(|(own, _)| *own < place).collect();
         let takes = earlier.iter().filter(|(_, entry)| entry.effect.takes());
         let start = takes.map(|(_, entry)| entry.counted_at).max();
-        let mut last: Option<(i64, u64)> = start.map(|start| (start, self.most_in_one(&earlier)));
+        let mut last: Option<(i64, u64)> = start.map(|start| (start, most_in_one(&earlier)));
         for entry in &self.entries[place..] {
             // 2. Close the window if it ended before this entry. A grant opens the next one.
             last.take_if(|(start, _)| *start + per <= entry.at);
@@ -39,26 +39,27 @@ impl PlainAccount {
             None => PlainState::Opened { at: None, used: 0 },
         }
     }
+}
 
-    /// The most units that one window of some entries has. What was given back of a grant was never
-    /// taken. An adjustment that counts before the window took nothing off.
-    fn most_in_one(&self, entries: &[(usize, &PlainEntry)]) -> u64 {
-        let mut most = 0;
-        let off = |entry: &PlainEntry| entry.effect == Effect::TakeOff;
-        let off = entries.iter().filter(|(_, entry)| off(entry));
-        for start in off.map(|(_, entry)| entry.counted_at).chain([i64::MIN]) {
-            let mut used: u64 = 0;
-            for (place, entry) in entries.iter().filter(|(_, entry)| start < entry.counted_at) {
-                match entry.effect {
-                    Effect::Grant | Effect::Take => {
-                        used += entry.units.saturating_sub(self.given_back(*place));
-                    }
-                    Effect::TakeOff => used = used.saturating_sub(entry.units),
-                    Effect::GiveBack(_) | Effect::Nothing => {}
-                }
-            }
-            most = most.max(used);
-        }
-        most
+/// The most units that one window of some entries has. What these entries give back of a grant was
+/// never taken. An adjustment that counts before the window took nothing off.
+fn most_in_one(entries: &[(usize, &PlainEntry)]) -> u64 {
+    let given_back = |place: usize| -> u64 {
+        let gives = |entry: &PlainEntry| entry.effect == Effect::GiveBack(place);
+        let giving = entries.iter().filter(|(_, entry)| gives(entry));
+        giving.map(|(_, entry)| entry.units).sum()
+    };
+    let off = |entry: &PlainEntry| entry.effect == Effect::TakeOff;
+    let off = entries.iter().filter(|(_, entry)| off(entry));
+    let mut most = 0;
+    for start in off.map(|(_, entry)| entry.counted_at).chain([i64::MIN]) {
+        let inside = entries.iter().filter(|(_, entry)| start < entry.counted_at);
+        let used = inside.fold(0, |used: u64, (place, entry)| match entry.effect {
+            Effect::Grant | Effect::Take => used + entry.units.saturating_sub(given_back(*place)),
+            Effect::TakeOff => used.saturating_sub(entry.units),
+            Effect::GiveBack(_) | Effect::Nothing => used,
+        });
+        most = most.max(used);
     }
+    most
 }
