@@ -289,9 +289,9 @@ impl ServeArgs {
     ///
     /// # Errors
     /// One lacks the other.
-    pub fn check(&self, seal_key: Option<&SealKey>) -> Result<(), WrongSetting> {
-        match (&self.seal_to, seal_key) {
-            (Some(_), None) => Err(WrongSetting {
+    pub fn check(&self, may_seal: bool) -> Result<(), WrongSetting> {
+        match (&self.seal_to, may_seal) {
+            (Some(_), false) => Err(WrongSetting {
                 setting: "PERDIEM_SEAL_TO",
                 told: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE".to_owned(),
             }),
@@ -324,6 +324,7 @@ impl ServeArgs {
             reconcile_every: Some(reconcile_every).filter(|every| !every.is_zero()),
             record_lapses_after: Some(RECORD_LAPSES_AFTER),
             seal_key,
+            make_seal_key: None,
             seal_to: self.seal_to.clone(),
             clock: Clock::system(),
         }

@@ -21,7 +21,7 @@ use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, OpenError};
 
 /// The name of a log of seals, unless somebody names it.
 const KEY_NAME: &str = "perdiem";
@@ -146,8 +146,7 @@ fn make_key(name: &str, path: &Path) -> anyhow::Result<SealKey> {
     Ok(key)
 }
 
-/// The key that an instance seals with: of the settings, or of the file beside a ledger on SQLite, which
-/// is made at the first start. Says if nothing is sealed.
+/// The key that the settings name, or the one that is beside a ledger on SQLite.
 ///
 /// # Errors
 /// The file beside the ledger has no key, or other users can read it.
@@ -155,36 +154,52 @@ pub fn key_to_serve(args: &ServeArgs) -> anyhow::Result<Option<Arc<SealKey>>> {
     if let Some(key) = &args.seal_key_file {
         return Ok(Some(key.clone()));
     }
-    let Some(path) = Ledger::file_beside(args.database.url(), KEY_FILE_END)? else {
-        tracing::info!(
-            "not sealed: `perdiem seal new-key` makes a key; name its file in PERDIEM_SEAL_KEY_FILE"
-        );
+    let Some(path) = key_file(args.database.url())?.filter(|path| path.exists()) else {
         return Ok(None);
     };
     let place = path.display().to_string();
-    if path.exists() {
-        let key = read_seal_key(&place).map_err(|error| WrongSetting {
-            setting: "PERDIEM_SEAL_KEY_FILE",
-            told: format!("is not set, and {place} cannot be used: {error}"),
-        });
-        return Ok(Some(key?));
-    }
+    let key = read_seal_key(&place).map_err(|error| WrongSetting {
+        setting: "PERDIEM_SEAL_KEY_FILE",
+        told: format!("is not set, and {place} cannot be used: {error}"),
+    });
+    Ok(Some(key?))
+}
+
+/// The file of the key beside a ledger on SQLite.
+pub fn key_file(url: &str) -> Result<Option<PathBuf>, OpenError> {
+    Ledger::file_beside(url, KEY_FILE_END)
+}
+
+/// Makes the key beside a ledger on SQLite. Without one, nothing is sealed.
+pub fn make_key_beside(url: &str) -> Option<Arc<SealKey>> {
+    let path = key_file(url).ok()??;
     match make_key(KEY_NAME, &path) {
-        Ok(key) => {
+        Ok(key) => Some(Arc::new(key)),
+        Err(error) => {
+            tracing::warn!("no key for seals can be made: {error:#}");
+            None
+        }
+    }
+}
+
+/// Says where a new key is, or that nothing is sealed. `had_key` is whether the start found a key.
+pub fn tell_of_seals(url: &str, had_key: bool) -> anyhow::Result<()> {
+    let path = key_file(url)?.filter(|path| path.exists());
+    match path.map(|path| path.display().to_string()) {
+        _ if had_key => {}
+        Some(place) => {
+            let key = read_seal_key(&place).map_err(anyhow::Error::msg)?;
             let public = key.verifier();
             tracing::info!(
-                "sealed with a new key in {place}: keep a copy of this file elsewhere; auditors check \
-                 the seals with its public key {public}"
+                "the seals have a new key in {place}: keep a copy of this file elsewhere; auditors \
+                 check the seals with its public key {public}"
             );
-            Ok(Some(Arc::new(key)))
         }
-        Err(error) => {
-            tracing::warn!(
-                "not sealed: {error:#}; name a file with a key in PERDIEM_SEAL_KEY_FILE"
-            );
-            Ok(None)
-        }
+        None => tracing::info!(
+            "not sealed: `perdiem seal new-key` makes a key; name its file in PERDIEM_SEAL_KEY_FILE"
+        ),
     }
+    Ok(())
 }
 
 async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {

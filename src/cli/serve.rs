@@ -20,13 +20,17 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::warn!("{unknown}");
     }
     let _lock = Ledger::lock(args.database.url())?;
+    let url = args.database.url();
     let seal_key = seals::key_to_serve(&args)?;
-    args.check(seal_key.as_deref())?;
+    let had_key = seal_key.is_some();
+    args.check(had_key || seals::key_file(url)?.is_some())?;
     // Before the long steps: a supervisor can stop the process during them.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let engine = args.engine_options(seal_key);
+    let mut engine = args.engine_options(seal_key);
+    engine.make_seal_key = Some(seals::make_key_beside);
     let application = Application::build(args.serve_options(first_key_folder()), engine).await?;
+    seals::tell_of_seals(url, had_key)?;
     welcome(&application);
     let stop = async {
         tokio::select! {

@@ -49,7 +49,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`BuildError`], each with what to do.
-    pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
+    pub async fn build(mut options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         // Reading the zones takes some time; do it before the first request.
         let zone_rules = zones::rules().to_string();
         tracing::debug!(zone_rules, "the rules of time zones were read");
@@ -89,6 +89,9 @@ impl Engine {
             claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
         };
         let record = parts.start_following(&mut background);
+        if let (None, Some(make)) = (&options.seal_key, options.make_seal_key) {
+            options.seal_key = make(&options.database_url);
+        }
         let seals = parts.start_sealing(&options, &mut background);
         let denials = Arc::new(Denials::default());
         let denial_writer = parts.start_counting_days(denials.clone(), &record, &mut background);

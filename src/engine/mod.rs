@@ -86,6 +86,9 @@ use record::{HistoryQuestion, RecordProgress, SharedReads};
 use seal::SealStatus;
 use statistics::DenialWriter;
 
+/// Makes a key for the seals of the ledger with a URL. `None` if there can be none.
+pub type SealKeyMaker = fn(&str) -> Option<Arc<SealKey>>;
+
 /// What an engine is built from.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -113,6 +116,8 @@ pub struct EngineOptions {
     pub record_lapses_after: Option<TimeDelta>,
     /// The key that signs seals; `None` for no seals.
     pub seal_key: Option<Arc<SealKey>>,
+    /// Makes a key where there is none, after the ledger was opened.
+    pub make_seal_key: Option<SealKeyMaker>,
     pub seal_to: Option<SealTarget>,
     pub clock: Clock,
 }

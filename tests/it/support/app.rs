@@ -190,6 +190,7 @@ impl Ground {
             reconcile_every: None,
             record_lapses_after: None,
             seal_key: None,
+            make_seal_key: None,
             seal_to: None,
             clock: Clock::system(),
         }
