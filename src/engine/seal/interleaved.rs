@@ -24,6 +24,9 @@ use crate::ledger::{Act, ActKind, Ledger, LedgerOptions};
 /// How long the other one may wait for a lock of the one that waits.
 const LOCKED: Duration = Duration::from_millis(300);
 
+/// The test ends when so many steps in a row were over before they waited as often as they should.
+const OVER: u32 = 5;
+
 struct Desk {
     ledger: Ledger,
     folder: TempDir,
@@ -100,25 +103,36 @@ async fn wait_at<F: Future>(mut future: Pin<&mut F>, awaits: usize) -> Option<F:
 async fn a_sealer_may_wait_anywhere_while_another_one_seals() {
     let desk = Desk::new().await;
     desk.record(3).await;
-    for awaits in 0.. {
+    // How often a step was over before it had waited so many times. How often a step waits differs a
+    // little.
+    let mut over = 0;
+    let mut awaits = 0;
+    while over < OVER {
         // 1. One sealer waits, after so many awaits.
         desk.record(2).await;
         let (mut one, status) = desk.sealer();
         let mut step = pin!(one.step());
         let ended = wait_at(step.as_mut(), awaits).await;
-        // 2. Meanwhile the other one begins the log, or seals all that is recorded.
+        // 2. Meanwhile more is recorded, and the other one begins the log, or seals all of it.
         let (mut other, other_status) = desk.sealer();
-        desk.record(2).await;
-        let sealing = async { while other.step().await.unwrap() {} };
+        let sealing = async {
+            desk.record(2).await;
+            while other.step().await.unwrap() {}
+        };
         let mut sealing = pin!(sealing);
-        let sealed = timeout(LOCKED, sealing.as_mut()).await;
-        // 3. The first one goes on. If the other one waited for its lock, it goes on too.
-        match (&ended, sealed) {
-            (Some(_), sealed) => sealed.unwrap(),
-            (None, Ok(())) => drop(step.await.unwrap()),
-            (None, Err(_)) => {
-                let (stepped, ()) = tokio::join!(step, sealing);
+        // 3. The first one goes on. If the other one waits for its lock, both go on.
+        match ended {
+            Some(stepped) => {
                 stepped.unwrap();
+                sealing.await;
+                over += 1;
+            }
+            None => {
+                match timeout(LOCKED, sealing.as_mut()).await {
+                    Ok(()) => drop(step.await.unwrap()),
+                    Err(_) => drop(tokio::join!(step, sealing).0.unwrap()),
+                }
+                over = 0;
             }
         }
         let when = format!("after {awaits} awaits");
@@ -126,10 +140,7 @@ async fn a_sealer_may_wait_anywhere_while_another_one_seals() {
         for status in [status, other_status] {
             assert_eq!(status.troubles().next(), None, "{when}");
         }
-        // The step is over before it has waited so many times.
-        if ended.is_some() {
-            assert!(awaits > 10, "only {awaits} awaits");
-            break;
-        }
+        awaits += 1;
     }
+    assert!(awaits > 10, "only {awaits} awaits");
 }
