@@ -21,8 +21,14 @@ use crate::domain::seal::note::SealKey;
 use crate::engine::following::RecordFollower;
 use crate::ledger::{Act, ActKind, Ledger, LedgerOptions};
 
-/// How long the other one may wait for a lock of the one that waits.
-const LOCKED: Duration = Duration::from_millis(300);
+/// A future that is not woken for so long waits for a lock.
+const LOCKED: Duration = Duration::from_millis(250);
+
+/// How often a sealer is stopped at all of its awaits. An answer that is there at once is no await, so
+/// one round may miss some.
+const ROUNDS: u32 = 3;
+/// A round ends when so many steps in a row were over before they waited as often as they should.
+const OVER: u32 = 2;
 
 struct Desk {
     ledger: Ledger,
@@ -96,29 +102,63 @@ async fn wait_at<F: Future>(mut future: Pin<&mut F>, awaits: usize) -> Option<F:
     .await
 }
 
+/// Runs a future to its end; `None` if it waits for a lock.
+async fn unless_locked<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    loop {
+        let mut polls = 0;
+        let counted = poll_fn(|context| {
+            polls += 1;
+            future.as_mut().poll(context)
+        });
+        match timeout(LOCKED, counted).await {
+            Ok(done) => return Some(done),
+            // It was polled when the time began and when it was over, and not between.
+            Err(_) if polls <= 2 => return None,
+            Err(_) => {}
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_sealer_may_wait_anywhere_while_another_one_seals() {
-    let desk = Desk::new().await;
-    desk.record(3).await;
-    for awaits in 0.. {
+    for _ in 0..ROUNDS {
+        let desk = Desk::new().await;
+        desk.record(3).await;
+        stop_at_each_await(&desk).await;
+    }
+}
+
+async fn stop_at_each_await(desk: &Desk) {
+    // How often a step was over before it had waited so many times. How often a step waits differs a
+    // little.
+    let mut over = 0;
+    let mut awaits = 0;
+    while over < OVER {
         // 1. One sealer waits, after so many awaits.
         desk.record(2).await;
         let (mut one, status) = desk.sealer();
         let mut step = pin!(one.step());
         let ended = wait_at(step.as_mut(), awaits).await;
-        // 2. Meanwhile the other one begins the log, or seals all that is recorded.
+        // 2. Meanwhile more is recorded, and the other one begins the log, or seals all of it.
         let (mut other, other_status) = desk.sealer();
-        desk.record(2).await;
-        let sealing = async { while other.step().await.unwrap() {} };
+        let sealing = async {
+            desk.record(2).await;
+            while other.step().await.unwrap() {}
+        };
         let mut sealing = pin!(sealing);
-        let sealed = timeout(LOCKED, sealing.as_mut()).await;
-        // 3. The first one goes on. If the other one waited for its lock, it goes on too.
-        match (&ended, sealed) {
-            (Some(_), sealed) => sealed.unwrap(),
-            (None, Ok(())) => drop(step.await.unwrap()),
-            (None, Err(_)) => {
-                let (stepped, ()) = tokio::join!(step, sealing);
+        // 3. The first one goes on. If the other one waits for its lock, both go on.
+        match ended {
+            Some(stepped) => {
                 stepped.unwrap();
+                sealing.await;
+                over += 1;
+            }
+            None => {
+                match unless_locked(sealing.as_mut()).await {
+                    Some(()) => drop(step.await.unwrap()),
+                    None => drop(tokio::join!(step, sealing).0.unwrap()),
+                }
+                over = 0;
             }
         }
         let when = format!("after {awaits} awaits");
@@ -126,10 +166,7 @@ async fn a_sealer_may_wait_anywhere_while_another_one_seals() {
         for status in [status, other_status] {
             assert_eq!(status.troubles().next(), None, "{when}");
         }
-        // The step is over before it has waited so many times.
-        if ended.is_some() {
-            assert!(awaits > 10, "only {awaits} awaits");
-            break;
-        }
+        awaits += 1;
     }
+    assert!(awaits > 10, "only {awaits} awaits");
 }
