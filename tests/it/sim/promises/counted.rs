@@ -38,6 +38,9 @@ pub struct Counts {
     keys: BTreeMap<KeyId, Option<AccountId>>,
     /// The grants that were in the queue when Redis forgot it.
     forgotten: Vec<QueuedGrant>,
+    /// Grants that were recorded without their keys, because another claim had them. Here they have
+    /// their keys.
+    without_keys: Vec<Entry>,
     /// The claims that Redis did not grant, and was asked to count once more by a late message.
     late: BTreeSet<u64>,
 }
@@ -100,6 +103,15 @@ impl Counts {
             .collect()
     }
 
+    /// Notes a grant of Redis that was recorded without the key of its claim.
+    pub fn note_key(&mut self, entry: &Entry, claim: &Sent) {
+        let key = claim.work.key;
+        if entry.provisional.is_some() && entry.key != key {
+            let entry = entry.clone();
+            self.without_keys.push(Entry { key, ..entry });
+        }
+    }
+
     pub fn check_appended(&self, entry: &Entry) -> Result<(), Broken> {
         let is_past = matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none();
         promise(
@@ -127,11 +139,12 @@ impl Counts {
         Ok(())
     }
 
-    /// The queued grants that Redis forgot, as entries without numbers.
-    pub fn forgotten(&self) -> Vec<Entry> {
+    /// Grants that were queued, and that no store has with their keys any more: Redis forgot them, or
+    /// they were recorded without their keys.
+    pub fn were_queued(&self) -> Vec<Entry> {
         let forgotten = self.forgotten.iter().cloned();
         let entries = forgotten.map(|queued| entry_of(&queued.grant, queued.totals));
-        entries.collect()
+        entries.chain(self.without_keys.iter().cloned()).collect()
     }
 
     /// Whether a grant that Redis counted is in the queue or in the ledger, or may be lost.

@@ -150,6 +150,7 @@ impl Promises {
             let Some(claim) = claim_of(entry, sent) else {
                 continue;
             };
+            self.counts.note_key(entry, claim);
             promise(!claim.is_refused || self.counts.is_mixed, || {
                 "a denied claim takes nothing: its entry came".to_owned()
             })?;
@@ -200,7 +201,7 @@ impl Promises {
                 self.check_grant(claim, entry, ledger, redis)
             }
             Ok(Outcome::KeyReused) => {
-                let counted = [Counts::waiting(ledger, redis), self.counts.forgotten()].concat();
+                let counted = [Counts::waiting(ledger, redis), self.counts.were_queued()].concat();
                 let mut entries = ledger.entries.iter().chain(&self.lost).chain(&counted);
                 let is_other = |entry: &Entry| entry.key == claim.work.key && !does(entry, claim);
                 promise(entries.any(is_other), || {
