@@ -98,13 +98,11 @@ async fn make_again(
 }
 
 /// Compares stored figures with those of the entries. Figures of entries that may be dropped cannot be
-/// made again, and neither can the number of subjects on their days.
+/// made again. Neither can the numbers of subjects: an erasure moves the entries of an account in parts.
 fn compare(stored: &StoredFigures, made: &FigureSums) -> Result<(), FigureFailure> {
     let kept_to = stored.mark.kept_to;
     let is_kept = |day: &FigureDay, name: &str| {
-        kept_to.is_some_and(|kept_to| {
-            day.recorded_on <= kept_to || day.counted_on <= kept_to && name.starts_with("subjects")
-        })
+        name.starts_with("subjects") || kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to)
     };
     let named = |(day, figures): (&FigureDay, &DayFigures)| {
         let day = *day;
