@@ -114,10 +114,12 @@ pub fn begin(
 ) -> Step {
     // 1. Some claims are refused whatever the account holds. A claim without a key ends here: it
     //    has no earlier grant to repeat.
-    if let Some(refused) = refused_at_once(claim, present) {
-        return Step::End(Ok(refused));
-    }
     let work = &claim.work;
+    if work.key.is_none()
+        && let Some(refusal) = refuse(&work.policy, work.units, present.now)
+    {
+        return Step::End(Ok(Outcome::Refused(work.policy.clone(), refusal)));
+    }
     // 2. Redis decides the claims of some policies alone.
     if redis_decides {
         return Step::Count;
@@ -133,22 +135,6 @@ pub fn begin(
         true => Step::Ask,
         false => Step::Join,
     }
-}
-
-/// The refusal of a claim without a key by the terms alone. Only fresh terms refuse: a change that
-/// this instance does not know yet may allow the claim, and then the ledger decides.
-fn refused_at_once(claim: &mut InFlight, present: &Present) -> Option<Outcome> {
-    let work = &mut claim.work;
-    if work.key.is_some() || refuse(&work.policy, work.units, present.now).is_none() {
-        return None;
-    }
-    // Invariant: the terms are read after `as_of`.
-    let as_of = present.terms.as_of();
-    work.policy = present
-        .terms
-        .of(&work.policy, work.account, None, present.now);
-    let refusal = refuse(&work.policy, work.units, present.now)?;
-    is_fresh(as_of, present.at).then(|| Outcome::Refused(work.policy.clone(), refusal))
 }
 
 /// Takes the answer of the counter of a claim; `None` if the counters do not answer. Only a denial

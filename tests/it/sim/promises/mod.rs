@@ -209,11 +209,14 @@ impl Promises {
                 })
             }
             Ok(Outcome::Refused(policy, refusal)) => {
-                // How a grant ended depends on no version.
-                if !self.counts.is_mixed && !matches!(refusal, Refusal::Ended(_)) {
+                // How a grant ended depends on no version. A claim without a key that never fits is
+                // refused at once, by the version that the instance knows.
+                let is_ended = matches!(refusal, Refusal::Ended(_));
+                let is_too_large = matches!(refusal, Refusal::NeverFits { .. });
+                let is_at_once = is_too_large && claim.work.key.is_none();
+                if !self.counts.is_mixed && !is_ended && !is_at_once {
                     self.check_version(policy.version, claim)?;
                 }
-                let is_too_large = matches!(refusal, Refusal::NeverFits { .. });
                 let version = version_of(self.course, policy.version);
                 promise(
                     !is_too_large || !fits_at_once(version, claim.work.units.get()),
