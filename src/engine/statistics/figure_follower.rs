@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::tally::{MARKS_MOST, Tally};
+use super::tally::{FigureTally, MARKS_MOST};
 use crate::domain::record::Mark;
 use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
@@ -23,7 +23,7 @@ pub struct FigureFollower {
     seen: Option<u64>,
     /// When another instance was last seen at work.
     another_at: Option<Instant>,
-    tally: Tally,
+    tally: FigureTally,
 }
 
 impl RecordFollower for FigureFollower {
@@ -42,7 +42,7 @@ impl RecordFollower for FigureFollower {
 impl FigureFollower {
     pub fn new(ledger: Ledger, progress: Arc<RecordProgress>) -> Self {
         Self {
-            tally: Tally::new(ledger.clone()),
+            tally: FigureTally::new(ledger.clone()),
             ledger,
             progress,
             seen: None,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tally::{MARKS_MOST, Tally};
+use super::tally::{FigureTally, MARKS_MOST};
 use crate::domain::record::Mark;
 use crate::domain::statistics::{DayFigures, FigureDay, FigureSums, sum};
 use crate::ledger::{FiguresMark, Ledger, LedgerError, NamedDay, StoredFigures, ToldDay};
@@ -75,7 +75,7 @@ async fn make_again(
     mark: &FiguresMark,
     tell: impl Fn(u64, u64),
 ) -> Result<FigureSums, LedgerError> {
-    let mut tally = Tally::new(ledger.clone());
+    let mut tally = FigureTally::new(ledger.clone());
     let mut all = FigureSums::default();
     let mut before = Mark::FIRST;
     loop {

@@ -21,12 +21,12 @@ const ACCOUNTS_MOST: usize = 1024;
 const YIELD_EVERY: usize = 256;
 
 /// Makes figures. It remembers the subjects of the entries that it had.
-pub struct Tally {
+pub struct FigureTally {
     ledger: Ledger,
     subjects: SubjectMemory,
 }
 
-impl Tally {
+impl FigureTally {
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
