@@ -122,6 +122,10 @@ impl Movement {
         }
     }
 
+    fn moves_units(&self) -> bool {
+        !matches!(self.kind, EntryKind::Confirmation { .. })
+    }
+
     fn is_down(&self) -> bool {
         self.kind == EntryKind::Adjustment(Direction::Down)
     }
@@ -272,8 +276,10 @@ impl Past {
         }
         let tail = self.tail(counted_at)?;
         let changes = bucket_changes(tail).into_iter().map(|(_, change)| change);
+        // Between two lines without a movement of units, only time changes a bucket.
+        let first = tail.iter().find(|movement| movement.moves_units());
         Ok(Afterwards {
-            line: tail.first().map_or(u64::MAX, |first| first.number),
+            line: first.map_or(u64::MAX, |first| first.number),
             changes: changes.filter(|change| counted_at < change.at).collect(),
         })
     }

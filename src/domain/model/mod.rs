@@ -291,6 +291,27 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
 }
 
 proptest! {
+    /// A confirmation moves no units: an adjustment of before it is still exact after a change of `max`.
+    #[test]
+    fn a_confirmation_is_no_movement_of_a_bucket(index in any::<Index>()) {
+        let step = |seconds, units, other_max, what| ModelStep {
+            passes: seconds * SECOND,
+            rule: 0,
+            other_max,
+            units,
+            what,
+        };
+        let steps = [
+            step(0, 1, None, What::Grant),
+            step(4, 2, None, What::Hold(TimeDelta::seconds(2))),
+            step(1, 1, Some(0), What::Confirm(index)),
+            step(5, 1, None, What::Adjust(Direction::Down, TimeDelta::seconds(6))),
+        ];
+        follows_the_model(&[vec!["2 per 7s rate".to_owned()]], &steps)?;
+    }
+}
+
+proptest! {
     #[test]
     fn each_kind_is_what_the_plain_model_says(limit in any_limit(), steps in model_steps(false)) {
         follows_the_model(&[vec![limit]], &steps)?;
