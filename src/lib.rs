@@ -15,6 +15,9 @@ pub mod running;
 /// Writes an error with its causes, for logs.
 pub mod chain;
 
+/// Writes files that only their owner can read.
+pub mod secret_file;
+
 /// Fail points: named steps at which a test can end or stop the process.
 pub mod faults;
 

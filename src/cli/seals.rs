@@ -1,8 +1,6 @@
 //! The commands about seals: keys, proofs and checks.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,6 +20,7 @@ use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
 use crate::ledger::{Ledger, OpenError};
+use crate::secret_file::write_secret;
 
 /// The name of a log of seals, unless somebody names it.
 const KEY_NAME: &str = "perdiem";
@@ -133,16 +132,8 @@ fn make_key(name: &str, path: &Path) -> anyhow::Result<SealKey> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).context("the system gives no random bytes")?;
     let key = SealKey::new(name, seed)?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let written = file.and_then(|mut file| {
-        writeln!(file, "{}", key.secret())?;
-        file.sync_all()
-    });
-    written.with_context(|| format!("{} cannot be written", path.display()))?;
+    write_secret(path, &key.secret())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(key)
 }
 

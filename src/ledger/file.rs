@@ -1,17 +1,16 @@
 //! The file of a ledger on SQLite: its path, its permissions, and its lock.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::OpenError;
+use crate::secret_file::owners_alone;
 
-/// The owner can read and write; nobody else can do anything.
-const OWNERS_ALONE: u32 = 0o600;
 /// The permission bits of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
 
@@ -130,12 +129,6 @@ impl LedgerFile {
             Err(TryLockError::Error(error)) => Err(self.failed(&error)),
         }
     }
-}
-
-fn owners_alone() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(OWNERS_ALONE);
-    options
 }
 
 /// The absolute path of a file, without links, also of a file that does not exist yet.

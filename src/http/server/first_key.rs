@@ -1,12 +1,11 @@
 //! The first admin key of a ledger: who gets to see it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The owner can read and write; nobody else can do anything.
-const OWNERS_ALONE: u32 = 0o600;
+use crate::secret_file::write_secret;
+
 /// A folder with more first keys than this is in use for something else.
 const FILES_MOST: u32 = 100;
 
@@ -34,14 +33,8 @@ impl FirstKey {
                 1 => "first-admin.key".to_owned(),
                 _ => format!("first-admin-{number}.key"),
             });
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(OWNERS_ALONE);
-            match options.open(&path) {
-                Ok(mut file) => {
-                    file.write_all(format!("{secret}\n").as_bytes())?;
-                    file.sync_all()?;
-                    return Ok(Self::InFile(path));
-                }
+            match write_secret(&path, &secret) {
+                Ok(()) => return Ok(Self::InFile(path)),
                 // A file of another ledger, or of a start that failed. It may hold the only copy.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
