@@ -1,14 +1,13 @@
 //! `perdiem verify` makes the figures of days again, and names a figure that somebody changed.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::{CheckedFigures, VerifyFailure};
 
-use super::{all_is_sealed, sealing, verified};
+use super::{all_is_sealed, sealing_at_noon, verified};
 use crate::http::items;
 use crate::http::v1::statistics::are_sums_of_the_entries;
 use crate::record::all_is_recorded;
-use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 
@@ -17,12 +16,7 @@ on_every_store!(a_changed_figure_is_named);
 async fn a_changed_figure_is_named(stack: Stack) {
     // 1. A day with grants, a reversal and denials, which has closed, and a day that goes on.
     let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-        sealing(options);
-    })
-    .await;
+    let (app, clock) = sealing_at_noon(&ground).await;
     app.benefit(2, "UTC").await;
     let grant = app.claim("a", None).await.grant_id();
     app.claim("a", None).await;

@@ -12,6 +12,7 @@ mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use perdiem::engine::{EngineOptions, GivenSeal, Verified, VerifyFailure, verify_ledger};
 use perdiem::ledger::{Ledger, LedgerOptions};
@@ -38,6 +39,16 @@ pub fn verifier() -> VerifierKey {
 /// Makes an application seal.
 pub fn sealing(options: &mut EngineOptions) {
     options.seal_key = Some(Arc::new(seal_key()));
+}
+
+/// An application that seals, at noon, and its clock.
+pub async fn sealing_at_noon(ground: &Ground) -> (App, ManualClock) {
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+        sealing(options);
+    });
+    (app.await, clock)
 }
 
 /// Waits until everything in the ledger is sealed. Returns the newest seal.

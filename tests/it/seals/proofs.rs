@@ -5,18 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::seal::note::{Checkpoint, SealKey};
 use perdiem::domain::seal::tree::joined;
 use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{all_is_sealed, seal_key, sealing, verified, verifier};
+use super::{all_is_sealed, seal_key, sealing, sealing_at_noon, verified, verifier};
 use crate::http::v1::statistics::are_sums_of_the_entries;
 use crate::http::{items, problem};
 use crate::record::all_is_recorded;
-use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 use crate::support::terminal::Said;
 
@@ -130,12 +129,7 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
 /// An hour after the end of a day, the proof of a change contains the day's figures.
 async fn one_file_proves_the_figures_of_a_day(stack: Stack) {
     let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-        sealing(options);
-    })
-    .await;
+    let (app, clock) = sealing_at_noon(&ground).await;
     app.benefit(500, "UTC").await;
     app.claim_body(json!({ "subject": "a", "units": 480 }), None)
         .await;
