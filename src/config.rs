@@ -213,7 +213,7 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 #[error("{setting} {told}")]
 pub struct WrongSetting {
-    /// The variable.
+    /// The environment variable that has the setting.
     pub setting: &'static str,
     /// What is wrong, and what to do.
     pub told: String,

@@ -27,8 +27,13 @@ pub enum FigureFailure {
     Differs(String),
 }
 
+/// The figures that are not made from entries, but from denials.
+const OF_DENIALS: [&str; 2] = ["denied_claims", "denials_not_kept"];
+/// The figures that are numbers of subjects.
+const OF_SUBJECTS: [&str; 2] = ["subjects", "subjects_at_limit"];
+
 /// The figures by their days and names.
-type Named<D> = BTreeMap<(D, String), u64>;
+type NamedFigures<D> = BTreeMap<(D, String), u64>;
 
 /// Makes the figures of all entries again, and compares them with the stored figures, and these with the
 /// acts of days that have closed.
@@ -46,15 +51,15 @@ pub async fn check_figures(
     let made = make_again(ledger, &stored.mark, tell).await?;
     compare(&stored, &made)?;
     // 3. They are what the record tells of closed days.
-    let mut by_day: Named<NamedDay> = BTreeMap::new();
+    let mut by_day: NamedFigures<NamedDay> = BTreeMap::new();
     for figure in &stored.figures {
         let policy = stored.policies[&figure.day.policy].to_string();
         let of = ((policy, figure.day.counted_on), figure.name.clone());
         let value = by_day.entry(of).or_default();
         *value = sum(*value, figure.value);
     }
-    for (day, (claims, not_kept)) in denied {
-        for (name, value) in [("denied_claims", claims), ("denials_not_kept", not_kept)] {
+    for (day, counts) in denied {
+        for (name, value) in OF_DENIALS.into_iter().zip([counts.denied, counts.not_kept]) {
             by_day.insert((day.clone(), name.to_owned()), value);
         }
     }
@@ -75,7 +80,7 @@ async fn make_again(
     mark: &FiguresMark,
     tell: impl Fn(u64, u64),
 ) -> Result<FigureSums, LedgerError> {
-    let mut tally = FigureTally::new(ledger.clone());
+    let mut tally = FigureTally::without_subjects(ledger.clone());
     let mut all = FigureSums::default();
     let mut before = Mark::FIRST;
     loop {
@@ -102,7 +107,7 @@ async fn make_again(
 fn compare(stored: &StoredFigures, made: &FigureSums) -> Result<(), FigureFailure> {
     let kept_to = stored.mark.kept_to;
     let is_kept = |day: &FigureDay, name: &str| {
-        name.starts_with("subjects") || kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to)
+        OF_SUBJECTS.contains(&name) || kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to)
     };
     let named = |(day, figures): (&FigureDay, &DayFigures)| {
         let day = *day;
@@ -111,12 +116,13 @@ fn compare(stored: &StoredFigures, made: &FigureSums) -> Result<(), FigureFailur
             .into_iter()
             .map(move |(name, value)| ((day, name.to_owned()), value))
     };
-    let made: Named<FigureDay> = made.0.iter().flat_map(named).collect();
+    let made: NamedFigures<FigureDay> = made.0.iter().flat_map(named).collect();
     let found = stored.figures.iter();
     let found = found.map(|figure| ((figure.day, figure.name.clone()), figure.value));
-    let found: Named<FigureDay> = found.collect();
+    let found: NamedFigures<FigureDay> = found.collect();
     for of in BTreeSet::from_iter(found.keys().chain(made.keys())) {
-        let value = |figures: &Named<FigureDay>| figures.get(of).copied().unwrap_or_default();
+        let value =
+            |figures: &NamedFigures<FigureDay>| figures.get(of).copied().unwrap_or_default();
         let (day, name) = of;
         if value(&found) != value(&made) && !is_kept(day, name) {
             return Err(differs(stored, day, name, value(&found), value(&made)));
@@ -150,7 +156,7 @@ fn check_told(
     (policy, date): &NamedDay,
     revision: u64,
     told: &ToldDay,
-    found: &Named<NamedDay>,
+    found: &NamedFigures<NamedDay>,
 ) -> Result<(), FigureFailure> {
     let day = (policy.clone(), *date);
     let of_day = found.range((day.clone(), String::new())..);
@@ -161,7 +167,7 @@ fn check_told(
         let is = value(found.get(&(day.clone(), name.clone())));
         let was = value(told.figures.get(name));
         if is != was {
-            let table = match name.starts_with("deni") {
+            let table = match OF_DENIALS.contains(&name.as_str()) {
                 true => "denied_claims",
                 false => "day_figures",
             };

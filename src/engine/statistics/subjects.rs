@@ -1,17 +1,23 @@
 //! What is known of subjects' grants on a local day.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, NaiveDate, Utc};
 use foldhash::HashMap;
 
+use crate::domain::grant::EntryKind;
 use crate::domain::identity::AccountId;
 use crate::domain::local_days::LocalDays;
-use crate::domain::statistics::SubjectDay;
+use crate::domain::policy::PolicyId;
+use crate::domain::statistics::{SubjectDay, TalliedEntry};
 use crate::ledger::{Ledger, LedgerError};
 
 /// The size of each of two halves of the memory. What is used is in the younger half.
 const HALF: usize = 32_768;
 /// How many entries of an account are read at once.
 const ENTRIES_MOST: u32 = 64;
+/// For how many accounts earlier entries are read at once.
+const ACCOUNTS_MOST: usize = 1024;
 
 type SubjectDays = HashMap<(AccountId, NaiveDate), SubjectDay>;
 
@@ -24,13 +30,13 @@ pub struct SubjectMemory {
 
 /// A subject's day that is not in memory. The grants before an entry in the record are to be read.
 #[derive(Clone, Copy)]
-pub struct UnknownDay<'d> {
-    pub account: AccountId,
-    pub date: NaiveDate,
+struct UnknownDay<'d> {
+    account: AccountId,
+    date: NaiveDate,
     /// The local days of the policy.
-    pub days: &'d LocalDays<'d>,
+    days: &'d LocalDays<'d>,
     /// The number of the entry.
-    pub number: u64,
+    number: u64,
 }
 
 impl SubjectMemory {
@@ -47,12 +53,49 @@ impl SubjectMemory {
     }
 
     /// Whether a subject's day is remembered.
-    pub fn knows(&mut self, account: AccountId, date: NaiveDate) -> bool {
+    fn knows(&mut self, account: AccountId, date: NaiveDate) -> bool {
         let key = (account, date);
         if let Some(known) = self.old.remove(&key) {
             self.young.insert(key, known);
         }
         self.young.contains_key(&key)
+    }
+
+    /// Reads the days of subjects that are not in memory, for the subjects with a grant among the
+    /// entries.
+    pub async fn learn(
+        &mut self,
+        ledger: &Ledger,
+        entries: &[TalliedEntry],
+        days: &HashMap<PolicyId, LocalDays<'_>>,
+    ) -> Result<(), LedgerError> {
+        let mut met = HashSet::new();
+        let mut unknown = Vec::new();
+        for entry in entries {
+            let (account, number) = (entry.account, entry.number);
+            let days = &days[&entry.policy];
+            let date = days.date(entry.counted_at);
+            let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
+            if !is_grant || !met.insert((account, date)) || self.knows(account, date) {
+                continue;
+            }
+            // If the entry before was appended before this day, no earlier entry counts on the day.
+            if entry
+                .before_at
+                .is_some_and(|before| before >= days.start(date))
+            {
+                unknown.push(UnknownDay {
+                    account,
+                    date,
+                    days,
+                    number,
+                });
+            }
+        }
+        for unknown in unknown.chunks(ACCOUNTS_MOST) {
+            self.read(ledger, unknown.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// What is known of a subject's day. A new day has no grants.
@@ -63,7 +106,7 @@ impl SubjectMemory {
     /// Reads the grants on subjects' days that come before an entry of each. Reads an account's
     /// entries backwards for as long as they may count on the day: no entry counts after the
     /// instant at which it was appended.
-    pub async fn read(
+    async fn read(
         &mut self,
         ledger: &Ledger,
         mut unknown: Vec<UnknownDay<'_>>,

@@ -1,47 +1,55 @@
 //! The tally: it makes the figures of entries, along the record.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use chrono::NaiveDate;
+use foldhash::HashMap;
 use tokio::task::yield_now;
 
-use super::subjects::{SubjectMemory, UnknownDay};
+use super::subjects::SubjectMemory;
 use crate::domain::grant::EntryKind;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::Mark;
-use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay, TalliedEntry};
+use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many marks are processed at once.
 pub const MARKS_MOST: u32 = 32;
-/// For how many accounts earlier entries are read at once.
-const ACCOUNTS_MOST: usize = 1024;
 /// After this many entries other tasks get the thread.
 const YIELD_EVERY: usize = 256;
 
 /// Makes figures. It remembers the subjects of the entries that it had.
 pub struct FigureTally {
     ledger: Ledger,
-    subjects: SubjectMemory,
+    /// `None` where the numbers of subjects are not wanted: they are wrong then.
+    subjects: Option<SubjectMemory>,
 }
 
 impl FigureTally {
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
-            subjects: SubjectMemory::default(),
+            subjects: Some(SubjectMemory::default()),
+        }
+    }
+
+    /// A tally that does not look at earlier entries of its subjects.
+    pub fn without_subjects(ledger: Ledger) -> Self {
+        Self {
+            ledger,
+            subjects: None,
         }
     }
 
     /// Makes room for the next step.
     pub fn begin_step(&mut self) {
-        self.subjects.begin_step();
+        self.subjects.iter_mut().for_each(SubjectMemory::begin_step);
     }
 
     /// Forgets the subjects: the next marks do not follow the last ones, or these were not added.
     pub fn clear(&mut self) {
-        self.subjects.clear();
+        self.subjects.iter_mut().for_each(SubjectMemory::clear);
     }
 
     /// The figures of the entries that got positions by these marks, and the days that have them.
@@ -64,7 +72,7 @@ impl FigureTally {
         // 2. Read the versions of their policies, which have the local days.
         let policies: BTreeSet<PolicyId> = entries.iter().map(|entry| entry.policy).collect();
         let policies: Vec<PolicyId> = policies.into_iter().collect();
-        let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::new();
+        let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::default();
         for version in self.ledger.versions_to_follow(&policies).await? {
             versions.entry(version.id).or_default().push(version);
         }
@@ -73,7 +81,9 @@ impl FigureTally {
             .map(|(policy, versions)| (*policy, LocalDays::of(versions)))
             .collect();
         // 3. Read what is not known about the subjects' days.
-        self.learn_subjects(&entries, &days).await?;
+        if let Some(subjects) = &mut self.subjects {
+            subjects.learn(&self.ledger, &entries, &days).await?;
+        }
         // 4. Add each entry to the figures of its day.
         for (index, entry) in entries.iter().enumerate() {
             if index % YIELD_EVERY == 0 {
@@ -98,50 +108,15 @@ impl FigureTally {
                 counted_on: day.counted_on,
                 ends_at: days.end(day.counted_on),
             });
-            match entry.kind {
-                EntryKind::Grant { .. } => {
-                    let subject = self.subjects.of(entry.account, day.counted_on);
-                    figures.add(day, entry, subject);
+            let mut nobody = SubjectDay::default();
+            let subject = match (&entry.kind, &mut self.subjects) {
+                (EntryKind::Grant { .. }, Some(subjects)) => {
+                    subjects.of(entry.account, day.counted_on)
                 }
-                _ => figures.add(day, entry, &mut SubjectDay::default()),
-            }
+                _ => &mut nobody,
+            };
+            figures.add(day, entry, subject);
         }
         Ok((figures, open_days))
-    }
-
-    /// Reads the days of subjects that are not in memory, for the subjects with a grant among the
-    /// entries.
-    async fn learn_subjects(
-        &mut self,
-        entries: &[TalliedEntry],
-        days: &HashMap<PolicyId, LocalDays<'_>>,
-    ) -> Result<(), LedgerError> {
-        let mut met = HashSet::new();
-        let mut unknown = Vec::new();
-        for entry in entries {
-            let (account, number) = (entry.account, entry.number);
-            let days = &days[&entry.policy];
-            let date = days.date(entry.counted_at);
-            let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
-            if !is_grant || !met.insert((account, date)) || self.subjects.knows(account, date) {
-                continue;
-            }
-            // If the entry before was appended before this day, no earlier entry counts on the day.
-            if entry
-                .before_at
-                .is_some_and(|before| before >= days.start(date))
-            {
-                unknown.push(UnknownDay {
-                    account,
-                    date,
-                    days,
-                    number,
-                });
-            }
-        }
-        for unknown in unknown.chunks(ACCOUNTS_MOST) {
-            self.subjects.read(&self.ledger, unknown.to_vec()).await?;
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::statistics::FiguresMark;
 use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::statistics::{FigureDay, sum};
+use crate::domain::statistics::{DenialCount, FigureDay, sum};
 use crate::ledger::query::query;
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -102,17 +102,20 @@ impl Ledger {
     }
 
     /// The denied claims of each day, and those that were not kept as the first of their window.
-    pub async fn denied_on_days(&self) -> Result<BTreeMap<NamedDay, (u64, u64)>, LedgerError> {
+    pub async fn denied_on_days(&self) -> Result<BTreeMap<NamedDay, DenialCount>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
-            let counts: (u64, u64) = (row.get("denied")?, row.get("not_kept")?);
+            let counts = DenialCount {
+                denied: row.get("denied")?,
+                not_kept: row.get("not_kept")?,
+            };
             Ok((decode_day(row)?, counts))
         };
         let rows = self.own().await?.lend().all(query(DENIED), decode).await?;
-        let mut days: BTreeMap<NamedDay, (u64, u64)> = BTreeMap::new();
-        for (day, (denied, not_kept)) in rows {
-            let (all_denied, all_not_kept) = days.entry(day).or_default();
-            *all_denied = sum(*all_denied, denied);
-            *all_not_kept = sum(*all_not_kept, not_kept);
+        let mut days: BTreeMap<NamedDay, DenialCount> = BTreeMap::new();
+        for (day, counts) in rows {
+            let all = days.entry(day).or_default();
+            all.denied = sum(all.denied, counts.denied);
+            all.not_kept = sum(all.not_kept, counts.not_kept);
         }
         Ok(days)
     }
