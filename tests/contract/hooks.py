@@ -46,7 +46,7 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect"),
     (r"#/limits/\d+/per", "has no limit per"),
-    ("#/units", r"these units can never fit|only \d+ are used"),
+    ("#/units", r"these units can never fit|only \d+ are used|a window would have more than"),
     # The present state of the grant; a header that one member of the body needs.
     ("#/units", r"units of this grant are left|was confirmed with|a grant has at most|was erased"),
     ("Idempotency-Key", "the same units would be given back again"),
