@@ -27,16 +27,12 @@ pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Va
 
 /// Every item of the list that a request asks for, page by page.
 pub async fn all_found(
-    first: impl Fn() -> anyhow::Result<RequestBuilder>,
+    list: impl Fn() -> anyhow::Result<RequestBuilder>,
 ) -> anyhow::Result<Vec<Value>> {
     let mut items = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let mut request = first()?;
-        if let Some(cursor) = cursor.as_str() {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let mut page = call(request).await?;
+        let mut page = call(with_cursor(list()?, &cursor)).await?;
         if let Value::Array(page) = page["items"].take() {
             items.extend(page);
         }
@@ -44,6 +40,25 @@ pub async fn all_found(
         if cursor.is_null() {
             return Ok(items);
         }
+    }
+}
+
+/// The first page of a list that has an item; the last page of a list without items. The server reads
+/// only a part of the record for each page.
+pub async fn first_found(
+    list: impl Fn() -> anyhow::Result<RequestBuilder>,
+) -> anyhow::Result<Value> {
+    let mut page = call(list()?).await?;
+    while page["items"].as_array().is_some_and(Vec::is_empty) && !page["next_cursor"].is_null() {
+        page = call(with_cursor(list()?, &page["next_cursor"])).await?;
+    }
+    Ok(page)
+}
+
+fn with_cursor(list: RequestBuilder, cursor: &Value) -> RequestBuilder {
+    match cursor.as_str() {
+        Some(cursor) => list.query(&[("cursor", cursor)]),
+        None => list,
     }
 }
 

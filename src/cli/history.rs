@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{all_items, call, request, segment, text};
+use super::client::{all_items, first_found, request, segment, text};
 use super::local::LocalTime;
 
 /// Filters for entries. They combine.
@@ -119,8 +119,8 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
     if let (Some(policy), Some(subject), 2) = (&args.policy, &args.subject, parameters.len()) {
         return statement(&args.server, policy, subject).await;
     }
-    let list = request(&args.server, Method::GET, "/v1/entries")?.query(&parameters);
-    let page = call(list).await?;
+    let list = || Ok(request(&args.server, Method::GET, "/v1/entries")?.query(&parameters));
+    let page = first_found(list).await?;
     if args.server.json {
         println!("{:#}", page["items"]);
         return Ok(ExitCode::SUCCESS);

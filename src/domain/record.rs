@@ -83,6 +83,14 @@ impl Mark {
         recorded_at: DateTime::UNIX_EPOCH,
     };
 
+    /// The later one of two marks.
+    pub fn later(self, other: Self) -> Self {
+        match self.position < other.position {
+            true => other,
+            false => self,
+        }
+    }
+
     /// The marks that give the next positions to `runs`, in their order. Invariant: marks never go
     /// back in time, whatever the clock says.
     pub fn next(self, runs: &[RecordRun], now: DateTime<Utc>) -> Vec<Self> {

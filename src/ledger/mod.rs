@@ -50,10 +50,12 @@ pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::cuts::{Cut, CutText, Dropped};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::erasures::NewErasure;
-pub use tables::grants::{GrantFilter, GrantScope, ProvisionalScope};
-pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
+pub use tables::grants::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};
+pub use tables::history::{CountedSpan, EntryFilter, EntryIndex, ListedEntry};
 pub use tables::instances::ClockReading;
 pub use tables::keys::{KeyVersion, SecretHash};
+#[cfg(feature = "faults")]
+pub use tables::list_texts;
 pub use tables::overrides::StoredTerms;
 pub use tables::past::check_window;
 pub use tables::policies::{PolicyTerms, Standing};

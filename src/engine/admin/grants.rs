@@ -15,7 +15,9 @@ use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
 use crate::engine::listed::MadeBy;
 use crate::engine::record::{DaySpan, InstantSpan, check_cut, check_metadata};
 use crate::engine::{Engine, Failure, ListFailure};
-use crate::ledger::{CountedSpan, GrantFilter, GrantScope, LedgerError, ProvisionalScope};
+use crate::ledger::{
+    CountedSpan, FoundGrants, GrantFilter, GrantScope, LedgerError, ProvisionalScope,
+};
 
 /// Which grants to list. Filters combine.
 #[derive(Debug, Clone, Default)]
@@ -79,9 +81,12 @@ impl Engine {
         }
         let engine = self.clone();
         let work = async move { engine.ledger.grants(&filter, limit + 1).await };
-        let mut grants = self.detached(work).await?.map_err(Failure::from)?;
-        let next_cursor = cut_page(&mut grants, limit)
-            .map(|last| cursor::encode(identity, &list, last.entry.id.0.as_bytes()));
+        let found = self.detached(work).await?.map_err(Failure::from)?;
+        let FoundGrants { mut grants, below } = found;
+        let cut_at = cut_page(&mut grants, limit).map(|last| last.entry.id);
+        let next_cursor = cut_at
+            .or(below)
+            .map(|below| cursor::encode(identity, &list, below.0.as_bytes()));
         grants.retain(|grant| query.matches(grant));
         Ok(GrantPage {
             grants,
@@ -124,16 +129,19 @@ impl Engine {
         self.runtime.spawn(async move {
             let _place = place;
             let mut page = Ok(first);
+            let mut is_end = false;
             loop {
-                let piece = page.map(|mut grants: Vec<Grant>| match grants.last() {
-                    None => ExportPiece::End(()),
-                    Some(last) => {
-                        filter.to = last.entry.id;
-                        grants.retain(|grant| query.matches(grant));
-                        ExportPiece::Rows(grants)
-                    }
+                let rows = page.map(|FoundGrants { mut grants, below }| {
+                    is_end = below.is_none();
+                    filter.to = below.unwrap_or(filter.to);
+                    grants.retain(|grant| query.matches(grant));
+                    ExportPiece::Rows(grants)
                 });
-                if !sender.send(piece).await {
+                if !sender.send(rows).await {
+                    return;
+                }
+                if is_end {
+                    sender.send(Ok(ExportPiece::End(()))).await;
                     return;
                 }
                 page = snapshot.grants(&filter, EXPORT_PAGE).await;

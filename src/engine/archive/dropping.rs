@@ -11,7 +11,6 @@ use super::writing::{ArchiveOrder, Archived, archive_ledger};
 use super::{ArchiveFailure, check_archive, compare_archive, refused};
 use crate::domain::identity::{AccountId, to_micros};
 use crate::domain::record::RecordPlace;
-use crate::engine::record::position_of;
 use crate::ledger::{Act, ActKind, Cut, CutText, Ledger, LedgerError};
 
 /// The longest time between the begin or end of a day in UTC and in any zone, including wrong
@@ -216,7 +215,7 @@ async fn is_sealed(ledger: &Ledger, cut: &Cut) -> Result<bool, LedgerError> {
     let Some(place) = ledger.place_of_change(cut.revision).await? else {
         return Ok(false);
     };
-    let position = position_of(ledger, place).await?;
+    let position = ledger.position_of(place).await?;
     let seal = ledger.last_seal().await?;
     Ok(position
         .zip(seal)

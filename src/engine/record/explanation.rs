@@ -6,7 +6,6 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::history::AsOf;
-use super::positions::positions;
 use super::reader::known_as_of;
 use crate::domain::account::{Verdict, instant_after};
 use crate::domain::claim::{Subject, Units};
@@ -302,7 +301,7 @@ impl Engine {
         let covered = self.ledger.last_mark().await?.place;
         let places = listed.map(|listed| listed.place);
         let places: BTreeSet<RecordPlace> = places.filter(|place| *place <= covered).collect();
-        let found = positions(&self.ledger, places.iter().copied()).await?;
+        let found = self.ledger.positions(places.iter().copied()).await?;
         let found = found.into_iter().map(|(position, _)| position);
         Ok(places.into_iter().zip(found).collect())
     }

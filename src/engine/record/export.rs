@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::day_span::InstantSpan;
-use super::history::{CLOCKS_DIFFER, HistoryQuery};
+use super::history::HistoryQuery;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::Policy;
@@ -120,13 +120,7 @@ impl Engine {
             let after = query.after.unwrap_or(0);
             let span = engine.span(&query, after, query.as_of).await?;
             let as_of = span.up_to.position;
-            let (mut filter, span) = engine.entry_filter(&query, &span).await?;
-            engine.check_cut(&filter, span).await?;
-            if let Some(from) = span.and_then(|span| span.from.checked_sub_signed(CLOCKS_DIFFER)) {
-                let before = engine.ledger.mark_before(from).await?;
-                filter.after = filter.after.max(before.place);
-            }
-            let mut reader = RecordReader::new(engine.ledger.clone(), filter);
+            let (mut reader, span) = engine.reader(&query, &span).await?;
             let first = reader.next_of_all(EXPORT_PAGE).await?;
             Ok(ReadyExport {
                 _place: place,

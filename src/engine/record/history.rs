@@ -6,8 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
-use super::positions::mark_at;
-use super::reader::{RecordReader, RecordedEntry};
+use super::reader::{RecordPage, RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
 use crate::domain::identity::AccountId;
@@ -21,7 +20,7 @@ use crate::ledger::{EntryFilter, Ledger, LedgerError};
 
 /// No entry gets its position earlier than this before the instant in which it counts: clocks of
 /// instances never differ so much.
-pub(super) const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
 
 /// The point up to which a list shows the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +82,7 @@ pub struct HistoryQuestion {
 
 /// A page of entries as the text of an answer, for all requests with the same question.
 pub struct SharedPage {
+    /// Whether the list has no entry, here and on a next page.
     pub is_empty: bool,
     /// See [`HistoryPage::as_of`].
     pub as_of: u64,
@@ -96,7 +96,7 @@ pub struct SharedPage {
 
 /// A span of places: after one place and up to another, which has a position.
 pub struct RecordSpan {
-    after: RecordPlace,
+    after: Mark,
     pub up_to: Mark,
     /// The newest position.
     newest: u64,
@@ -131,9 +131,11 @@ impl Engine {
             let (engine, query) = (self.clone(), query.clone());
             let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
             let page = self.detached(work).await??;
-            let (is_empty, as_of, newest) = (page.entries.is_empty(), page.as_of, page.newest);
+            let is_empty = page.entries.is_empty();
+            let has_all = page.next_cursor.is_none();
+            let (as_of, newest) = (page.as_of, page.newest);
             Ok(SharedPage {
-                is_empty,
+                is_empty: is_empty && has_all,
                 as_of,
                 newest,
                 text: render(page),
@@ -171,13 +173,15 @@ impl Engine {
             None => (query.after.unwrap_or(0), query.as_of),
         };
         let span = self.span(query, after, as_of).await?;
-        let (filter, counted) = self.entry_filter(query, &span).await?;
-        self.check_cut(&filter, counted).await?;
-        let mut reader = RecordReader::new(self.ledger.clone(), filter);
-        let mut entries = reader.next(limit + 1).await?;
+        let (mut reader, _) = self.reader(query, &span).await?;
+        let RecordPage {
+            mut entries,
+            read_to,
+        } = reader.next(limit + 1).await?;
         let as_of = span.up_to.position;
-        let next_cursor = cut_page(&mut entries, limit).map(|last| {
-            let both = u128::from(last.position) << 64 | u128::from(as_of);
+        let cut_at = cut_page(&mut entries, limit).map(|last| last.position);
+        let next_cursor = cut_at.or(read_to).map(|after| {
+            let both = u128::from(after) << 64 | u128::from(as_of);
             cursor::encode(identity, &list, &both.to_be_bytes())
         });
         Ok(HistoryPage {
@@ -203,7 +207,7 @@ impl Engine {
                 Err(ListFailure::Misfit(name, Misfit::InstantToCome))
             }
             AsOf::Instant(instant) => Ok(self.ledger.mark_before(instant).await?),
-            AsOf::Position(position) => match mark_at(&self.ledger, position).await? {
+            AsOf::Position(position) => match self.ledger.mark_at(position).await? {
                 Some(mark) => Ok(mark),
                 None => {
                     let newest = self.ledger.last_mark().await?.position;
@@ -234,9 +238,10 @@ impl Engine {
                 up_to = before;
             }
         }
-        let mut after = self.mark_as_of("after", AsOf::Position(after)).await?.place;
+        let mut after = self.mark_as_of("after", AsOf::Position(after)).await?;
         if let Some(recorded_from) = recorded_from {
-            after = after.max(self.ledger.mark_before(recorded_from).await?.place);
+            let before = self.ledger.mark_before(recorded_from).await?;
+            after = after.later(before);
         }
         Ok(RecordSpan {
             after,
@@ -245,18 +250,28 @@ impl Engine {
         })
     }
 
-    /// Refuses a list that may need dropped entries.
-    pub(super) async fn check_cut(
+    /// A reader of the entries of a query, and the instants in which they count. Refuses a list that may
+    /// need dropped entries.
+    pub(super) async fn reader(
         &self,
-        filter: &EntryFilter,
-        counted: Option<InstantSpan>,
-    ) -> Result<(), LedgerError> {
+        query: &HistoryQuery,
+        span: &RecordSpan,
+    ) -> Result<(RecordReader, Option<InstantSpan>), ListFailure> {
+        let (mut filter, counted) = self.entry_filter(query, span).await?;
         let from = counted.map(|span| span.from);
-        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await
+        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await?;
+        let mut after = span.after;
+        if let Some(from) = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER)) {
+            after = after.later(self.ledger.mark_before(from).await?);
+            filter.after = after.place;
+        }
+        let positions = (after.position, span.up_to.position);
+        let reader = RecordReader::new(self.ledger.clone(), filter, positions).await?;
+        Ok((reader, counted))
     }
 
     /// The filter for the ledger, and the instants in which the entries count.
-    pub(super) async fn entry_filter(
+    async fn entry_filter(
         &self,
         query: &HistoryQuery,
         span: &RecordSpan,
@@ -281,7 +296,7 @@ impl Engine {
         let metadata = query.metadata.as_ref();
         check_metadata(metadata, policy.as_deref(), counted)?;
         let filter = EntryFilter {
-            after: span.after,
+            after: span.after.place,
             up_to,
             accounts,
             policy: policy.as_ref().map(|policy| policy.id),
@@ -313,7 +328,7 @@ pub async fn check_cut(
         return Ok(());
     }
     // A mark may end after its last place.
-    let end = mark_at(ledger, cut.text.last_position).await?;
+    let end = ledger.mark_at(cut.text.last_position).await?;
     if end.is_some_and(|end| after >= end.place) {
         return Ok(());
     }

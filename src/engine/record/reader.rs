@@ -5,11 +5,10 @@ use std::collections::hash_map::Entry;
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-use super::positions::positions;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::RecordPlace;
-use crate::ledger::{EntryFilter, Ledger, LedgerError, ListedEntry};
+use crate::ledger::{EntryFilter, EntryIndex, Ledger, LedgerError, ListedEntry};
 
 /// An entry in the record.
 #[derive(Debug)]
@@ -22,8 +21,8 @@ pub struct RecordedEntry {
     pub listed: ListedEntry,
 }
 
-/// The number of marks of a region: about 65,000 positions.
-const REGION_MARKS: u32 = 256;
+/// How many positions a page reads at most, if no index finds few entries.
+const REGION: u64 = 16_384;
 
 /// The place up to which the versions of policies are known to a reader up to `up_to`. Old changes,
 /// from before the numbering of transactions, come after all old entries.
@@ -31,65 +30,98 @@ pub fn known_as_of(up_to: RecordPlace) -> RecordPlace {
     up_to.max(RecordPlace::OLD_END)
 }
 
+/// Entries of the record, in its order.
+#[derive(Debug)]
+pub struct RecordPage {
+    pub entries: Vec<RecordedEntry>,
+    /// The position up to which the page was read; `None` at the end. A page may have few entries, or
+    /// none, because only some positions were read.
+    pub read_to: Option<u64>,
+}
+
 /// Reads the entries of a filter, in the order of the record. Invariant: the result never changes,
 /// because also the versions of policies are those that were known at the filter's last place.
 pub struct RecordReader {
     ledger: Ledger,
     filter: EntryFilter,
+    /// The position of the filter's first place.
+    after: u64,
+    /// What finds the entries. Without an index they are read one after the other.
+    index: Option<EntryIndex>,
     versions: HashMap<PolicyId, Vec<Policy>>,
 }
 
 impl RecordReader {
-    pub fn new(ledger: Ledger, filter: EntryFilter) -> Self {
-        Self {
+    /// `after` and `end` are the positions of the filter's two places.
+    pub async fn new(
+        ledger: Ledger,
+        filter: EntryFilter,
+        (after, end): (u64, u64),
+    ) -> Result<Self, LedgerError> {
+        let index = match end.saturating_sub(after) > REGION {
+            true => ledger.entry_index(&filter).await?,
+            false => None,
+        };
+        Ok(Self {
             ledger,
             filter,
+            after,
+            index,
             versions: HashMap::new(),
-        }
+        })
     }
 
-    /// The next entries, at most `limit`. Empty only at the end.
-    pub async fn next(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
-        let listed = self.ledger.listed_entries(&self.filter, limit).await?;
-        self.recorded(listed).await
-    }
-
-    /// As [`RecordReader::next`], for a caller that reads everything. It reads the record once, a
-    /// region at a time, however long the span is. An index of instants would be sorted again for
-    /// each page.
-    pub async fn next_of_all(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
-        if self.filter.accounts.is_some() {
-            return self.next(limit).await;
-        }
-        while self.filter.after < self.filter.up_to {
-            let marks = self
-                .ledger
-                .marks_from(self.filter.after, REGION_MARKS)
-                .await?;
-            let end = marks.last().map_or(self.filter.up_to, |mark| mark.place);
-            let region = EntryFilter {
-                up_to: end.min(self.filter.up_to),
-                ..self.filter.clone()
-            };
-            let listed = self.ledger.entries_in_turn(&region, limit).await?;
-            if !listed.is_empty() {
-                return self.recorded(listed).await;
+    /// The next entries, at most `limit`. Reads a bounded number of rows, however long the record is.
+    pub async fn next(&mut self, limit: u32) -> Result<RecordPage, LedgerError> {
+        let mut region = self.filter.clone();
+        let mut end = None;
+        let listed = match self.index {
+            Some(index) => self.ledger.entries_by(index, &region, limit).await?,
+            None => {
+                let mark = self.ledger.mark_with_position(self.after + REGION).await?;
+                end = mark.filter(|mark| mark.place < region.up_to);
+                region.up_to = end.map_or(region.up_to, |mark| mark.place);
+                self.ledger.entries_in_turn(&region, limit).await?
             }
-            self.filter.after = region.up_to;
-        }
-        Ok(Vec::new())
+        };
+        let is_full = listed.len() == limit as usize;
+        let entries = self.recorded(listed).await?;
+        let last = entries.last().filter(|_| is_full);
+        let read_to = match (last, end) {
+            (Some(last), _) => {
+                self.filter.after = last.listed.place;
+                Some(last.position)
+            }
+            (None, Some(end)) => {
+                self.filter.after = end.place;
+                Some(end.position)
+            }
+            (None, None) => {
+                self.filter.after = self.filter.up_to;
+                None
+            }
+        };
+        self.after = read_to.unwrap_or(self.after);
+        Ok(RecordPage { entries, read_to })
     }
 
-    /// Adds positions and local dates to entries. Later entries come after these.
+    /// As [`RecordReader::next`], for a caller that reads everything: empty only at the end.
+    pub async fn next_of_all(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
+        loop {
+            let page = self.next(limit).await?;
+            if !page.entries.is_empty() || page.read_to.is_none() {
+                return Ok(page.entries);
+            }
+        }
+    }
+
+    /// Adds positions and local dates to entries.
     async fn recorded(
         &mut self,
         listed: Vec<ListedEntry>,
     ) -> Result<Vec<RecordedEntry>, LedgerError> {
-        if let Some(last) = listed.last() {
-            self.filter.after = last.place;
-        }
         let places = listed.iter().map(|listed| listed.place);
-        let positions = positions(&self.ledger, places).await?;
+        let positions = self.ledger.positions(places).await?;
         let mut entries = Vec::with_capacity(listed.len());
         for (listed, (position, recorded_at)) in listed.into_iter().zip(positions) {
             let versions = match self.versions.entry(listed.policy_id) {

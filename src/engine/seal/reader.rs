@@ -5,7 +5,7 @@ use crate::domain::seal::leaf::{Hash, PrivatePart, StoredLeaf, hex};
 use crate::domain::seal::note::Checkpoint;
 use crate::domain::seal::proof::{LogProof, OpenedLeaf};
 use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtrees_of};
-use crate::engine::record::{PlacedLeaf, leaves_of, position_of};
+use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
 /// How many marks are read at once.
@@ -120,7 +120,7 @@ pub async fn prove(
     place: RecordPlace,
     seal: &Seal,
 ) -> Result<Option<LogProof>, LedgerError> {
-    let position = position_of(ledger, place).await?;
+    let position = ledger.position_of(place).await?;
     let Some(position) = position.filter(|position| *position <= seal.size) else {
         return Ok(None);
     };

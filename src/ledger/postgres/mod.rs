@@ -159,7 +159,9 @@ impl Store {
         // Plan lists with their values: a plan for all values may read and sort a whole policy.
         let planning = |timeout| {
             let sessions = base.clone().with_timeouts(timeout);
-            sessions.with("plan_cache_mode", "force_custom_plan")
+            sessions
+                .with("plan_cache_mode", "force_custom_plan")
+                .with("jit", "off")
         };
         let (answering, lasting) = (planning(options.query_timeout), planning(OWN_TIMEOUT));
         let patience = options.query_timeout / 4;

@@ -13,8 +13,8 @@ use crate::ledger::encoding::{decode_follower, decode_note, encode_flags, flag, 
 use crate::ledger::entry_rows::{
     decode_entry, entry_columns, millisecond, postgres_metadata, sqlite_metadata, with_details,
 };
-use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::row::StoredRow;
+use crate::ledger::query::{Session, Statement, Texts, any_id, query};
+use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
 /// Whose grants to list.
@@ -247,54 +247,110 @@ macro_rules! listed_where {
     };
 }
 
-/// Grants with a flag.
+/// How many rows of an index a list with filters reads at most for a page. A filter may fit few of them.
+macro_rules! reach {
+    () => {
+        4096
+    };
+}
+
+/// The id of the last row of an index, from $1 up to $2, that a page reads.
+macro_rules! end_of {
+    ($rows:expr, $id:literal, $order:expr) => {
+        concat!(
+            "SELECT ",
+            $id,
+            " AS id FROM ",
+            $rows,
+            " AND ",
+            $id,
+            " >= $1 AND ",
+            $id,
+            " < $2 ORDER BY ",
+            $order,
+            " DESC LIMIT 1 OFFSET ",
+            reach!()
+        )
+    };
+}
+
+/// A list of grants by an index.
+#[derive(Clone, Copy)]
+struct IndexedGrants {
+    list: Texts,
+    end: Texts,
+}
+
+/// The rows of an index are grants. They have a condition of their own, for the list alone.
+macro_rules! grants_by {
+    ($postgres:expr, $sqlite:expr, $postgres_order:expr, $sqlite_order:expr) => {
+        IndexedGrants {
+            list: Texts {
+                postgres: listed_where!(
+                    concat!($postgres, postgres_metadata!("g", "$9", "$10")),
+                    $postgres_order
+                ),
+                sqlite: listed_where!(
+                    concat!($sqlite, sqlite_metadata!("g", "$9", "$10")),
+                    $sqlite_order
+                ),
+            },
+            end: Texts {
+                postgres: end_of!($postgres, "g.id", $postgres_order),
+                sqlite: end_of!($sqlite, "g.id", $sqlite_order),
+            },
+        }
+    };
+    ($rows:expr) => {
+        grants_by!($rows, $rows, "g.id", "g.id")
+    };
+}
+
 macro_rules! flagged {
     ($flag:ident) => {
-        listed_where!(
-            concat!("entries AS g WHERE (g.flags & ", flag!($flag), ") <> 0"),
-            "g.id"
+        concat!(
+            "entries AS g WHERE (g.flags & ",
+            flag!($flag),
+            ") <> 0 AND ($8 IS NULL OR g.policy = $8)"
         )
     };
 }
-
-const ALL: Texts = Texts {
-    postgres: listed_where!(
-        concat!(
-            "entries AS g WHERE ",
-            millisecond!("g.id"),
-            " BETWEEN ",
-            millisecond!("$1"),
-            " AND ",
-            millisecond!("$2")
-        ),
-        concat!(millisecond!("g.id"), " DESC, g.id")
-    ),
-    sqlite: listed_where!("entries AS g WHERE true", "g.id"),
-};
-const PROVISIONAL: &str = flagged!(PROVISIONAL);
-const WOULD_DENY: &str = flagged!(WOULD_DENY);
 
 macro_rules! of_policy {
-    ($quarter:ident, $metadata:expr) => {
-        listed_where!(
-            concat!(
-                "entries AS g WHERE g.policy = $8 AND ",
-                $quarter!("g.id"),
-                " BETWEEN ",
-                $quarter!("$1"),
-                " AND ",
-                $quarter!("$2"),
-                $metadata
-            ),
-            concat!("g.policy DESC, ", $quarter!("g.id"), " DESC, g.id")
+    ($quarter:ident) => {
+        concat!(
+            "entries AS g WHERE g.policy = $8 AND ",
+            $quarter!("g.id"),
+            " BETWEEN ",
+            $quarter!("$1"),
+            " AND ",
+            $quarter!("$2")
         )
     };
 }
 
-const OF_POLICY: Texts = Texts {
-    postgres: of_policy!(postgres_quarter, postgres_metadata!("g", "$9", "$10")),
-    sqlite: of_policy!(sqlite_quarter, sqlite_metadata!("g", "$9", "$10")),
-};
+const ALL: IndexedGrants = grants_by!(
+    concat!(
+        "entries AS g WHERE ",
+        millisecond!("g.id"),
+        " BETWEEN ",
+        millisecond!("$1"),
+        " AND ",
+        millisecond!("$2")
+    ),
+    "entries AS g WHERE true",
+    concat!(millisecond!("g.id"), " DESC, g.id"),
+    "g.id"
+);
+const OF_POLICY: IndexedGrants = grants_by!(
+    of_policy!(postgres_quarter),
+    of_policy!(sqlite_quarter),
+    concat!("g.policy DESC, ", postgres_quarter!("g.id"), " DESC, g.id"),
+    concat!("g.policy DESC, ", sqlite_quarter!("g.id"), " DESC, g.id")
+);
+const PROVISIONAL: IndexedGrants = grants_by!(flagged!(PROVISIONAL));
+const WOULD_DENY: IndexedGrants = grants_by!(flagged!(WOULD_DENY));
+
 macro_rules! holds {
     ($metadata:expr) => {
         listed_where!(
@@ -310,9 +366,25 @@ macro_rules! holds {
     };
 }
 
-const HOLDS: Texts = Texts {
-    postgres: holds!(postgres_metadata!("g", "$9", "$10")),
-    sqlite: holds!(sqlite_metadata!("g", "$9", "$10")),
+macro_rules! end_of_holds {
+    () => {
+        end_of!(
+            "entry_details AS hold WHERE hold.held_until IS NOT NULL",
+            "hold.id",
+            "hold.id"
+        )
+    };
+}
+
+const HOLDS: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: holds!(postgres_metadata!("g", "$9", "$10")),
+        sqlite: holds!(sqlite_metadata!("g", "$9", "$10")),
+    },
+    end: Texts {
+        postgres: end_of_holds!(),
+        sqlite: end_of_holds!(),
+    },
 };
 
 /// The grants `g` that the reversals `r` name.
@@ -332,21 +404,38 @@ macro_rules! reversed {
     };
 }
 
-const REVERSED: Texts = Texts {
-    postgres: reversed!(
-        postgres_metadata!("g", "$9", "$10"),
-        "CROSS JOIN LATERAL (
+/// Rows of all kinds that name a grant: the index has no kind.
+macro_rules! end_of_reversed {
+    () => {
+        end_of!(
+            "entry_details AS r WHERE r.of_grant IS NOT NULL",
+            "r.of_grant",
+            "r.of_grant"
+        )
+    };
+}
+
+const REVERSED: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: reversed!(
+            postgres_metadata!("g", "$9", "$10"),
+            "CROSS JOIN LATERAL (
             SELECT * FROM entries WHERE ",
-        millisecond!("id"),
-        " = ",
-        millisecond!("r.of_grant"),
-        " AND id = r.of_grant LIMIT 1
+            millisecond!("id"),
+            " = ",
+            millisecond!("r.of_grant"),
+            " AND id = r.of_grant LIMIT 1
          ) AS g"
-    ),
-    sqlite: reversed!(
-        sqlite_metadata!("g", "$9", "$10"),
-        "JOIN entries AS g ON g.id = r.of_grant"
-    ),
+        ),
+        sqlite: reversed!(
+            sqlite_metadata!("g", "$9", "$10"),
+            "JOIN entries AS g ON g.id = r.of_grant"
+        ),
+    },
+    end: Texts {
+        postgres: end_of_reversed!(),
+        sqlite: end_of_reversed!(),
+    },
 };
 
 macro_rules! of_accounts {
@@ -380,6 +469,44 @@ const OF_KEYS: Texts = any_id!(
     sqlite_metadata!("g", "$9", "$10")
 );
 
+/// Every statement of a list, by name.
+#[cfg(feature = "faults")]
+pub(super) fn texts() -> Vec<(String, Texts)> {
+    let of_index = |(name, IndexedGrants { list, end })| {
+        [
+            (format!("grants {name} list"), list),
+            (format!("grants {name} end"), end),
+        ]
+    };
+    let indexed = [
+        ("all", ALL),
+        ("policy", OF_POLICY),
+        ("provisional", PROVISIONAL),
+        ("would deny", WOULD_DENY),
+        ("holds", HOLDS),
+        ("reversed", REVERSED),
+    ];
+    let others = [
+        ("grants of accounts", OF_ACCOUNTS),
+        ("grants of keys", OF_KEYS),
+    ];
+    let others = others.map(|(name, texts)| (name.to_owned(), texts));
+    indexed
+        .into_iter()
+        .flat_map(of_index)
+        .chain(others)
+        .collect()
+}
+
+/// Grants that a list found.
+#[derive(Debug)]
+pub struct FoundGrants {
+    pub grants: Vec<Grant>,
+    /// The id below which the list goes on; `None` at the end. There may be few grants, or none, because
+    /// only some rows were read.
+    pub below: Option<EntryId>,
+}
+
 impl Ledger {
     /// One grant.
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
@@ -393,7 +520,7 @@ impl Ledger {
         &self,
         filter: &GrantFilter,
         limit: u32,
-    ) -> Result<Vec<Grant>, LedgerError> {
+    ) -> Result<FoundGrants, LedgerError> {
         grants(&mut self.reads().await?.lend(), filter, limit).await
     }
 }
@@ -404,8 +531,53 @@ impl Snapshot {
         &mut self,
         filter: &GrantFilter,
         limit: u32,
-    ) -> Result<Vec<Grant>, LedgerError> {
+    ) -> Result<FoundGrants, LedgerError> {
         grants(&mut self.0.lend(), filter, limit).await
+    }
+}
+
+impl GrantFilter {
+    /// The index for a list without accounts and keys. There are few holds and reversals among grants,
+    /// so these states have queries of their own.
+    fn index(&self) -> IndexedGrants {
+        match (&self.state, self.provisional, self.would_deny) {
+            (Some(GrantState::Held | GrantState::Lapsed), ..) => HOLDS,
+            (Some(GrantState::Reversed), ..) => REVERSED,
+            (_, Some(_), _) => PROVISIONAL,
+            (_, None, true) => WOULD_DENY,
+            (_, None, false) => match self.scope {
+                GrantScope::Policy(_) => OF_POLICY,
+                _ => ALL,
+            },
+        }
+    }
+
+    /// Whether few rows of the index may fit.
+    fn is_narrow(&self) -> bool {
+        self.state.is_some()
+            || self.provisional.is_some()
+            || self.would_deny
+            || self.by.is_some()
+            || self.metadata.is_some()
+    }
+
+    /// A statement with the values of $1 to $10, for ids from the first one on.
+    fn bind(&self, texts: Texts, from: EntryId, limit: u32) -> Statement {
+        let list = query(texts)
+            .bind(from)
+            .bind(self.to)
+            .bind(limit)
+            .bind(self.state.map(GrantState::as_str))
+            .bind(self.now)
+            .bind(self.flags())
+            .bind(self.by.map(|number| number.0));
+        let list = match &self.scope {
+            GrantScope::All => list.bind(None::<PolicyId>),
+            GrantScope::Policy(policy) => list.bind(*policy),
+            GrantScope::Accounts(accounts) => list.bind(accounts.as_slice()),
+            GrantScope::Keys(keys) => list.bind(keys.as_slice()),
+        };
+        list.metadata(self.metadata.as_ref())
     }
 }
 
@@ -413,37 +585,27 @@ async fn grants(
     session: &mut Session<'_>,
     filter: &GrantFilter,
     limit: u32,
-) -> Result<Vec<Grant>, LedgerError> {
-    let policy = match filter.scope {
-        GrantScope::Policy(policy) => Some(policy),
-        GrantScope::All | GrantScope::Accounts(_) | GrantScope::Keys(_) => None,
-    };
-    let list = |texts: Texts| {
-        query(texts)
-            .bind(filter.from)
-            .bind(filter.to)
-            .bind(limit)
-            .bind(filter.state.map(GrantState::as_str))
-            .bind(filter.now)
-            .bind(filter.flags())
-            .bind(filter.by.map(|number| number.0))
-    };
-    // There are few holds and reversals among grants, so these states have queries of their own.
-    let list = match (&filter.scope, filter.state) {
-        (GrantScope::Accounts(accounts), _) => list(OF_ACCOUNTS).bind(accounts.as_slice()),
-        (GrantScope::Keys(keys), _) => list(OF_KEYS).bind(keys.as_slice()),
-        (_, Some(GrantState::Held | GrantState::Lapsed)) => list(HOLDS).bind(policy),
-        (_, Some(GrantState::Reversed)) => list(REVERSED).bind(policy),
-        (GrantScope::Policy(_), Some(GrantState::Granted) | None) => list(OF_POLICY).bind(policy),
-        (GrantScope::All, Some(GrantState::Granted) | None) => {
-            let list = match (filter.provisional, filter.would_deny) {
-                (Some(_), _) => list(PROVISIONAL.into()),
-                (None, true) => list(WOULD_DENY.into()),
-                (None, false) => list(ALL),
-            };
-            return session.all(list, decode).await;
+) -> Result<FoundGrants, LedgerError> {
+    let (list, end) = match filter.scope {
+        GrantScope::Accounts(_) => (OF_ACCOUNTS, None),
+        GrantScope::Keys(_) => (OF_KEYS, None),
+        GrantScope::Policy(_) | GrantScope::All => {
+            let IndexedGrants { list, end } = filter.index();
+            (list, Some(end).filter(|_| filter.is_narrow()))
         }
     };
-    let list = list.metadata(filter.metadata.as_ref());
-    session.all(list, decode).await
+    let end: Option<EntryId> = match end {
+        Some(end) => {
+            session
+                .first(filter.bind(end, filter.from, 0), only)
+                .await?
+        }
+        None => None,
+    };
+    let from = end.unwrap_or(filter.from);
+    let list = filter.bind(list, from, limit);
+    let grants = session.all(list, decode).await?;
+    let last = grants.last().filter(|_| grants.len() == limit as usize);
+    let below = last.map(|last| last.entry.id).or(end);
+    Ok(FoundGrants { grants, below })
 }

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::grants::postgres_quarter;
+use super::grants::{postgres_quarter, sqlite_quarter};
 use crate::domain::claim::MetadataFilter;
 use crate::domain::grant::{Entry, KindWord};
 use crate::domain::identity::{AccountId, EntryId};
@@ -14,19 +14,20 @@ use crate::ledger::entry_rows::{
     decode_entry, entry_columns, millisecond, named_grant, postgres_from_millisecond,
     postgres_metadata, sqlite_metadata, with_details,
 };
-use crate::ledger::query::{Statement, Texts, any_id, query};
+use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// One bit for each kind of entry, at the position of the kind's number.
-fn bits(word: KindWord) -> i64 {
+/// The numbers of a kind of entry, from one up to another. Without a kind: all.
+fn numbers(word: Option<KindWord>) -> (i16, i16) {
     match word {
-        KindWord::Grant => 1 << kind!(GRANT),
-        KindWord::Confirmation => 1 << kind!(CONFIRMATION),
-        KindWord::Reversal => 1 << kind!(REVERSAL),
-        KindWord::PartialReversal => 1 << kind!(PARTIAL_REVERSAL),
-        KindWord::Lapse => 1 << kind!(LAPSE),
-        KindWord::Adjustment => 1 << kind!(ADJUSTMENT_UP) | 1 << kind!(ADJUSTMENT_DOWN),
+        None => (0, i16::MAX),
+        Some(KindWord::Grant) => (kind!(GRANT), kind!(GRANT)),
+        Some(KindWord::Confirmation) => (kind!(CONFIRMATION), kind!(CONFIRMATION)),
+        Some(KindWord::Reversal) => (kind!(REVERSAL), kind!(REVERSAL)),
+        Some(KindWord::PartialReversal) => (kind!(PARTIAL_REVERSAL), kind!(PARTIAL_REVERSAL)),
+        Some(KindWord::Lapse) => (kind!(LAPSE), kind!(LAPSE)),
+        Some(KindWord::Adjustment) => (kind!(ADJUSTMENT_UP), kind!(ADJUSTMENT_DOWN)),
     }
 }
 
@@ -53,7 +54,7 @@ pub struct EntryFilter {
     /// Entries that this key claimed or corrected.
     pub by: Option<KeyNumber>,
     pub counted: Option<CountedSpan>,
-    /// Entries whose own metadata has this member. Needs `accounts` or `counted`.
+    /// Entries whose own metadata has this member.
     pub metadata: Option<MetadataFilter>,
 }
 
@@ -110,11 +111,9 @@ macro_rules! with_names {
 pub(super) use with_names;
 
 /// A query for the entries `e` of a source: after ($1, $2) and up to ($3, $4), at most $5, of the
-/// policy $6, of the kinds $7, of the key $8.
+/// policy $6, of the kinds from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata
+/// $12 and $13.
 macro_rules! listed {
-    ($source:expr, $condition:expr) => {
-        listed!($source, $condition, "e.xact, e.id")
-    };
     ($source:expr, $condition:expr, $order:expr) => {
         concat!(
             with_names!(concat!(
@@ -124,8 +123,12 @@ macro_rules! listed {
                  WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
                      AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
                      AND ($6 IS NULL OR e.policy = $6)
-                     AND (1 << CAST(e.kind AS integer)) & $7 <> 0
-                     AND ($8 IS NULL OR e.claimed_by = $8)",
+                     AND e.kind BETWEEN $7 AND $8
+                     AND ($9 IS NULL OR e.claimed_by = $9) AND ",
+                counted_id!(),
+                " >= $10 AND ",
+                counted_id!(),
+                " < $11",
                 $condition,
                 " ORDER BY ",
                 $order,
@@ -144,28 +147,17 @@ macro_rules! counted_id {
     };
 }
 
-/// The condition that the entry counts from $9 up to $10.
-macro_rules! counts {
-    () => {
-        concat!(
-            " AND ",
-            counted_id!(),
-            " >= $9 AND ",
-            counted_id!(),
-            " < $10"
-        )
-    };
-}
-
-/// The entries that count from $9 up to $10, with metadata, one after the other.
+/// Entries one after the other.
 const IN_TURN: Texts = Texts {
     postgres: listed!(
         "entries",
-        concat!(counts!(), postgres_metadata!("e", "$11", "$12"))
+        postgres_metadata!("e", "$12", "$13"),
+        "e.xact, e.id"
     ),
     sqlite: listed!(
         "entries",
-        concat!(counts!(), sqlite_metadata!("e", "$11", "$12"))
+        sqlite_metadata!("e", "$12", "$13"),
+        "e.xact, e.id"
     ),
 };
 
@@ -176,108 +168,321 @@ const OLD_IN_TURN: Texts = Texts {
         concat!(
             " AND e.xact = 0",
             postgres_from_millisecond!("e.id", "$2"),
-            counts!(),
-            postgres_metadata!("e", "$11", "$12")
+            " AND ",
+            millisecond!("e.id"),
+            " <= ",
+            millisecond!("$4"),
+            postgres_metadata!("e", "$12", "$13")
         ),
         concat!(millisecond!("e.id"), ", e.id")
     ),
     sqlite: listed!(
         "entries",
-        concat!(
-            " AND e.xact = 0",
-            counts!(),
-            sqlite_metadata!("e", "$11", "$12")
-        )
+        concat!(" AND e.xact = 0", sqlite_metadata!("e", "$12", "$13")),
+        "e.xact, e.id"
     ),
 };
 
-/// The entries of the accounts $13 that count from $9 up to $10, with metadata.
-macro_rules! of_accounts {
-    ($of_these:expr, $metadata:expr) => {
-        listed!(
-            "entries",
-            concat!(" AND e.account", $of_these, counts!(), $metadata)
+/// The most entries that an index may find, so that a page sorts them: more are read one after the other.
+macro_rules! few {
+    () => {
+        8192
+    };
+}
+
+/// The first entries that an index finds, one more than [`few!`]. They are in the order of the index, so
+/// that no store reads the table instead.
+macro_rules! first {
+    ($columns:literal, $tables:expr, $condition:expr, $order:expr) => {
+        concat!(
+            "SELECT * FROM (SELECT ",
+            $columns,
+            " FROM ",
+            $tables,
+            " WHERE ",
+            $condition,
+            " ORDER BY ",
+            $order,
+            " LIMIT ",
+            few!(),
+            " + 1) AS first"
         )
     };
 }
 
-const OF_ACCOUNTS: Texts = any_id!(
-    of_accounts,
-    "$13",
-    postgres_metadata!("e", "$11", "$12"),
-    sqlite_metadata!("e", "$11", "$12")
-);
+/// Entries `f` by their details `d`. A count needs no entries.
+macro_rules! by_details {
+    ("1") => {
+        "entry_details AS d"
+    };
+    ("f.*") => {
+        "entry_details AS d JOIN entries AS f ON f.account = d.account AND f.number = d.number"
+    };
+}
 
-/// The entries that count from $9 up to $10, with metadata: grants and adjustments by their own
-/// ids; entries that name a grant by the grant's id.
-macro_rules! counted {
-    ($by_index:expr, $metadata:expr) => {
-        listed!(
+macro_rules! of_accounts {
+    (postgres, $columns:tt) => {
+        first!(
+            $columns,
+            "entries AS f",
+            "f.account = ANY($14)",
+            "f.account, f.number"
+        )
+    };
+    (sqlite, $columns:tt) => {
+        first!(
+            $columns,
+            "entries AS f",
+            "f.account IN (SELECT unhex(value) FROM json_each($14))",
+            "f.account, f.number"
+        )
+    };
+}
+
+macro_rules! of_kinds {
+    ($store:ident, $columns:tt) => {
+        first!(
+            $columns,
+            by_details!($columns),
+            concat!("d.kind BETWEEN $7 AND $8 AND d.kind <> ", kind!(GRANT)),
+            "d.kind, d.id"
+        )
+    };
+}
+
+/// Entries that name a grant from $10 up to $11.
+macro_rules! named {
+    ($columns:tt) => {
+        first!(
+            $columns,
+            by_details!($columns),
+            "d.of_grant >= $10 AND d.of_grant < $11",
+            "d.of_grant"
+        )
+    };
+}
+
+/// Entries that count by their own ids, in the order of these, which an index serves.
+macro_rules! own {
+    ($columns:tt, $condition:expr, $order:expr) => {
+        first!(
+            $columns,
+            "entries AS f",
             concat!(
-                "(SELECT * FROM entries WHERE ",
-                $by_index,
-                "id >= $9 AND id < $10 AND kind IN (",
+                "f.id >= $10 AND f.id < $11 AND f.kind IN (",
                 kind!(GRANT),
                 ", ",
                 kind!(ADJUSTMENT_UP),
                 ", ",
                 kind!(ADJUSTMENT_DOWN),
-                ")
-                 UNION ALL SELECT f.* FROM entry_details AS named
-                 JOIN entries AS f ON f.account = named.account AND f.number = named.number
-                 WHERE named.of_grant >= $9 AND named.of_grant < $10)"
+                ") AND ",
+                $condition
             ),
-            $metadata
+            $order
         )
     };
 }
 
-/// PostgreSQL uses the index of the policy, or the index of all ids.
-const COUNTED: Texts = Texts {
-    postgres: counted!(
+/// A part of the id between the same parts of $10 and $11.
+macro_rules! between {
+    ($part:ident, $id:literal) => {
         concat!(
-            "($6 IS NULL OR policy = $6) AND ",
-            postgres_quarter!("id"),
+            $part!($id),
             " BETWEEN ",
-            postgres_quarter!("$9"),
+            $part!("$10"),
             " AND ",
-            postgres_quarter!("$10"),
-            " AND ",
-            millisecond!("id"),
-            " BETWEEN ",
-            millisecond!("$9"),
-            " AND ",
-            millisecond!("$10"),
-            " AND "
-        ),
-        postgres_metadata!("e", "$11", "$12")
-    ),
-    sqlite: counted!("", sqlite_metadata!("e", "$11", "$12")),
-};
+            $part!("$11")
+        )
+    };
+}
 
-/// All kinds.
-const ANY_KIND: i64 = i32::MAX as i64;
+/// Entries that count from $10 up to $11, by their own ids or by the ids of the grants that they name.
+macro_rules! counted {
+    ($columns:tt, $condition:expr, $order:expr) => {
+        concat!(
+            own!($columns, $condition, $order),
+            " UNION ALL ",
+            named!($columns)
+        )
+    };
+    (postgres, $columns:tt) => {
+        counted!(
+            $columns,
+            between!(millisecond, "f.id"),
+            millisecond!("f.id")
+        )
+    };
+    (sqlite, $columns:tt) => {
+        counted!($columns, "true", "f.id")
+    };
+}
+
+/// The same for the policy $6.
+macro_rules! counted_of_policy {
+    (postgres, $columns:tt) => {
+        counted_of_policy!(postgres_quarter $columns)
+    };
+    (sqlite, $columns:tt) => {
+        counted_of_policy!(sqlite_quarter $columns)
+    };
+    ($quarter:ident $columns:tt) => {
+        counted!(
+            $columns,
+            concat!("f.policy = $6 AND ", between!($quarter, "f.id")),
+            concat!("f.policy, ", $quarter!("f.id"))
+        )
+    };
+}
+
+/// All entries of the policy $6.
+macro_rules! of_policy {
+    (postgres, $columns:tt) => {
+        of_policy!(postgres_quarter $columns)
+    };
+    (sqlite, $columns:tt) => {
+        of_policy!(sqlite_quarter $columns)
+    };
+    ($quarter:ident $columns:tt) => {
+        first!(
+            $columns,
+            "entries AS f",
+            "f.policy = $6",
+            concat!("f.policy, ", $quarter!("f.id"))
+        )
+    };
+}
+
+/// What finds the entries of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryIndex {
+    Accounts,
+    Kinds,
+    Policy,
+    Counted,
+    CountedOfPolicy,
+}
+
+/// The statements of an index: how many entries it finds, and a list of those that fit the filter too.
+struct Indexed {
+    count: Texts,
+    list: Texts,
+}
+
+macro_rules! indexed {
+    ($choice:ident) => {
+        Indexed {
+            count: Texts {
+                postgres: concat!("SELECT count(*) FROM (", $choice!(postgres, "1"), ") AS f"),
+                sqlite: concat!("SELECT count(*) FROM (", $choice!(sqlite, "1"), ") AS f"),
+            },
+            list: Texts {
+                postgres: listed!(
+                    concat!("(", $choice!(postgres, "f.*"), ")"),
+                    postgres_metadata!("e", "$12", "$13"),
+                    "e.xact, e.id"
+                ),
+                sqlite: listed!(
+                    concat!("(", $choice!(sqlite, "f.*"), ")"),
+                    sqlite_metadata!("e", "$12", "$13"),
+                    "e.xact, e.id"
+                ),
+            },
+        }
+    };
+}
+
+const ACCOUNTS: Indexed = indexed!(of_accounts);
+const KINDS: Indexed = indexed!(of_kinds);
+const POLICY: Indexed = indexed!(of_policy);
+const COUNTED: Indexed = indexed!(counted);
+const COUNTED_OF_POLICY: Indexed = indexed!(counted_of_policy);
+
+impl EntryIndex {
+    const ALL: [Self; 5] = [
+        Self::Accounts,
+        Self::Kinds,
+        Self::Policy,
+        Self::CountedOfPolicy,
+        Self::Counted,
+    ];
+
+    fn statements(self) -> Indexed {
+        match self {
+            Self::Accounts => ACCOUNTS,
+            Self::Kinds => KINDS,
+            Self::Policy => POLICY,
+            Self::Counted => COUNTED,
+            Self::CountedOfPolicy => COUNTED_OF_POLICY,
+        }
+    }
+
+    /// Whether the index finds all entries of a filter.
+    fn serves(self, filter: &EntryFilter) -> bool {
+        match self {
+            Self::Accounts => filter.accounts.is_some(),
+            Self::Kinds => filter.kind.is_some_and(|kind| kind != KindWord::Grant),
+            Self::Policy => filter.policy.is_some() && filter.counted.is_none(),
+            Self::CountedOfPolicy => filter.policy.is_some() && filter.counted.is_some(),
+            Self::Counted => filter.policy.is_none() && filter.counted.is_some(),
+        }
+    }
+}
+
+/// Every statement, by name.
+#[cfg(feature = "faults")]
+pub(super) fn texts() -> Vec<(String, Texts)> {
+    let of_index = |index: EntryIndex| {
+        let Indexed { count, list } = index.statements();
+        [
+            (format!("entries {index:?} count"), count),
+            (format!("entries {index:?} list"), list),
+        ]
+    };
+    let in_turn = [
+        ("entries in turn", IN_TURN),
+        ("old entries in turn", OLD_IN_TURN),
+    ];
+    let in_turn = in_turn.map(|(name, texts)| (name.to_owned(), texts));
+    EntryIndex::ALL
+        .into_iter()
+        .flat_map(of_index)
+        .chain(in_turn)
+        .collect()
+}
 
 impl Ledger {
-    /// Entries in the order of the record, at most `limit`. The filter decides which index finds
-    /// them.
-    pub async fn listed_entries(
+    /// An index that finds few entries for a filter. `None` if there is none.
+    pub async fn entry_index(
         &self,
+        filter: &EntryFilter,
+    ) -> Result<Option<EntryIndex>, LedgerError> {
+        let mut held = self.reads().await?;
+        let mut session = held.lend();
+        for index in EntryIndex::ALL {
+            if index.serves(filter) {
+                let count = filter.bind(index.statements().count, filter.after, 0);
+                let found: u64 = session.one(count).await?;
+                if found <= few!() {
+                    return Ok(Some(index));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Entries in the order of the record, at most `limit`. Sorts all that an index finds.
+    pub async fn entries_by(
+        &self,
+        index: EntryIndex,
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<ListedEntry>, LedgerError> {
-        let list = match (&filter.accounts, filter.counted) {
-            (Some(accounts), _) => filter
-                .bind(OF_ACCOUNTS, filter.after, limit)
-                .bind(accounts.as_slice()),
-            (None, Some(_)) => filter.bind(COUNTED, filter.after, limit),
-            (None, None) => return self.entries_in_turn(filter, limit).await,
-        };
+        let list = filter.bind(index.statements().list, filter.after, limit);
         self.reads().await?.lend().all(list, decode_listed).await
     }
 
     /// Entries in the order of the record, at most `limit`. Reads every entry between the filter's
-    /// two places. Ignores the filter's accounts.
+    /// two places.
     pub async fn entries_in_turn(
         &self,
         filter: &EntryFilter,
@@ -287,7 +492,11 @@ impl Ledger {
         let mut session = held.lend();
         let mut found = Vec::new();
         if filter.after.xact == 0 {
-            let old = filter.bind(OLD_IN_TURN, filter.after, limit);
+            let old = EntryFilter {
+                up_to: filter.up_to.min(RecordPlace::OLD_END),
+                ..filter.clone()
+            };
+            let old = old.bind(OLD_IN_TURN, filter.after, limit);
             found = session.all(old, decode_listed).await?;
         }
         let more = limit - u32::try_from(found.len()).unwrap_or(limit);
@@ -301,9 +510,10 @@ impl Ledger {
 }
 
 impl EntryFilter {
-    /// A statement with the values of $1 to $12.
+    /// A statement with the values of $1 to $14.
     fn bind(&self, texts: Texts, after: RecordPlace, limit: u32) -> Statement {
         let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
+        let (first, last) = numbers(self.kind);
         query(texts)
             .bind(after.xact)
             .bind(after.id)
@@ -311,10 +521,12 @@ impl EntryFilter {
             .bind(self.up_to.id)
             .bind(limit)
             .bind(self.policy)
-            .bind(self.kind.map_or(ANY_KIND, bits))
+            .bind(first)
+            .bind(last)
             .bind(self.by.map(|number| number.0))
             .bind(from)
             .bind(to)
             .metadata(self.metadata.as_ref())
+            .bind(self.accounts.as_deref().unwrap_or_default())
     }
 }

@@ -24,6 +24,7 @@ pub mod overrides;
 pub mod past;
 pub mod policies;
 pub mod policy_edits;
+pub mod positions;
 pub mod reconciliations;
 pub mod record;
 pub mod recount;
@@ -31,3 +32,9 @@ pub mod replacements;
 pub mod seals;
 pub mod statistics;
 pub mod versions;
+
+/// The statements of lists, by name, for a test that reads their plans.
+#[cfg(feature = "faults")]
+pub fn list_texts() -> Vec<(String, super::query::Texts)> {
+    [history::texts(), grants::texts()].concat()
+}

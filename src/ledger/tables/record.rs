@@ -82,8 +82,6 @@ macro_rules! entries_after {
     };
 }
 
-const ENTRIES: &str = entries_after!();
-
 /// The number of entries by transaction: the changes of a transaction come after its entries. On
 /// SQLite each entry has a transaction of its own.
 const ENTRY_RUNS: Texts = Texts {
@@ -165,7 +163,7 @@ const ADD_MARKS: Texts = Texts {
     ),
 };
 
-fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
+pub(super) fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
     Ok(Mark {
         after: row.get("after")?,
         position: row.get("position")?,
@@ -294,30 +292,6 @@ impl Ledger {
         Ok(run.map(|run| run.end))
     }
 
-    /// The places of entries and changes after a place and below a horizon, in order, at most
-    /// `limit`. Dropped entries keep their places.
-    pub async fn places(
-        &self,
-        after: RecordPlace,
-        horizon: Horizon,
-        limit: u32,
-    ) -> Result<Vec<RecordPlace>, LedgerError> {
-        let mut held = self.reads().await?;
-        let mut session = held.lend();
-        let runs = runs(&mut session, ENTRIES.into(), after, horizon, limit).await?;
-        let mut places: Vec<RecordPlace> = runs.into_iter().map(|run| run.end).collect();
-        let up_to = RecordPlace {
-            xact: horizon.ended - 1,
-            ..RecordPlace::LAST
-        };
-        places.extend(dropped_places(&mut session, after, up_to, limit).await?);
-        places.sort_unstable();
-        // An entry that is dropped during this read is found twice.
-        places.dedup();
-        places.truncate(limit as usize);
-        Ok(places)
-    }
-
     /// The entries and changes after a place and below a horizon, for the follower: at most `limit`
     /// runs.
     pub async fn runs_to_follow(
@@ -326,14 +300,32 @@ impl Ledger {
         horizon: Horizon,
         limit: u32,
     ) -> Result<Vec<RecordRun>, LedgerError> {
-        runs(
-            &mut self.own().await?.lend(),
-            ENTRY_RUNS,
-            after,
-            horizon,
-            limit,
-        )
-        .await
+        let mut held = self.own().await?;
+        let mut session = held.lend();
+        let mut runs = Vec::new();
+        if after.xact == 0 && after.id < RecordPlace::OF_CHANGES {
+            let old = query(OLD_ENTRIES).bind(after.id).bind(limit);
+            runs = session.all(old, decode_entries).await?;
+            if runs.len() == limit as usize {
+                return Ok(runs);
+            }
+        }
+        let numbered = after.max(RecordPlace::NUMBERED);
+        let entries = query(ENTRY_RUNS)
+            .bind(numbered.xact)
+            .bind(numbered.id)
+            .bind(horizon.ended)
+            .bind(limit);
+        let changes = query(CHANGES)
+            .bind(after.xact)
+            .bind(after.revision)
+            .bind(horizon.ended)
+            .bind(limit);
+        runs.extend(session.all(entries, decode_entries).await?);
+        runs.extend(session.all(changes, decode_change).await?);
+        runs.sort_unstable_by_key(|run| run.end);
+        runs.truncate(limit as usize);
+        Ok(runs)
     }
 
     /// Adds marks that were made at one instant. Returns false and adds nothing if another follower
@@ -381,37 +373,4 @@ pub(super) async fn dropped_places(
         .bind(up_to.id)
         .bind(limit);
     session.all(dropped, decode_entry_place).await
-}
-
-async fn runs(
-    session: &mut Session<'_>,
-    entries: Texts,
-    after: RecordPlace,
-    horizon: Horizon,
-    limit: u32,
-) -> Result<Vec<RecordRun>, LedgerError> {
-    let mut runs = Vec::new();
-    if after.xact == 0 && after.id < RecordPlace::OF_CHANGES {
-        let old = query(OLD_ENTRIES).bind(after.id).bind(limit);
-        runs = session.all(old, decode_entries).await?;
-        if runs.len() == limit as usize {
-            return Ok(runs);
-        }
-    }
-    let numbered = after.max(RecordPlace::NUMBERED);
-    let entries = query(entries)
-        .bind(numbered.xact)
-        .bind(numbered.id)
-        .bind(horizon.ended)
-        .bind(limit);
-    let changes = query(CHANGES)
-        .bind(after.xact)
-        .bind(after.revision)
-        .bind(horizon.ended)
-        .bind(limit);
-    runs.extend(session.all(entries, decode_entries).await?);
-    runs.extend(session.all(changes, decode_change).await?);
-    runs.sort_unstable_by_key(|run| run.end);
-    runs.truncate(limit as usize);
-    Ok(runs)
 }

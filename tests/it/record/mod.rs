@@ -2,7 +2,9 @@
 
 mod feed;
 mod late;
+mod lists;
 mod old;
+mod plans;
 mod restored;
 
 use std::collections::BTreeSet;

@@ -41,11 +41,11 @@ impl Books {
         let mut filter = GrantFilter::of(GrantScope::All, instant("2026-11-21T00:00:00Z"));
         loop {
             let page = self.ledger.grants(&filter, PAGE).await.expect("grants");
-            let Some(last) = page.last() else { break };
-            filter.to = last.entry.id;
-            for grant in page {
+            for grant in page.grants {
                 accounts.entry(grant.entry.account).or_default().push(grant);
             }
+            let Some(below) = page.below else { break };
+            filter.to = below;
         }
         for grants in accounts.values_mut() {
             grants.sort_by_key(|grant| grant.entry.line.number);

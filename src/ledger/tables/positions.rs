@@ -1,0 +1,250 @@
+//! Positions: the numbers of places in the order of the record. A mark says which positions its places
+//! have together. Here they are counted, in one statement for all marks that a question needs.
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+
+use super::record::decode_mark;
+use crate::domain::record::{Mark, RecordPlace};
+use crate::ledger::entry_rows::millisecond;
+use crate::ledger::query::{Statement, Texts, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+/// The places of entries, or of dropped entries, in the marks `m`.
+macro_rules! of_entries {
+    ($table:literal, $by_index:expr) => {
+        concat!(
+            "SELECT m.after, t.xact, t.id, 0 AS revision FROM marks AS m JOIN ",
+            $table,
+            " AS t ON ",
+            $by_index,
+            " AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)"
+        )
+    };
+}
+
+/// The places of changes in the marks `m`. $2 is the id in their places.
+macro_rules! of_changes {
+    ($table:literal) => {
+        concat!(
+            " UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision FROM marks AS m JOIN ",
+            $table,
+            " AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                 AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                 AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)"
+        )
+    };
+}
+
+/// Numbers the places of the marks `$marks`, which are chosen by their `after`. `numbered` has each place
+/// with its number in its mark, and how many places are left of the mark. $1 is the first place's id.
+macro_rules! numbered {
+    ($given:expr, $marks:expr, $entries:expr, $answer:expr) => {
+        concat!(
+            "WITH ",
+            $given,
+            "marks AS (
+                 SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
+                     COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
+                     COALESCE(low.revision, 0) AS low_revision
+                 FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
+                 WHERE own.after IN (",
+            $marks,
+            ")
+             ), places AS (",
+            $entries,
+            " UNION ALL ",
+            of_entries!("dropped_entries", "t.xact >= m.low_xact"),
+            of_changes!("policy_versions"),
+            of_changes!("key_versions"),
+            of_changes!("override_versions"),
+            of_changes!("acts"),
+            "), numbered AS (
+                 SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
+                     row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
+                 FROM places
+             ) ",
+            $answer
+        )
+    };
+}
+
+/// PostgreSQL finds the entries of the transaction 0 by the index of ids. They are older than the
+/// numbering of transactions; on SQLite no entry has it.
+macro_rules! postgres_entries {
+    () => {
+        concat!(
+            of_entries!(
+                "entries",
+                "t.xact > 0 AND t.xact >= m.low_xact AND t.xact <= m.xact"
+            ),
+            " UNION ALL ",
+            of_entries!(
+                "entries",
+                concat!(
+                    "m.low_xact = 0 AND t.xact = 0 AND ",
+                    millisecond!("t.id"),
+                    " >= ",
+                    millisecond!("m.low_id")
+                )
+            )
+        )
+    };
+}
+
+macro_rules! sqlite_entries {
+    () => {
+        of_entries!("entries", "t.xact >= m.low_xact AND t.xact <= m.xact")
+    };
+}
+
+/// The places of a JSON array: one array for each place, with its columns.
+macro_rules! wanted {
+    ($rows:literal) => {
+        concat!("wanted AS (SELECT ", $rows, "), ")
+    };
+}
+
+/// The positions of the places $3.
+macro_rules! positions {
+    ($wanted:expr, $entries:expr) => {
+        numbered!(
+            $wanted,
+            "SELECT (
+                 SELECT after FROM record_marks
+                 WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
+                 ORDER BY xact, id, revision LIMIT 1
+             ) FROM wanted",
+            $entries,
+            "SELECT m.after + n.number AS position, m.recorded_at, n.found,
+                 m.position - m.after AS given, m.after
+             FROM wanted AS w
+             JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
+             JOIN marks AS m ON m.after = n.after
+             ORDER BY 1"
+        )
+    };
+}
+
+const POSITIONS: Texts = Texts {
+    postgres: positions!(
+        wanted!(
+            "(d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
+                 FROM json_array_elements($3::json) AS d"
+        ),
+        postgres_entries!()
+    ),
+    sqlite: positions!(
+        wanted!(
+            "value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision
+                 FROM json_each($3)"
+        ),
+        sqlite_entries!()
+    ),
+};
+
+/// The mark that has its positions above $3, cut to end at the position $4.
+macro_rules! mark_at {
+    ($entries:expr) => {
+        numbered!(
+            "",
+            "$3",
+            $entries,
+            "SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
+                 m.recorded_at, n.found, m.position - m.after AS given
+             FROM numbered AS n JOIN marks AS m ON m.after = n.after
+             WHERE m.after + n.number = $4"
+        )
+    };
+}
+
+const MARK_AT: Texts = Texts {
+    postgres: mark_at!(postgres_entries!()),
+    sqlite: mark_at!(sqlite_entries!()),
+};
+
+/// A statement with the values of $1 and $2.
+fn numbering(texts: Texts) -> Statement {
+    query(texts)
+        .bind(RecordPlace::FIRST.id)
+        .bind(RecordPlace::OF_CHANGES)
+}
+
+/// Checks that all places of a mark are there.
+fn check_whole(row: &StoredRow<'_>) -> Result<(), LedgerError> {
+    let (found, given): (u64, u64) = (row.get("found")?, row.get("given")?);
+    match found == given {
+        true => Ok(()),
+        false => {
+            let after: u64 = row.get("after")?;
+            Err(LedgerError::Corrupt(format!(
+                "above the position {after} the ledger should have {given} entries and changes in the next \
+                 mark, but has {found}"
+            )))
+        }
+    }
+}
+
+fn decode_position(row: &StoredRow<'_>) -> Result<(u64, DateTime<Utc>), LedgerError> {
+    check_whole(row)?;
+    Ok((row.get("position")?, row.get("recorded_at")?))
+}
+
+fn decode_mark_at(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
+    check_whole(row)?;
+    decode_mark(row)
+}
+
+impl Ledger {
+    /// The positions of places that have one, which must be in order; each with the instant when it was
+    /// given.
+    pub async fn positions(
+        &self,
+        places: impl Iterator<Item = RecordPlace>,
+    ) -> Result<Vec<(u64, DateTime<Utc>)>, LedgerError> {
+        let row = |place: RecordPlace| json!([place.xact, place.id.0.simple(), place.revision]);
+        let rows: Vec<serde_json::Value> = places.map(row).collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = rows.len();
+        let positions = numbering(POSITIONS).bind(json!(rows).to_string());
+        let mut held = self.reads().await?;
+        let found = held.lend().all(positions, decode_position).await?;
+        match found.len() == count {
+            true => Ok(found),
+            false => Err(LedgerError::Corrupt(
+                "an entry in the record has no position".to_owned(),
+            )),
+        }
+    }
+
+    /// The position of a place; `None` if it has none yet.
+    pub async fn position_of(&self, place: RecordPlace) -> Result<Option<u64>, LedgerError> {
+        if self.last_mark().await?.place < place {
+            return Ok(None);
+        }
+        let found = self.positions([place].into_iter()).await?;
+        Ok(found.first().map(|(position, _)| *position))
+    }
+
+    /// The mark of a position, cut to end at the position; `None` if the position is not given yet.
+    pub async fn mark_at(&self, position: u64) -> Result<Option<Mark>, LedgerError> {
+        if position == 0 {
+            return Ok(Some(Mark::FIRST));
+        }
+        let Some(mark) = self.mark_with_position(position).await? else {
+            return Ok(None);
+        };
+        let at = numbering(MARK_AT).bind(mark.after).bind(position);
+        let mut held = self.reads().await?;
+        let found = held.lend().first(at, decode_mark_at).await?;
+        match found {
+            Some(mark) => Ok(Some(mark)),
+            None => Err(LedgerError::Corrupt(format!(
+                "the entry or change at position {position} is gone"
+            ))),
+        }
+    }
+}
