@@ -50,7 +50,7 @@ pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::cuts::{Cut, CutText, Dropped};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::erasures::NewErasure;
-pub use tables::grants::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};
+pub use tables::grant_lists::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};
 pub use tables::history::{CountedSpan, EntryFilter, EntryIndex, ListedEntry};
 pub use tables::instances::ClockReading;
 pub use tables::keys::{KeyVersion, SecretHash};

@@ -112,7 +112,7 @@ pub(super) use with_names;
 
 /// A query for the entries `e` of a source: after ($1, $2) and up to ($3, $4), at most $5, of the
 /// policy $6, of the kinds from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata
-/// $12 and $13.
+/// $12 and $13. $15 says that the accounts do not matter.
 macro_rules! listed {
     ($source:expr, $condition:expr, $order:expr) => {
         concat!(
@@ -147,18 +147,29 @@ macro_rules! counted_id {
     };
 }
 
+/// The conditions that the stores write differently.
+macro_rules! postgres_fits {
+    () => {
+        concat!(
+            " AND ($15 OR e.account = ANY($14))",
+            postgres_metadata!("e", "$12", "$13")
+        )
+    };
+}
+
+macro_rules! sqlite_fits {
+    () => {
+        concat!(
+            " AND ($15 OR e.account IN (SELECT unhex(value) FROM json_each($14)))",
+            sqlite_metadata!("e", "$12", "$13")
+        )
+    };
+}
+
 /// Entries one after the other.
 const IN_TURN: Texts = Texts {
-    postgres: listed!(
-        "entries",
-        postgres_metadata!("e", "$12", "$13"),
-        "e.xact, e.id"
-    ),
-    sqlite: listed!(
-        "entries",
-        sqlite_metadata!("e", "$12", "$13"),
-        "e.xact, e.id"
-    ),
+    postgres: listed!("entries", postgres_fits!(), "e.xact, e.id"),
+    sqlite: listed!("entries", sqlite_fits!(), "e.xact, e.id"),
 };
 
 /// The same for the transaction 0, by the index of ids. On SQLite no entry has it.
@@ -172,13 +183,13 @@ const OLD_IN_TURN: Texts = Texts {
             millisecond!("e.id"),
             " <= ",
             millisecond!("$4"),
-            postgres_metadata!("e", "$12", "$13")
+            postgres_fits!()
         ),
         concat!(millisecond!("e.id"), ", e.id")
     ),
     sqlite: listed!(
         "entries",
-        concat!(" AND e.xact = 0", sqlite_metadata!("e", "$12", "$13")),
+        concat!(" AND e.xact = 0", sqlite_fits!()),
         "e.xact, e.id"
     ),
 };
@@ -378,12 +389,12 @@ macro_rules! indexed {
             list: Texts {
                 postgres: listed!(
                     concat!("(", $choice!(postgres, "f.*"), ")"),
-                    postgres_metadata!("e", "$12", "$13"),
+                    postgres_fits!(),
                     "e.xact, e.id"
                 ),
                 sqlite: listed!(
                     concat!("(", $choice!(sqlite, "f.*"), ")"),
-                    sqlite_metadata!("e", "$12", "$13"),
+                    sqlite_fits!(),
                     "e.xact, e.id"
                 ),
             },
@@ -510,7 +521,7 @@ impl Ledger {
 }
 
 impl EntryFilter {
-    /// A statement with the values of $1 to $14.
+    /// A statement with the values of $1 to $15.
     fn bind(&self, texts: Texts, after: RecordPlace, limit: u32) -> Statement {
         let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
         let (first, last) = numbers(self.kind);
@@ -528,5 +539,6 @@ impl EntryFilter {
             .bind(to)
             .metadata(self.metadata.as_ref())
             .bind(self.accounts.as_deref().unwrap_or_default())
+            .bind(self.accounts.is_none())
     }
 }

@@ -14,6 +14,7 @@ pub mod due_lapses;
 pub mod erasures;
 pub mod explanation;
 pub mod forged;
+pub mod grant_lists;
 pub mod grants;
 pub mod history;
 pub mod instances;
@@ -36,5 +37,5 @@ pub mod versions;
 /// The statements of lists, by name, for a test that reads their plans.
 #[cfg(feature = "faults")]
 pub fn list_texts() -> Vec<(String, super::query::Texts)> {
-    [history::texts(), grants::texts()].concat()
+    [history::texts(), grant_lists::texts()].concat()
 }

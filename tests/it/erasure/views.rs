@@ -79,6 +79,7 @@ async fn a_grant_of_an_erased_subject_is_reversed_whole(stack: Stack) {
     clock.advance(TimeDelta::hours(72));
     all_are_past(&ground, 4, &clock).await;
     problem(&part("part-1").await, 409, "grant-reversed");
+    all_is_recorded(&app, &ground).await;
     let entries = all_items(&app, "/v1/entries?policy=benefit").await;
     let units: Vec<_> = entries
         .iter()

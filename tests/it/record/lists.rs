@@ -79,6 +79,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
             it["policy"] == "rare" && it["counted_on"] == "2026-11-21"
         }),
         ("subject=few", &|it| it["subject"] == "few"),
+        ("subject=member", &|it| it["subject"] == "member"),
         ("subject=few&kind=grant", &|it| {
             it["subject"] == "few" && it["kind"] == "grant"
         }),
