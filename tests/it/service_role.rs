@@ -1,6 +1,7 @@
 //! The role of the service on PostgreSQL. The role is enough to serve, and cannot change an
 //! appended row.
 
+mod figures;
 mod inserts;
 
 use chrono::TimeDelta;

@@ -17,7 +17,7 @@ use crate::domain::seal::leaf::{
 use crate::ledger::access::Ending;
 use crate::ledger::entry_rows::{decode_line, with_details};
 use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::row::{StoredRow, only};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many entries one transaction erases.
@@ -80,13 +80,20 @@ macro_rules! named {
 }
 const NAMED: Texts = any_id!(named, "$1");
 
-macro_rules! forget_denials {
+macro_rules! has_denials {
     ($of_these:expr) => {
         concat!(
-            "DELETE FROM first_denials WHERE account",
+            "SELECT EXISTS (SELECT 1 FROM first_denials WHERE account",
             $of_these,
-            " RETURNING account"
+            ")"
         )
+    };
+}
+const HAS_DENIALS: Texts = any_id!(has_denials, "$1");
+
+macro_rules! forget_denials {
+    ($of_these:expr) => {
+        concat!("DELETE FROM first_denials WHERE account", $of_these)
     };
 }
 const FORGET_DENIALS: Texts = any_id!(forget_denials, "$1");
@@ -230,14 +237,14 @@ impl Ledger {
             // 1. Lock: the order of changes, then the positions.
             let revision = next_revision(&mut session).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
-            // 2. Delete the denials, and find the accounts that have the name.
-            let denials = query(FORGET_DENIALS).bind(new.accounts);
-            let denied: Vec<AccountId> = session.all(denials, only).await?;
+            // 2. Find the denials, and the accounts that have the name.
+            let has_denials = query(HAS_DENIALS).bind(new.accounts);
+            let has_denials: bool = session.one(has_denials).await?;
             let named = query(NAMED).bind(new.accounts);
             let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
             let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
             // 3. Nothing to erase: an earlier erasure may still be running.
-            if named.is_empty() && denied.is_empty() {
+            if named.is_empty() && !has_denials {
                 let before = query(BEGUN_BEFORE).bind(new.accounts);
                 let before: Option<u64> = session.one(before).await?;
                 let act = match before {
@@ -246,14 +253,16 @@ impl Ledger {
                 };
                 return Ok(Ending::Rollback(act));
             }
-            // 4. Add the act of the erasure.
+            // 4. Add the act of the erasure. Nothing is erased before it.
             let act = Act {
                 revision: revision.cast_unsigned(),
                 about: (new.about)(named.len() as u64),
                 ..new.act.clone()
             };
             acts::add(&mut session, &act, revision).await?;
-            // 5. Begin to erase each account: its name goes at once.
+            // 5. Delete the denials, and begin to erase each account: its name goes at once.
+            let denials = query(FORGET_DENIALS).bind(new.accounts);
+            session.execute(denials).await?;
             for (account, policy) in named {
                 let begin = query(BEGIN)
                     .bind(Uuid::new_v4())
