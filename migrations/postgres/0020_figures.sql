@@ -142,3 +142,5 @@ ALTER TABLE differences ADD COLUMN policy integer;
 ALTER TABLE differences ADD COLUMN counted_on text;
 ALTER TABLE differences ADD COLUMN figure text;
 CREATE INDEX acts_kind ON acts (kind, revision);
+-- Reads of a subject, for whoever asks who looked at it, and for its erasure.
+CREATE INDEX acts_reads ON acts ((about::json #>> '{filters,subject}'), revision) WHERE kind = 'read';

@@ -11,6 +11,7 @@ mod leaves;
 mod positions;
 mod progress;
 mod reader;
+mod reads;
 mod sharing;
 mod windows;
 
@@ -25,5 +26,6 @@ pub use leaves::{PlacedLeaf, leaves_of};
 pub use positions::position_of;
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
+pub use reads::{ReadFailure, ReadRecorder};
 pub use sharing::SharedReads;
 pub use windows::{LivedWindow, WindowQuery};

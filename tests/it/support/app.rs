@@ -213,6 +213,7 @@ impl Ground {
             seal_key: None,
             make_seal_key: None,
             seal_to: None,
+            record_reads: false,
             clock: Clock::system(),
         }
     }
