@@ -152,6 +152,10 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_SEAL_TO", value_name = "TARGET", value_parser = SealTarget::parse)]
     pub seal_to: Option<SealTarget>,
 
+    /// Record each read that shows a named subject, as an act: who looked at which subject, and when
+    #[arg(long, env = "PERDIEM_RECORD_READS")]
+    pub record_reads: bool,
+
     /// Longest time for the head of a request to arrive, and again for its body, in seconds
     #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -326,6 +330,7 @@ impl ServeArgs {
             seal_key,
             make_seal_key: None,
             seal_to: self.seal_to.clone(),
+            record_reads: self.record_reads,
             clock: Clock::system(),
         }
     }

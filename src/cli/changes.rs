@@ -16,6 +16,18 @@ pub struct ChangesArgs {
     #[arg(long)]
     policy: Option<String>,
 
+    /// Only changes of this kind, such as policy, override, key, export, erasure, day or read
+    #[arg(long)]
+    kind: Option<String>,
+
+    /// Only changes by this key: its ID, or PERDIEM_ADMIN_KEY
+    #[arg(long)]
+    by: Option<String>,
+
+    /// Only changes of this subject's overrides and blocks; with --kind read, who looked at it
+    #[arg(long)]
+    subject: Option<String>,
+
     /// Only changes at this instant or later, such as 2026-11-01T00:00:00Z
     #[arg(long)]
     from: Option<String>,
@@ -35,6 +47,9 @@ pub struct ChangesArgs {
 pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         ("policy", args.policy),
+        ("kind", args.kind),
+        ("by", args.by),
+        ("subject", args.subject),
         ("from", args.from),
         ("to", args.to),
     ];

@@ -75,12 +75,20 @@ fn print_difference(difference: &Value) {
         (_, Value::Bool(true)) => "healed",
         _ => "found",
     };
-    let whose = match difference["subject"].as_str() {
-        Some(subject) => format!("{} {subject}", text(&difference["policy"])),
-        None => format!("account {}", text(&difference["account"])),
+    let policy = text(&difference["policy"]);
+    let (whose, what) = match (
+        difference["figure"].as_str(),
+        difference["subject"].as_str(),
+    ) {
+        (Some(figure), _) => (format!("{policy} {}", text(&difference["date"])), figure),
+        (None, Some(subject)) => (format!("{policy} {subject}"), "number"),
+        (None, None) => (
+            format!("account {}", text(&difference["account"])),
+            "number",
+        ),
     };
     println!(
-        "{state:<7} {:<18} {whose}: number {}, expected {}",
+        "{state:<7} {:<18} {whose}: {what} {}, expected {}",
         text(&difference["kind"]),
         number(&difference["found_number"]),
         number(&difference["expected_number"]),

@@ -32,6 +32,7 @@ pub mod overrides;
 pub mod partial;
 pub mod past;
 pub mod policy;
+pub mod reads;
 pub mod reconciliation;
 pub mod record;
 pub mod refusal;

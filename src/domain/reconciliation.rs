@@ -1,11 +1,11 @@
 //! Reconciliation: compares the counters with the ledger, and checks the ledger itself.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use uuid::Uuid;
 
 use super::identity::AccountId;
 use super::limit::per::Per;
-use super::policy::PolicyName;
+use super::policy::{PolicyId, PolicyName};
 use super::window::Window;
 
 /// The number of differences that a report stores. The report counts all of them.
@@ -33,10 +33,12 @@ pub enum DifferenceKind {
     /// The account of the entry was never opened, or belongs to another policy or subject.
     ForeignEntry,
     UnreadableEntry,
+    /// A figure of a day is not what the entries make it.
+    WrongFigure,
 }
 
 impl DifferenceKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CounterTooHigh,
         Self::CounterLags,
         Self::CounterDiffers,
@@ -47,6 +49,7 @@ impl DifferenceKind {
         Self::TimeBackwards,
         Self::ForeignEntry,
         Self::UnreadableEntry,
+        Self::WrongFigure,
     ];
 
     /// The name in the HTTP contract and in the ledger.
@@ -62,6 +65,7 @@ impl DifferenceKind {
             Self::TimeBackwards => "time_backwards",
             Self::ForeignEntry => "foreign_entry",
             Self::UnreadableEntry => "unreadable_entry",
+            Self::WrongFigure => "wrong_figure",
         }
     }
 
@@ -77,7 +81,8 @@ impl DifferenceKind {
             | Self::Gap
             | Self::TimeBackwards
             | Self::ForeignEntry
-            | Self::UnreadableEntry => true,
+            | Self::UnreadableEntry
+            | Self::WrongFigure => true,
         }
     }
 }
@@ -93,14 +98,23 @@ pub struct Figures {
     pub expected: Option<u64>,
 }
 
-/// A difference: a counter that differs from the last line of its account, or an entry that does
-/// not follow from the entries before it.
+/// A figure of a local day of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DayFigure {
+    pub policy: PolicyId,
+    pub counted_on: NaiveDate,
+    pub name: String,
+}
+
+/// A difference: a counter that differs from the last line of its account, an entry that does not
+/// follow from the entries before it, or a figure that the entries do not make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     pub kind: DifferenceKind,
-    /// The account; `None` for a row of the ledger whose account cannot be read.
+    /// The account; `None` for a figure, and for a row of the ledger whose account cannot be read.
     pub account: Option<AccountId>,
-    /// The number of the counter or entry.
+    pub figure: Option<DayFigure>,
+    /// The number of the counter or entry; or the figure.
     pub found: Option<u64>,
     pub expected: Option<u64>,
     /// The windows with different units.

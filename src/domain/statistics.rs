@@ -85,6 +85,13 @@ impl DayFigures {
     }
 }
 
+/// The figures that are not made from entries, but from denials.
+pub const FIGURES_OF_DENIALS: [&str; 2] = ["denied_claims", "denials_not_kept"];
+
+/// The figures that are numbers of subjects. They cannot be made again for sure: an erasure moves the
+/// entries of an account in parts.
+pub const FIGURES_OF_SUBJECTS: [&str; 2] = ["subjects", "subjects_at_limit"];
+
 /// The largest figure that the stores can have. A larger sum becomes this figure.
 pub const FIGURE_MAX: u64 = i64::MAX as u64;
 

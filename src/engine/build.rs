@@ -23,7 +23,7 @@ use super::instance::{
 };
 use super::lapses::LapseSweep;
 use super::reconcile::Reconciler;
-use super::record::{LedgerFollower, RecordProgress, SharedReads};
+use super::record::{LedgerFollower, ReadRecorder, RecordProgress, SharedReads};
 use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
@@ -89,6 +89,9 @@ impl Engine {
             claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
         };
         let record = parts.start_following(&mut background);
+        let read_recorder = options
+            .record_reads
+            .then(|| parts.start_recording_reads(&mut background));
         if let (None, Some(make)) = (&options.seal_key, options.make_seal_key) {
             options.seal_key = make(&options.database_url);
         }
@@ -116,6 +119,7 @@ impl Engine {
             eraser,
             record,
             history_reads: SharedReads::default(),
+            read_recorder,
             seals,
             seal_key: options.seal_key,
             denials,
@@ -190,6 +194,14 @@ impl WorkerParts<'_> {
         };
         background.push(keep_running(move || follower.clone().run()));
         progress
+    }
+
+    fn start_recording_reads(&self, background: &mut Vec<AbortHandle>) -> Arc<ReadRecorder> {
+        let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
+        let recorder = Arc::new(ReadRecorder::new(ledger, clock, self.metrics.clone()));
+        let recording = recorder.clone();
+        background.push(keep_running(move || recording.clone().run()));
+        recorder
     }
 
     fn start_sealing(

@@ -64,7 +64,7 @@ pub use reconcile::ReconcileFailure;
 pub use record::{
     AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
     HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
-    RecordedEntry, SharedPage, WindowQuery,
+    ReadFailure, RecordedEntry, SharedPage, WindowQuery,
 };
 pub use seal::{
     ConsistencyProof, DroppedLeaves, GivenSeal, SealFailure, SealPage, SealTarget, Verified,
@@ -82,7 +82,7 @@ use counted::Counting;
 use erasure::Eraser;
 use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
-use record::{HistoryQuestion, RecordProgress, SharedReads};
+use record::{HistoryQuestion, ReadRecorder, RecordProgress, SharedReads};
 use seal::SealStatus;
 use statistics::DenialWriter;
 
@@ -119,6 +119,8 @@ pub struct EngineOptions {
     /// Makes a key where there is none, after the ledger was opened.
     pub make_seal_key: Option<SealKeyMaker>,
     pub seal_to: Option<SealTarget>,
+    /// Whether reads that show a named subject are acts of the record.
+    pub record_reads: bool,
     pub clock: Clock,
 }
 
@@ -238,6 +240,8 @@ pub struct Engine {
     eraser: Arc<Eraser>,
     record: Arc<RecordProgress>,
     history_reads: SharedReads<HistoryQuestion, SharedPage>,
+    /// `None` where reads are not recorded.
+    read_recorder: Option<Arc<ReadRecorder>>,
     seals: Arc<SealStatus>,
     seal_key: Option<Arc<SealKey>>,
     denials: Arc<Denials>,

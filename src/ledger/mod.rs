@@ -61,7 +61,7 @@ pub use tables::past::check_window;
 pub use tables::policies::{PolicyTerms, Standing};
 pub use tables::policy_edits::EditedPolicy;
 pub use tables::record::Horizon;
-pub use tables::recount::{NamedDay, StoredFigures, ToldDay};
+pub use tables::recount::{CountedDay, NamedDay, StoredFigures, ToldDay};
 pub use tables::seals::{Seal, SealOrigin, SealedLog};
 pub use tables::statistics::{EarlierEntry, FigureFilter, FiguresMark, PolicyDay};
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};

@@ -42,6 +42,7 @@ macro_rules! migrations {
             "0017_lapses",
             "0018_blocks",
             "0019_parts",
+            "0020_figures",
             "0021_kinds",
         )
     };

@@ -14,8 +14,8 @@ use super::{Ledger, LedgerError};
 /// Where the service may change rows, the columns are named. `LOCK TABLE` needs a right to all
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
-/// insert.
-const RIGHTS: [(&str, &str); 56] = [
+/// insert, and let figures and counts of denials only grow.
+const RIGHTS: [(&str, &str); 62] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -118,6 +118,12 @@ const RIGHTS: [(&str, &str); 56] = [
     ("FUNCTION let_entries_be_dropped()", ""),
     ("FUNCTION let_entry_details_be_dropped()", ""),
     ("FUNCTION let_figures_go()", ""),
+    ("FUNCTION let_figures_grow()", ""),
+    ("FUNCTION let_figures_follow()", ""),
+    ("FUNCTION let_figures_be_made_again()", ""),
+    ("FUNCTION let_days_close()", ""),
+    ("FUNCTION let_denials_be_counted()", ""),
+    ("FUNCTION let_first_denials_go()", ""),
 ];
 
 /// One transaction at a time may grant rights in a database: PostgreSQL refuses a second one.

@@ -1,6 +1,7 @@
 //! The role of the service on PostgreSQL. The role is enough to serve, and cannot change an
 //! appended row.
 
+mod figures;
 mod inserts;
 
 use chrono::TimeDelta;
@@ -275,11 +276,13 @@ async fn a_subject_is_erased_with_it() {
     let cast = Cast::migrated().await;
     let clock = ManualClock::at(instant(NOON));
     let app = App::start_with(&cast.service, |options| {
+        options.record_reads = true;
         options.clock = Clock::Manual(clock.clone());
     })
     .await;
     app.benefit(3, "UTC").await;
     app.override_day("a", 2).await;
+    app.get("/v1/policies/benefit/subjects/a").await.is(200);
     let claim = json!({ "subject": "a", "metadata": { "order": "A-17" } });
     let grant = app.claim_body(claim, Some("order-1")).await.grant_id();
     assert_eq!(app.reverse(&grant, "a told us").await.status, 201);
@@ -308,6 +311,9 @@ async fn a_subject_is_erased_with_it() {
     }
     let keys = "SELECT count(*) FROM entries WHERE key IS NOT NULL";
     assert_eq!(cast.execute(keys), "0");
+    let reads = "SELECT about FROM acts WHERE kind = 'read'";
+    let erased = r#"{"erased":["subject"],"filters":{"policy":"benefit"},"read":"usage"}"#;
+    assert_eq!(cast.execute(reads), erased);
     let mut trier = Trier::of(&cast.service).await;
     for function in [
         "erase_entries(account, 0, 9)",

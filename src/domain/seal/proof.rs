@@ -40,6 +40,14 @@ pub struct OpenedLeaf {
     pub private: Option<String>,
 }
 
+impl OpenedLeaf {
+    /// The subject among the private fields.
+    pub fn subject(&self) -> Option<String> {
+        let fields: Value = serde_json::from_str(self.private.as_deref()?).ok()?;
+        fields["subject"].as_str().map(str::to_owned)
+    }
+}
+
 /// A proof: the text of a `.tlog-proof`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogProof {

@@ -14,7 +14,7 @@ use crate::ledger::{ChangeFilter, ChangeKind, PastChange};
 /// Which changes to list. Filters combine.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeQuery {
-    /// Changes of this policy, archived or not, and of its overrides.
+    /// Changes of this policy, archived or not, and of its overrides; reads under this policy.
     pub policy: Option<PolicyName>,
     /// Changes made at this instant or later.
     pub from: Option<Bound>,
@@ -24,7 +24,7 @@ pub struct ChangeQuery {
     pub kind: Option<ChangeKind>,
     /// Changes made by this author: a key's id, or another value of a change's author.
     pub by: Option<String>,
-    /// Changes of this subject's overrides.
+    /// Changes of this subject's overrides, and reads of this subject.
     pub subject: Option<Subject>,
 }
 
@@ -63,6 +63,7 @@ impl Engine {
             },
             by: query.by,
             accounts,
+            subject: query.subject.map(|subject| subject.as_str().to_owned()),
         };
         let engine = self.clone();
         let work = async move { engine.ledger.changes(filter, query.kind, limit + 1).await };

@@ -309,6 +309,7 @@ async fn record(
         below: u64::MAX,
         by: Some(BY.to_owned()),
         accounts: None,
+        subject: None,
     };
     let kind = Some(ChangeKind::Act(ActKind::Archive));
     let acts = ledger.changes(filter, kind, ACTS_MOST).await?;

@@ -98,6 +98,8 @@ pub struct Metrics {
     seal_push_failures: Gauge,
     wrong_keys: Counter,
     unknown_reads: Counter,
+    reads_recorded: Counter,
+    reads_refused: Counter,
     unreadable_policies: Gauge,
 }
 
@@ -134,6 +136,8 @@ impl Default for Metrics {
             seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
+            reads_recorded: Counter::default(),
+            reads_refused: Counter::default(),
             unreadable_policies: Gauge::default(),
         };
         metrics.registry = Arc::new(metrics.register());
@@ -320,6 +324,16 @@ impl Metrics {
             "Reads of the ledger for policies and keys that this instance did not know",
             self.unknown_reads.clone(),
         );
+        registry.register(
+            "reads_recorded",
+            "Acts of reads that this instance added to the record",
+            self.reads_recorded.clone(),
+        );
+        registry.register(
+            "reads_refused",
+            "Reads that were not answered because too many were to be recorded in a second",
+            self.reads_refused.clone(),
+        );
     }
 
     /// Notes the outcome of a claim that came at an instant.
@@ -409,6 +423,16 @@ impl Metrics {
     /// Notes a request with an invalid key.
     pub fn wrong_key(&self) {
         self.wrong_keys.inc();
+    }
+
+    /// Notes acts of reads that were added.
+    pub fn reads_recorded(&self, acts: usize) {
+        self.reads_recorded.inc_by(acts as u64);
+    }
+
+    /// Notes a read that was refused.
+    pub fn read_refused(&self) {
+        self.reads_refused.inc();
     }
 
     /// Notes a read of the ledger for something unknown.

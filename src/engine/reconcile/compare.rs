@@ -277,6 +277,7 @@ fn difference(suspect: &Suspect, is_healed: bool) -> Difference {
     Difference {
         kind: suspect.kind,
         account: Some(suspect.account),
+        figure: None,
         found: seen(&suspect.number),
         expected: suspect.last.as_ref().map(|line| line.number),
         windows: figures(suspect.line.as_ref(), suspect.last.as_ref()),

@@ -35,6 +35,10 @@ impl Findings {
                 tracing::error!(
                     reconciliation = %self.reconciliation,
                     account = difference.account.map(|account| account.0.to_string()),
+                    figure = difference.figure.as_ref().map(|figure| {
+                        let (name, date) = (&figure.name, figure.counted_on);
+                        format!("{name} of policy {} on {date}", figure.policy.0)
+                    }),
                     kind = difference.kind.as_str(),
                     found = difference.found,
                     expected = difference.expected,

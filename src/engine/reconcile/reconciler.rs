@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::compare::{Comparison, Ended};
 use super::findings::Findings;
+use super::recount::recount_day;
 use super::walk::walk;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -110,6 +111,8 @@ impl Reconciler {
         let mut findings = Findings::new(started.id);
         let counters = self.compare(started.apply, &mut findings).await?;
         walk(&self.ledger, &mut findings).await?;
+        let random = Uuid::new_v4().as_u64_pair().1;
+        recount_day(&self.ledger, random, &mut findings).await?;
         let finished = Finished {
             finished_at: self.clock.now(),
             counters,

@@ -36,6 +36,7 @@ pub async fn walk(ledger: &Ledger, findings: &mut Findings) -> Result<(), Ledger
             findings.add(Difference {
                 kind: DifferenceKind::UnreadableEntry,
                 account: None,
+                figure: None,
                 found: None,
                 expected: None,
                 windows: Vec::new(),
@@ -195,6 +196,7 @@ fn alarm(
     Difference {
         kind,
         account: Some(account),
+        figure: None,
         found,
         expected,
         windows: Vec::new(),

@@ -10,6 +10,7 @@ mod lag;
 mod leaves;
 mod progress;
 mod reader;
+mod reads;
 mod sharing;
 mod windows;
 
@@ -23,5 +24,6 @@ pub use history::{AsOf, HistoryPage, HistoryQuery, HistoryQuestion, SharedPage, 
 pub use leaves::{PlacedLeaf, leaves_of};
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
+pub use reads::{ReadFailure, ReadRecorder};
 pub use sharing::SharedReads;
 pub use windows::{LivedWindow, WindowQuery};

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tally::{FigureTally, MARKS_MOST};
 use crate::domain::record::Mark;
-use crate::domain::statistics::{DayFigures, FigureDay, FigureSums, sum};
+use crate::domain::statistics::{
+    DayFigures, FIGURES_OF_DENIALS, FIGURES_OF_SUBJECTS, FigureDay, FigureSums, sum,
+};
 use crate::ledger::{FiguresMark, Ledger, LedgerError, NamedDay, StoredFigures, ToldDay};
 
 /// Figures that agree.
@@ -26,11 +28,6 @@ pub enum FigureFailure {
     #[error("{0}")]
     Differs(String),
 }
-
-/// The figures that are not made from entries, but from denials.
-const OF_DENIALS: [&str; 2] = ["denied_claims", "denials_not_kept"];
-/// The figures that are numbers of subjects.
-const OF_SUBJECTS: [&str; 2] = ["subjects", "subjects_at_limit"];
 
 /// The figures by their days and names.
 type NamedFigures<D> = BTreeMap<(D, String), u64>;
@@ -59,7 +56,10 @@ pub async fn check_figures(
         *value = sum(*value, figure.value);
     }
     for (day, counts) in denied {
-        for (name, value) in OF_DENIALS.into_iter().zip([counts.denied, counts.not_kept]) {
+        for (name, value) in FIGURES_OF_DENIALS
+            .into_iter()
+            .zip([counts.denied, counts.not_kept])
+        {
             by_day.insert((day.clone(), name.to_owned()), value);
         }
     }
@@ -103,11 +103,12 @@ async fn make_again(
 }
 
 /// Compares stored figures with those of the entries. Figures of entries that may be dropped cannot be
-/// made again. Neither can the numbers of subjects: an erasure moves the entries of an account in parts.
+/// made again. Neither can the numbers of subjects.
 fn compare(stored: &StoredFigures, made: &FigureSums) -> Result<(), FigureFailure> {
     let kept_to = stored.mark.kept_to;
     let is_kept = |day: &FigureDay, name: &str| {
-        OF_SUBJECTS.contains(&name) || kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to)
+        FIGURES_OF_SUBJECTS.contains(&name)
+            || kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to)
     };
     let named = |(day, figures): (&FigureDay, &DayFigures)| {
         let day = *day;
@@ -167,7 +168,7 @@ fn check_told(
         let is = value(found.get(&(day.clone(), name.clone())));
         let was = value(told.figures.get(name));
         if is != was {
-            let table = match OF_DENIALS.contains(&name.as_str()) {
+            let table = match FIGURES_OF_DENIALS.contains(&name.as_str()) {
                 true => "denied_claims",
                 false => "day_figures",
             };

@@ -25,7 +25,7 @@ use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::domain::schedule::UnreadableTerms;
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
-    ReconcileFailure, Undecided,
+    ReadFailure, ReconcileFailure, Undecided,
 };
 
 /// Every answer to a request that is not a success.
@@ -156,6 +156,10 @@ pub enum ApiError {
     #[error("too many requests with this key are in progress: try again")]
     TooManyAtOnce,
     #[error(
+        "reads of subjects are recorded, and too many came in a second: read fewer subjects, and try again"
+    )]
+    TooManyReads,
+    #[error(
         "the answer took too long: ask for less, or try again; after a change, first read whether \
          it was made"
     )]
@@ -281,6 +285,7 @@ impl ApiError {
             self,
             Self::Overloaded
                 | Self::TooManyAtOnce
+                | Self::TooManyReads
                 | Self::ClockOff
                 | Self::Undecided(Undecided::Overloaded | Undecided::Clock | Undecided::Ahead(_))
                 | Self::UnreadableTerms(_)
@@ -346,6 +351,7 @@ impl ApiError {
             | Self::MayWait
             | Self::Overloaded
             | Self::TooManyAtOnce
+            | Self::TooManyReads
             | Self::TooSlow => problem::UNAVAILABLE,
         }
     }
@@ -512,6 +518,15 @@ impl From<ListFailure> for ApiError {
             ListFailure::Overloaded => Self::Overloaded,
             ListFailure::NoPlace => Self::TooManyAtOnce,
             ListFailure::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<ReadFailure> for ApiError {
+    fn from(failure: ReadFailure) -> Self {
+        match failure {
+            ReadFailure::TooMany => Self::TooManyReads,
+            ReadFailure::Failure(failure) => failure.into(),
         }
     }
 }

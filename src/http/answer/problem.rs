@@ -249,11 +249,12 @@ UNDECIDED = SERVICE_UNAVAILABLE "undecided" "Undecided" SOON,
            grant.";
 UNAVAILABLE = SERVICE_UNAVAILABLE "unavailable" "Unavailable" SOON,
     "the ledger does not answer; the ledger may not have recorded a grant with this id yet; the \
-     answer took too long; too many requests with this API key are in progress; a newer version \
-     of perdiem wrote the policy; or this instance's clock is off, and the request would change \
-     something"
+     answer took too long; too many requests with this API key are in progress; too many reads of \
+     subjects are to be recorded; a newer version of perdiem wrote the policy; or this instance's \
+     clock is off, and the request would change something"
     means "The ledger does not answer, or the answer took too long. Or too many requests with this \
-           API key are in progress. Or the ledger has not recorded a grant with this id yet. Or a \
+           API key are in progress. Or reads of subjects are recorded, and too many came in one \
+           second. Or the ledger has not recorded a grant with this id yet. Or a \
            newer version of perdiem wrote the policy, and this instance cannot read the policy. Or \
            the clock of this instance is off, so it changes nothing. While the ledger does not answer, an unknown API key also gets this answer."
     do "Send the request again, with fewer requests at the same time. Or ask for less: one policy, \

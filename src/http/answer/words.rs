@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, key, limit, orphans, policy, reconciliation, schedule, window};
+use crate::domain::{grant, key, limit, orphans, policy, reads, reconciliation, schedule, window};
 use crate::engine::Engine;
 
 /// Makes the schema of a value that matches at least one of several schemas. The derive would say
@@ -103,6 +103,8 @@ words! {
     ExportFormat = super::ExportFormat::ALL.map(super::ExportFormat::as_str);
     /// The kind of a change.
     ChangeKind = crate::engine::ChangeKind::ALL.map(crate::engine::ChangeKind::as_str);
+    /// What a read of a subject showed.
+    ReadKind = reads::ReadKind::ALL.map(reads::ReadKind::as_str);
     /// The role of a key.
     Role = key::Role::ALL.map(key::Role::as_str);
     /// Any version.

@@ -14,6 +14,7 @@ use super::route::segment;
 use super::{extractors, query};
 use crate::domain::key::{KeyNumber, Role};
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::{ReadKind, SubjectRead};
 use crate::engine::{Authority, Engine, Failure, Principal};
 use crate::http::answer::{ApiError, Forbidden};
 
@@ -134,6 +135,23 @@ impl<W, P> Caller<W, P> {
     /// The authority of an answer that lasts.
     pub fn authority(&self, engine: &Arc<Engine>) -> Authority {
         Authority::new(engine, self.principal.clone())
+    }
+
+    /// Records that the caller looked at a subject, if the settings say so. A handler whose answer
+    /// shows a named subject calls it when the answer is ready.
+    pub async fn record_read(
+        &self,
+        engine: &Engine,
+        kind: ReadKind,
+        policy: Option<&PolicyName>,
+        subject: &str,
+    ) -> Result<(), ApiError> {
+        let read = SubjectRead {
+            kind,
+            policy,
+            subject,
+        };
+        Ok(engine.record_read(&self.principal.key, read).await?)
     }
 
     /// Checks that the caller has a role that a part of the request requires.

@@ -10,6 +10,7 @@ use crate::domain::blocks::BlockTerms;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::Block;
 use crate::domain::policy::{PolicyName, check_reason};
+use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, page, versioned};
 use crate::http::request::{
@@ -134,17 +135,20 @@ pub async fn put(
     responses((status = 200, description = "The block, also one whose `until` has passed.", body = BlockAnswer, headers(("ETag" = String)))),
 )]
 pub async fn get(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
     engine: EngineData,
 ) -> HttpAnswer {
+    let (policy, subject) = (policy.0, subject.0);
     let found: Block = engine
-        .of_subject(policy.0.clone(), &subject.0)
+        .of_subject(policy.clone(), &subject)
         .await?
-        .map_err(|error| (policy.0.clone(), error))?;
+        .map_err(|error| (policy.clone(), error))?;
+    let read = caller.record_read(&engine, ReadKind::Block, Some(&policy), subject.as_str());
+    read.await?;
     let mut response = versioned(StatusCode::OK, found.version);
-    Ok(response.json(BlockAnswer::new(&policy.0, found)))
+    Ok(response.json(BlockAnswer::new(&policy, found)))
 }
 
 /// List the blocks of a policy.

@@ -18,6 +18,7 @@ use crate::domain::claim::Subject;
 use crate::domain::overrides::Block;
 use crate::domain::overrides::Override;
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::engine::{Act, ActKind, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::{HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
@@ -135,6 +136,32 @@ pub struct CutAct {
     root: String,
 }
 
+/// An act of the kind `read`: somebody looked at a subject. An instance records the same read of the
+/// same key once an hour.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct ReadAct {
+    /// What the answer showed.
+    #[schema(value_type = words::ReadKind, example = "entries")]
+    read: String,
+    filters: ReadFilters,
+    /// `subject` after the subject was erased; absent before.
+    #[schema(required = false)]
+    erased: Vec<String>,
+}
+
+/// Whom a read was about.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct ReadFilters {
+    /// Absent for a list of all policies.
+    #[schema(example = "benefit")]
+    policy: Option<String>,
+    /// Absent after the subject was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+}
+
 /// A version of a policy, an override, a block or a key; or the details of an act.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -155,6 +182,8 @@ pub enum VersionAnswer {
     Cut(Box<RawValue>),
     #[schema(value_type = ErasureAct)]
     Erasure(Box<RawValue>),
+    #[schema(value_type = ReadAct)]
+    Read(Box<RawValue>),
 }
 
 page! {
@@ -167,7 +196,8 @@ page! {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeFilterQuery {
-    /// Only changes of this policy, archived or not, and of its overrides and blocks.
+    /// Only changes of this policy, archived or not, and of its overrides and blocks; with `kind=read`,
+    /// reads under this policy.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Only changes at this instant or later. A date means the start of that local day of the policy.
@@ -182,7 +212,7 @@ pub struct ChangeFilterQuery {
     /// Only changes that this key made: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
-    /// Only changes of this subject's overrides and blocks.
+    /// Only changes of this subject's overrides and blocks; with `kind=read`, reads of this subject.
     #[param(
         min_length = 1,
         max_length = 256,
@@ -294,6 +324,7 @@ impl VersionAnswer {
             ActKind::Archive => Self::Archive(about),
             ActKind::Cut => Self::Cut(about),
             ActKind::Erasure => Self::Erasure(about),
+            ActKind::Read => Self::Read(about),
         })
     }
 
@@ -313,9 +344,9 @@ impl VersionAnswer {
 /// List the changes of policies, overrides, blocks and keys, newest first.
 ///
 /// Each change has the version before and after it, who made it, when and why. The list also has
-/// acts: what somebody did with the record, such as an export. Acts of the kind `day` are listed
-/// only where `kind` asks for them, because there is one for each day of each policy. A key that is
-/// confined to policies must name one of them.
+/// acts: what somebody did with the record, such as an export. Acts of the kinds `day` and `read` are
+/// listed only where `kind` asks for them, because there are many. A key that is confined to policies
+/// must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -324,7 +355,7 @@ impl VersionAnswer {
     responses((status = 200, description = "A page.", body = ChangeList)),
 )]
 pub async fn list(
-    _caller: Caller<Auditor, InQuery>,
+    caller: Caller<Auditor, InQuery>,
     query: Query<ChangeFilterQuery>,
     page: Query<PageQuery>,
     engine: EngineData,
@@ -341,6 +372,12 @@ pub async fn list(
     };
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;
+    let (policy, subject) = (query.policy.clone(), query.subject.clone());
     let found = engine.changes(query, page.limit, page.cursor()).await?;
+    if let Some(subject) = subject {
+        let (kind, policy) = (ReadKind::Changes, policy.as_ref());
+        let read = caller.record_read(&engine, kind, policy, subject.as_str());
+        read.await?;
+    }
     ChangeList::answer(found, ChangeAnswer::from)
 }

@@ -14,6 +14,7 @@ use crate::domain::grant::{Followers, Grant};
 use crate::domain::key::KeyNumber;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::domain::refusal::Refusal;
 use crate::engine::{Foretold, Outcome, Rehearsal};
 use crate::http::answer::{
@@ -310,17 +311,20 @@ pub async fn usage(
 ) -> HttpAnswer {
     if !query.0.is_empty() {
         caller.must_be::<Auditor>()?;
-        return explain(policy.0, subject.0, query.0, &engine).await;
+        return explain(&caller, policy.0, subject.0, query.0, &engine).await;
     }
     let usage = engine.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let (kind, subject) = (ReadKind::Usage, subject.0.as_str());
+    let read = caller.record_read(&engine, kind, Some(&policy.0), subject);
+    read.await?;
     let block = usage.policy.blocked;
     let until = usage.override_terms.map(|terms| terms.until);
     Ok(HttpResponse::Ok().json(UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,
         time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
-        subject: subject.0.as_str().to_owned(),
+        subject: subject.to_owned(),
         limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
         override_note: until.map(|until| OverrideNote { until }),
         block: block.map(|block| BlockNote { until: block.until }),

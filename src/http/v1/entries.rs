@@ -10,6 +10,7 @@ use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Direction, Entry, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
+use crate::domain::reads::ReadKind;
 use crate::engine::Adjustment;
 use crate::http::answer::{
     ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, entered_once, page, words,
@@ -187,12 +188,16 @@ pub async fn adjust(
     responses((status = 200, description = "A page.", body = EntryList)),
 )]
 pub async fn list(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.entries(policy.0, &subject.0, page.limit, page.cursor());
-    EntryList::answer(found.await?, |entry| EntryBody::from(&entry))
+    let (policy, subject) = (policy.0, subject.0);
+    let found = engine.entries(policy.clone(), &subject, page.limit, page.cursor());
+    let found = found.await?;
+    let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());
+    read.await?;
+    EntryList::answer(found, |entry| EntryBody::from(&entry))
 }

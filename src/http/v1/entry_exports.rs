@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::exports::ExportQuery;
 use super::history::{HistoryFilterQuery, KeyName};
 use super::manifests::{ExportAct, ExportFile, ExportMade, Manifest};
+use crate::domain::reads::ReadKind;
 use crate::engine::{Act, AsOf, ExportPiece, Failure, HistoryQuery, LedgerError};
 use crate::http::answer::{ApiError, ExportFormat, Forbidden, HttpAnswer, streamed};
 use crate::http::request::{
@@ -148,13 +149,18 @@ pub async fn manifest(
         as_of: Some(AsOf::Position(made.about.as_of)),
         ..history
     };
-    let mut export = engine.repeat_export(&caller.key(), history).await?;
+    let mut export = engine.repeat_export(&caller.key(), history.clone()).await?;
     let mut file = ExportFile::new(made, format, export.span);
     file.header();
     while let Some(piece) = export.pieces.recv().await {
         match piece.map_err(Failure::from)? {
             ExportPiece::Rows(entries) => drop(file.rows(entries)),
             ExportPiece::End(end) => {
+                if let Some(subject) = &history.subject {
+                    let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
+                    let read = caller.record_read(&engine, kind, policy, subject.as_str());
+                    read.await?;
+                }
                 return Ok(HttpResponse::Ok().json(file.manifest(&end)));
             }
         }

@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::blocks::BlockAnswer;
+use super::grants::record_read;
 use super::history::{KeyName, parse_as_of};
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
@@ -20,6 +21,7 @@ use crate::domain::key::KeyNumber;
 use crate::domain::limit::per::Per;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::domain::zone::Zone;
 use crate::engine::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, KEY_OF_SETTINGS, LimitThen, LimitsThen, PlacedEntry,
@@ -367,7 +369,8 @@ fn parse_units(text: &str) -> Result<Units, String> {
 }
 
 /// Answers with the explanation of a claim.
-pub async fn explain(
+pub async fn explain<W, P>(
+    caller: &Caller<W, P>,
     policy: PolicyName,
     subject: Subject,
     query: ExplanationQuery,
@@ -375,6 +378,9 @@ pub async fn explain(
 ) -> HttpAnswer {
     let query = query.check(policy, subject)?;
     let found = engine.explain_claim(query.clone()).await?;
+    let (policy, subject) = (Some(&query.policy), query.subject.as_str());
+    let read = caller.record_read(engine, ReadKind::Explanation, policy, subject);
+    read.await?;
     Ok(HttpResponse::Ok().json(ClaimExplanation::new(&query, found)))
 }
 
@@ -405,5 +411,6 @@ pub async fn of_grant(
     let found = engine.explain_grant(grant, known_at).await?;
     let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
+    record_read(&caller, &engine, ReadKind::Explanation, &found.grant).await?;
     Ok(HttpResponse::Ok().json(GrantExplanation::new(found)))
 }

@@ -7,6 +7,7 @@ use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
 use crate::domain::grant::Grant;
+use crate::domain::reads::ReadKind;
 use crate::engine::ExportPiece;
 use crate::http::answer::{
     ExportFormat, GrantBody, HttpAnswer, csv_lines, json_lines, streamed, words,
@@ -54,7 +55,13 @@ pub async fn export(
     let format = faults.parameter("format", Some(&format), ExportFormat::parse);
     let filter = filter.0.check(&span.0, &metadata.0, &mut faults);
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
+    let (policy, subject) = (filter.policy.clone(), filter.subject.clone());
     let pieces = engine.export(&caller.key(), filter).await?;
+    if let Some(subject) = subject {
+        let (kind, policy) = (ReadKind::Grants, policy.as_ref());
+        let read = caller.record_read(&engine, kind, policy, subject.as_str());
+        read.await?;
+    }
     let header = match format {
         ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
         ExportFormat::Ndjson => Bytes::new(),

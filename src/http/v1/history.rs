@@ -18,6 +18,7 @@ use crate::domain::claim::Subject;
 use crate::domain::grant::KindWord;
 use crate::domain::key::Key;
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, words};
 use crate::http::request::{
@@ -275,6 +276,11 @@ pub async fn list(
                 filter.after = Some(found.as_of);
             }
             continue;
+        }
+        if let Some(subject) = &filter.subject {
+            let (kind, policy) = (ReadKind::Entries, filter.policy.as_ref());
+            let read = caller.record_read(&engine, kind, policy, subject.as_str());
+            read.await?;
         }
         // 4. Answer. The read keeps its place until its answers are written.
         let text = Bytes::from_owner(Text(found));

@@ -10,6 +10,7 @@ use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, OverriddenMax, page, versioned, words};
 use crate::http::request::{
@@ -157,17 +158,20 @@ pub async fn put(
     responses((status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String)))),
 )]
 pub async fn get(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
     engine: EngineData,
 ) -> HttpAnswer {
+    let (policy, subject) = (policy.0, subject.0);
     let found: Override = engine
-        .of_subject(policy.0.clone(), &subject.0)
+        .of_subject(policy.clone(), &subject)
         .await?
-        .map_err(|error| (policy.0.clone(), error))?;
+        .map_err(|error| (policy.clone(), error))?;
+    let read = caller.record_read(&engine, ReadKind::Override, Some(&policy), subject.as_str());
+    read.await?;
     let mut response = versioned(StatusCode::OK, found.version);
-    Ok(response.json(OverrideAnswer::new(&policy.0, found)))
+    Ok(response.json(OverrideAnswer::new(&policy, found)))
 }
 
 /// List the overrides of a policy.

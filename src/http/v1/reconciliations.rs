@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -73,8 +73,8 @@ pub struct ReconciliationAnswer {
     differences: Vec<DifferenceBody>,
 }
 
-/// A counter that differs from its account's last entry, or an entry that does not fit the entries
-/// before it.
+/// A counter that differs from its account's last entry, an entry that does not fit the entries before
+/// it, or a figure that the entries do not make.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DifferenceBody {
     /// Counters: `counter_too_high` and `counter_lags`: the counter's number is above or below that
@@ -83,7 +83,8 @@ pub struct DifferenceBody {
     /// know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`:
     /// numbers are missing before this entry; `time_backwards`: the entry is earlier than the one
     /// before it; `foreign_entry`: the entry is not of an account that perdiem opened;
-    /// `unreadable_entry`: the entry cannot be read.
+    /// `unreadable_entry`: the entry cannot be read; `wrong_figure`: a figure of a day is not what the
+    /// entries make it.
     #[schema(value_type = words::DifferenceKind, example = "counter_too_high")]
     kind: &'static str,
     /// Whether this is a difference within the ledger itself. It is never healed.
@@ -93,16 +94,24 @@ pub struct DifferenceBody {
     /// Null for an account that the ledger does not know.
     #[schema(example = "benefit")]
     policy: Option<String>,
-    /// Null for an account that the ledger does not know, and after the subject was erased.
+    /// Null for a figure, for an account that the ledger does not know, and after the subject was
+    /// erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
-    /// The account: a keyed hash of policy and subject.
+    /// The name of a wrong figure, as in `/v1/stats`; null for every other kind.
+    #[schema(example = "units")]
+    figure: Option<String>,
+    /// The local date of a wrong figure; null for every other kind.
+    #[schema(example = "2026-11-03")]
+    date: Option<NaiveDate>,
+    /// The account: a keyed hash of policy and subject. Null for a figure.
     #[schema(example = "5a0c8d1e-9b1f-8a77-1c22-6d5e4f3a2b10")]
     account: Option<Uuid>,
-    /// The number that the counter or the entry has.
+    /// The number that the counter or the entry has; or the wrong figure.
     #[schema(example = 9)]
     found_number: Option<u64>,
-    /// The number that it should have: for a counter, the number of the account's last entry.
+    /// The number that it should have: for a counter, the number of the account's last entry; for a
+    /// figure, what the entries make it.
     #[schema(example = 3)]
     expected_number: Option<u64>,
     /// The windows whose units differ.
@@ -169,12 +178,15 @@ impl From<(Reconciliation, Vec<KeptDifference>)> for ReconciliationAnswer {
 impl From<KeptDifference> for DifferenceBody {
     fn from(kept: KeptDifference) -> Self {
         let difference = kept.difference;
+        let date = difference.figure.as_ref().map(|figure| figure.counted_on);
         Self {
             kind: difference.kind.as_str(),
             alarm: difference.kind.is_alarm(),
             healed: difference.is_healed,
             policy: kept.policy.map(|policy| policy.to_string()),
             subject: kept.subject,
+            figure: difference.figure.map(|figure| figure.name),
+            date,
             account: difference.account.map(|account| account.0),
             found_number: difference.found,
             expected_number: difference.expected,
@@ -198,10 +210,10 @@ impl From<&Figures> for WindowFigures {
 /// Run a reconciliation: compare the counters with the ledger, and check the ledger.
 ///
 /// Each counter in Redis is compared with its account's last entry. Each account's totals are
-/// compared with the sums of its entries. Claims continue meanwhile. A long reconciliation
-/// continues after the answer, also when the client leaves: read its report at the URL in
-/// `Location`. An instance runs one reconciliation at a time. Healing the counters (`apply`)
-/// requires the role `admin`.
+/// compared with the sums of its entries. The figures of one closed day of one policy, chosen at
+/// random, are counted again. Claims continue meanwhile. A long reconciliation continues after the
+/// answer, also when the client leaves: read its report at the URL in `Location`. An instance runs
+/// one reconciliation at a time. Healing the counters (`apply`) requires the role `admin`.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

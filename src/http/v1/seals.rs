@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::domain::reads::ReadKind;
 use crate::domain::seal::note::encode_hash;
 use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::{TILE_WIDTH, TileName};
@@ -185,6 +186,11 @@ pub async fn proof(
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let proof = engine.grant_proof(id).await?;
+    if let Some(subject) = proof.opened.subject() {
+        let policy = Some(&grant.policy);
+        let read = caller.record_read(&engine, ReadKind::Proof, policy, &subject);
+        read.await?;
+    }
     Ok(proof_file(&id, &proof))
 }
 
@@ -203,11 +209,16 @@ pub async fn proof(
     ),
 )]
 pub async fn change_proof(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     revision: RevisionPath,
     engine: EngineData,
 ) -> HttpAnswer {
     let proof = engine.change_proof(revision.0).await?;
+    // The subject of an override or a block.
+    if let Some(subject) = proof.opened.subject() {
+        let read = caller.record_read(&engine, ReadKind::Proof, None, &subject);
+        read.await?;
+    }
     Ok(proof_file(&revision.0, &proof))
 }
 

@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::limit::per::Per;
 use crate::domain::policy::PolicyName;
+use crate::domain::reads::ReadKind;
 use crate::domain::statistics::FirstDenial;
 use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
 use crate::http::answer::{HttpAnswer, LimitUsage, page, words};
@@ -245,12 +246,16 @@ page! {
     responses((status = 200, description = "A page.", body = DenialList)),
 )]
 pub async fn denials(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.first_denials(&policy.0, &subject.0, page.limit, page.cursor());
-    DenialList::answer(found.await?, FirstDenialAnswer::from)
+    let (policy, subject) = (policy.0, subject.0);
+    let found = engine.first_denials(&policy, &subject, page.limit, page.cursor());
+    let found = found.await?;
+    let read = caller.record_read(&engine, ReadKind::Denials, Some(&policy), subject.as_str());
+    read.await?;
+    DenialList::answer(found, FirstDenialAnswer::from)
 }

@@ -1,8 +1,9 @@
 //! Acts: what somebody did with the record, such as an export or an archive.
 
 use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
 
-use super::versions::{ChangeFilter, insert_change, next_revision};
+use super::versions::{ChangeFilter, insert_change, next_revision, next_revisions};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
@@ -20,16 +21,19 @@ pub enum ActKind {
     /// Archived entries are dropped.
     Cut,
     Erasure,
+    /// Somebody looked at a subject.
+    Read,
 }
 
 impl ActKind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Export,
         Self::Day,
         Self::SealRestart,
         Self::Archive,
         Self::Cut,
         Self::Erasure,
+        Self::Read,
     ];
 
     /// The name in the table and in the HTTP contract.
@@ -41,6 +45,7 @@ impl ActKind {
             Self::Archive => "archive",
             Self::Cut => "cut",
             Self::Erasure => "erasure",
+            Self::Read => "read",
         }
     }
 }
@@ -72,7 +77,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Act, LedgerError> {
 
 /// A query for acts.
 macro_rules! acts {
-    ($choice:literal) => {
+    ($choice:expr) => {
         concat!(
             "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts ",
             $choice
@@ -80,12 +85,56 @@ macro_rules! acts {
     };
 }
 
-/// An act belongs to no policy.
+/// An act belongs to no policy, except for a read.
 const LISTED: &str = acts!(
     "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
         AND $5 IS NULL AND ($6 IS NULL OR changed_by = $6) AND kind = $7
      ORDER BY revision DESC LIMIT $4"
 );
+/// The subject, or the policy, that a read names.
+macro_rules! postgres_filter {
+    ($name:literal) => {
+        concat!("about::json #>> '{filters,", $name, "}'")
+    };
+}
+macro_rules! sqlite_filter {
+    ($name:literal) => {
+        concat!("about ->> '$.filters.", $name, "'")
+    };
+}
+pub(super) use {postgres_filter, sqlite_filter};
+
+macro_rules! reads {
+    ($filter:ident, $of_subject:expr) => {
+        acts!(concat!(
+            "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
+                AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
+                AND ($5 IS NULL OR ",
+            $filter!("policy"),
+            " = (SELECT name FROM policies WHERE id = $5))
+                AND kind = 'read'",
+            $of_subject,
+            " ORDER BY revision DESC LIMIT $4"
+        ))
+    };
+}
+
+const READS: Texts = Texts {
+    postgres: reads!(postgres_filter, ""),
+    sqlite: reads!(sqlite_filter, ""),
+};
+/// The reads of the subject $7, by an index.
+const READS_OF: Texts = Texts {
+    postgres: reads!(
+        postgres_filter,
+        concat!(" AND ", postgres_filter!("subject"), " = $7")
+    ),
+    sqlite: reads!(
+        sqlite_filter,
+        concat!(" AND ", sqlite_filter!("subject"), " = $7")
+    ),
+};
+
 const ONE: &str = acts!("WHERE revision = $1");
 const ADD: Texts = insert_change!(
     "acts",
@@ -93,11 +142,64 @@ const ADD: Texts = insert_change!(
     "$1, $2, $3, $4, $5, $6, $7"
 );
 
+/// Adds acts from a JSON array: one array for each act, with its columns. Its instant stands there in
+/// the form of each store.
+macro_rules! add_many {
+    ($columns:literal, $values:literal) => {
+        concat!(
+            "INSERT INTO acts (revision, kind, about, changed_by, reason, blind, changed_at",
+            $columns,
+            ") SELECT ",
+            $values
+        )
+    };
+}
+
+const ADD_MANY: Texts = Texts {
+    postgres: add_many!(
+        "",
+        "(d ->> 0)::bigint, d ->> 1, d ->> 2, d ->> 3, d ->> 4, (d ->> 5)::uuid,
+             (d ->> 6)::timestamptz FROM json_array_elements($1::json) AS d"
+    ),
+    sqlite: add_many!(
+        ", xact",
+        "value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, unhex(value ->> 5),
+             value ->> 7, (SELECT COALESCE(MAX(xact), 0) FROM entries) FROM json_each($1)"
+    ),
+};
+
 impl Ledger {
     /// Adds an act, and returns its revision. The revision of the argument is ignored.
     pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
         self.edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
             .await
+    }
+
+    /// Adds acts in one transaction. The revisions of the arguments are ignored.
+    pub async fn add_acts(&self, acts: &[Act]) -> Result<(), LedgerError> {
+        let count = u32::try_from(acts.len()).unwrap_or(u32::MAX);
+        self.edit(async |mut session| {
+            let last = next_revisions(&mut session, count).await?;
+            let row = |(act, revision): (&Act, i64)| {
+                json!([
+                    revision,
+                    act.kind.as_str(),
+                    act.about,
+                    act.by,
+                    act.reason,
+                    new_blind().simple().to_string(),
+                    act.at,
+                    act.at.timestamp_micros(),
+                ])
+            };
+            let first = last - i64::from(count) + 1;
+            let rows: Value = acts.iter().zip(first..).map(row).collect();
+            session
+                .execute(query(ADD_MANY).bind(rows.to_string()))
+                .await?;
+            Ok(Ending::Commit(()))
+        })
+        .await
     }
 
     /// The act with this revision.
@@ -112,7 +214,11 @@ impl Ledger {
         kind: ActKind,
         limit: u32,
     ) -> Result<Vec<Act>, LedgerError> {
-        let listed = filter.bind(LISTED, limit).bind(kind.as_str());
+        let listed = match (kind, &filter.subject) {
+            (ActKind::Read, None) => filter.bind(READS, limit),
+            (ActKind::Read, Some(subject)) => filter.bind(READS_OF, limit).bind(subject.as_str()),
+            _ => filter.bind(LISTED, limit).bind(kind.as_str()),
+        };
         self.reads().await?.lend().all(listed, decode).await
     }
 }

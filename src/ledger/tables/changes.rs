@@ -23,7 +23,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Policy,
         Self::Override,
         Self::Block,
@@ -34,12 +34,13 @@ impl ChangeKind {
         Self::Act(ActKind::Archive),
         Self::Act(ActKind::Cut),
         Self::Act(ActKind::Erasure),
+        Self::Act(ActKind::Read),
     ];
 
-    /// Whether a list of all kinds has this kind. Acts of days are left out: there are as many as
-    /// days of policies.
+    /// Whether a list of all kinds has this kind. Acts of days and of reads are left out: there are
+    /// too many.
     fn is_listed_unasked(self) -> bool {
-        self != Self::Act(ActKind::Day)
+        !matches!(self, Self::Act(ActKind::Day | ActKind::Read))
     }
 
     /// The name in the HTTP contract.
@@ -78,7 +79,7 @@ impl PastChange {
 }
 
 impl Ledger {
-    /// The changes of one kind, or of all kinds except days, newest first, at most `limit`.
+    /// The changes of one kind, or of all kinds except days and reads, newest first, at most `limit`.
     pub async fn changes(
         &self,
         mut filter: ChangeFilter,
@@ -95,7 +96,9 @@ impl Ledger {
             is_kind
                 && match of {
                     ChangeKind::Policy => filter.accounts.is_none(),
-                    ChangeKind::Override | ChangeKind::Block => true,
+                    ChangeKind::Override | ChangeKind::Block | ChangeKind::Act(ActKind::Read) => {
+                        true
+                    }
                     ChangeKind::Key | ChangeKind::Act(_) => is_of_any,
                 }
         };

@@ -14,9 +14,10 @@ use crate::ledger::{Ledger, LedgerError};
 const TO_CLOSE: &str = "SELECT d.policy, d.counted_on, d.ends_at, p.name
     FROM open_days AS d JOIN policies AS p ON p.id = d.policy
     WHERE d.ends_at < $1 AND d.changed_at < $1 ORDER BY d.ends_at LIMIT $2";
-const CLOSE: &str =
-    "DELETE FROM open_days WHERE policy = $1 AND counted_on = $2 AND changed_at < $3
-    RETURNING 1";
+/// Locks the row of a day that has not changed since $3.
+const TAKE: &str = "UPDATE open_days SET changed_at = changed_at
+    WHERE policy = $1 AND counted_on = $2 AND changed_at < $3 RETURNING 1";
+const CLOSE: &str = "DELETE FROM open_days WHERE policy = $1 AND counted_on = $2";
 
 fn decode(row: &StoredRow<'_>) -> Result<(PolicyName, OpenDay), LedgerError> {
     let day = OpenDay {
@@ -48,11 +49,11 @@ impl Ledger {
         tell: impl FnOnce(Option<&PolicyDay>) -> Act,
     ) -> Result<(), LedgerError> {
         self.own_edit(async |mut session| {
-            let close = query(CLOSE)
+            let take = query(TAKE)
                 .bind(day.policy)
                 .bind(day.counted_on)
                 .bind(before);
-            if session.first(close, only::<i32>).await?.is_none() {
+            if session.first(take, only::<i32>).await?.is_none() {
                 return Ok(Ending::Rollback(()));
             }
             // Read the figures after the row of the day is taken: a later change of the figures
@@ -65,6 +66,9 @@ impl Ledger {
             };
             let figures = figures_in(&mut session, &filter, 1).await?;
             add_act_in(&mut session, &tell(figures.first())).await?;
+            // The row goes only with the act.
+            let close = query(CLOSE).bind(day.policy).bind(day.counted_on);
+            session.execute(close).await?;
             Ok(Ending::Commit(()))
         })
         .await

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::acts::{self, Act};
+use super::acts::{self, Act, postgres_filter, sqlite_filter};
 use super::record::HOLD_POSITIONS;
 use super::versions::next_revision;
 use crate::domain::claim::Subject;
@@ -17,7 +17,7 @@ use crate::domain::seal::leaf::{
 use crate::ledger::access::Ending;
 use crate::ledger::entry_rows::{decode_line, with_details};
 use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::row::{StoredRow, only};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many entries one transaction erases.
@@ -80,13 +80,20 @@ macro_rules! named {
 }
 const NAMED: Texts = any_id!(named, "$1");
 
-macro_rules! forget_denials {
+macro_rules! has_denials {
     ($of_these:expr) => {
         concat!(
-            "DELETE FROM first_denials WHERE account",
+            "SELECT EXISTS (SELECT 1 FROM first_denials WHERE account",
             $of_these,
-            " RETURNING account"
+            ")"
         )
+    };
+}
+const HAS_DENIALS: Texts = any_id!(has_denials, "$1");
+
+macro_rules! forget_denials {
+    ($of_these:expr) => {
+        concat!("DELETE FROM first_denials WHERE account", $of_these)
     };
 }
 const FORGET_DENIALS: Texts = any_id!(forget_denials, "$1");
@@ -111,10 +118,23 @@ const BEGIN: &str = "INSERT INTO erasing_accounts
         revision = excluded.revision, override_ended = false, due_at = excluded.due_at,
         subject = excluded.subject";
 
-/// The acts whose text may name a subject.
+/// The acts whose text may name a subject: exports with a filter that has the text $1, and reads of
+/// the subject $2.
+macro_rules! naming_acts {
+    ($position:literal, $filter:ident) => {
+        concat!(
+            "SELECT revision, about, reason, blind FROM acts WHERE kind = 'export' AND ",
+            $position,
+            "(about, $1) > 0
+             UNION ALL SELECT revision, about, reason, blind FROM acts WHERE kind = 'read' AND ",
+            $filter!("subject"),
+            " = $2"
+        )
+    };
+}
 const NAMING_ACTS: Texts = Texts {
-    postgres: "SELECT revision, about, reason, blind FROM acts WHERE strpos(about, $1) > 0",
-    sqlite: "SELECT revision, about, reason, blind FROM acts WHERE instr(about, $1) > 0",
+    postgres: naming_acts!("strpos", postgres_filter),
+    sqlite: naming_acts!("instr", sqlite_filter),
 };
 
 /// Keeps the digest of private texts. Each input is a leaf's id and its digest, in hexadecimal
@@ -230,14 +250,15 @@ impl Ledger {
             // 1. Lock: the order of changes, then the positions.
             let revision = next_revision(&mut session).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
-            // 2. Delete the denials, and find the accounts that have the name.
-            let denials = query(FORGET_DENIALS).bind(new.accounts);
-            let denied: Vec<AccountId> = session.all(denials, only).await?;
+            // 2. Find the denials, the accounts that have the name, and the acts that tell it.
+            let has_denials = query(HAS_DENIALS).bind(new.accounts);
+            let has_denials: bool = session.one(has_denials).await?;
             let named = query(NAMED).bind(new.accounts);
             let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
             let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
+            let naming = naming_acts(&mut session, new.subject).await?;
             // 3. Nothing to erase: an earlier erasure may still be running.
-            if named.is_empty() && denied.is_empty() {
+            if named.is_empty() && !has_denials && naming.is_empty() {
                 let before = query(BEGUN_BEFORE).bind(new.accounts);
                 let before: Option<u64> = session.one(before).await?;
                 let act = match before {
@@ -246,14 +267,16 @@ impl Ledger {
                 };
                 return Ok(Ending::Rollback(act));
             }
-            // 4. Add the act of the erasure.
+            // 4. Add the act of the erasure. Nothing is erased before it.
             let act = Act {
                 revision: revision.cast_unsigned(),
                 about: (new.about)(named.len() as u64),
                 ..new.act.clone()
             };
             acts::add(&mut session, &act, revision).await?;
-            // 5. Begin to erase each account: its name goes at once.
+            // 5. Delete the denials, and begin to erase each account: its name goes at once.
+            let denials = query(FORGET_DENIALS).bind(new.accounts);
+            session.execute(denials).await?;
             for (account, policy) in named {
                 let begin = query(BEGIN)
                     .bind(Uuid::new_v4())
@@ -264,7 +287,9 @@ impl Ledger {
                 session.execute(begin).await?;
                 erase_names(&mut session, account).await?;
             }
-            erase_from_acts(&mut session, new.subject).await?;
+            for act in &naming {
+                erase_from_act(&mut session, act).await?;
+            }
             Ok(Ending::Commit(Some(act)))
         })
         .await
@@ -490,24 +515,47 @@ pub(super) async fn keep_leaves_of_override(
     keep_leaves(session, owner.blind, leaves.into_iter()).await
 }
 
-/// Erases a subject from the texts of acts.
-async fn erase_from_acts(session: &mut Session<'_>, subject: &Subject) -> Result<(), LedgerError> {
+/// An act that names a subject.
+struct NamingAct {
+    revision: u64,
+    about: String,
+    /// The text without the subject.
+    erased: String,
+    reason: Option<String>,
+    blind: Uuid,
+}
+
+async fn naming_acts(
+    session: &mut Session<'_>,
+    subject: &Subject,
+) -> Result<Vec<NamingAct>, LedgerError> {
     let text = serde_json::json!(subject.as_str()).to_string();
-    let text = text.trim_matches('"').to_owned();
-    let naming = session.all(query(NAMING_ACTS).bind(text), |row| {
-        let (about, reason): (String, Option<String>) = (row.get("about")?, row.get("reason")?);
-        let revision: u64 = row.get("revision")?;
-        Ok((revision, about, reason, row.get::<Option<Uuid>>("blind")?))
-    });
-    for (revision, about, reason, blind) in naming.await? {
+    let naming = query(NAMING_ACTS)
+        .bind(text.trim_matches('"'))
+        .bind(subject.as_str());
+    let decode = |row: &StoredRow<'_>| {
+        let about: String = row.get("about")?;
         let Some(erased) = without_subject(&about, subject) else {
-            continue;
+            return Ok(None);
         };
-        let private = act_private_json(&about, reason.as_deref());
-        let leaf = (LeafId::of_change(revision), private);
-        keep_leaves(session, blind.unwrap_or_default(), [leaf].into_iter()).await?;
-        let erase = query(ERASE_ACT).bind(revision).bind(erased);
-        session.execute(erase).await?;
-    }
-    Ok(())
+        Ok(Some(NamingAct {
+            revision: row.get("revision")?,
+            about,
+            erased,
+            reason: row.get("reason")?,
+            blind: row.get::<Option<Uuid>>("blind")?.unwrap_or_default(),
+        }))
+    };
+    let found = session.all(naming, decode).await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+async fn erase_from_act(session: &mut Session<'_>, act: &NamingAct) -> Result<(), LedgerError> {
+    let private = act_private_json(&act.about, act.reason.as_deref());
+    let leaf = (LeafId::of_change(act.revision), private);
+    keep_leaves(session, act.blind, [leaf].into_iter()).await?;
+    let erase = query(ERASE_ACT)
+        .bind(act.revision)
+        .bind(act.erased.as_str());
+    session.execute(erase).await
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::domain::policy::PolicyName;
 use crate::domain::reconciliation::{
-    CountersCompared, Difference, DifferenceKind, Figures, Finished, KeptDifference,
+    CountersCompared, DayFigure, Difference, DifferenceKind, Figures, Finished, KeptDifference,
     Reconciliation, Started, Tally,
 };
 use crate::domain::window::Window;
@@ -46,8 +46,18 @@ fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
 
 fn decode_difference(row: &StoredRow<'_>) -> Result<KeptDifference, LedgerError> {
     let policy: Option<String> = row.get("policy")?;
+    let name: Option<String> = row.get("figure")?;
+    let figure = match name {
+        None => None,
+        Some(name) => Some(DayFigure {
+            policy: row.get("of_policy")?,
+            counted_on: row.get("counted_on")?,
+            name,
+        }),
+    };
     Ok(KeptDifference {
         difference: Difference {
+            figure,
             kind: decode_difference_kind(&row.get::<String>("kind")?)?,
             account: row.get("account")?,
             found: row.get("found")?,
@@ -74,10 +84,10 @@ macro_rules! reports {
 
 const DIFFERENCES: &str = "
     SELECT d.kind, d.account, d.found, d.expected, d.windows, d.healed,
-        p.name AS policy, a.subject
+        d.policy AS of_policy, d.counted_on, d.figure, p.name AS policy, a.subject
     FROM differences AS d
     LEFT JOIN accounts AS a ON a.id = d.account
-    LEFT JOIN policies AS p ON p.id = a.policy
+    LEFT JOIN policies AS p ON p.id = COALESCE(a.policy, d.policy)
     WHERE d.reconciliation = $1 ORDER BY d.position";
 
 /// Adds the differences of the report $1. $2 has them as JSON: see [`encode_differences`].
@@ -85,7 +95,8 @@ macro_rules! keep {
     ($values:literal) => {
         concat!(
             "INSERT INTO differences
-                 (reconciliation, position, kind, account, found, expected, windows, healed)
+                 (reconciliation, position, kind, account, found, expected, windows, healed,
+                  policy, counted_on, figure)
              SELECT $1, ",
             $values
         )
@@ -95,11 +106,12 @@ macro_rules! keep {
 const KEEP: Texts = Texts {
     postgres: keep!(
         "(d ->> 0)::integer, d ->> 1, (d ->> 2)::uuid, (d ->> 3)::bigint, (d ->> 4)::bigint,
-             d ->> 5, (d ->> 6)::boolean FROM json_array_elements($2::json) AS d"
+             d ->> 5, (d ->> 6)::boolean, (d ->> 7)::integer, d ->> 8, d ->> 9
+             FROM json_array_elements($2::json) AS d"
     ),
     sqlite: keep!(
         "value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3, value ->> 4, value ->> 5,
-             value ->> 6 FROM json_each($2)"
+             value ->> 6, value ->> 7, value ->> 8, value ->> 9 FROM json_each($2)"
     ),
 };
 
@@ -107,6 +119,7 @@ const KEEP: Texts = Texts {
 /// position from 1 on and its columns.
 fn encode_differences(differences: &[Difference]) -> String {
     let row = |(difference, position): (&Difference, u32)| {
+        let figure = difference.figure.as_ref();
         json!([
             position,
             difference.kind.as_str(),
@@ -117,6 +130,9 @@ fn encode_differences(differences: &[Difference]) -> String {
             difference.expected.map(signed),
             encode_figures(&difference.windows),
             difference.is_healed,
+            figure.map(|figure| figure.policy.0),
+            figure.map(|figure| figure.counted_on),
+            figure.map(|figure| &figure.name),
         ])
     };
     let rows: Value = differences.iter().zip(1..).map(row).collect();

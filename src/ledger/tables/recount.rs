@@ -1,18 +1,22 @@
-//! All figures as the ledger has them, to compare them with the entries and with the record.
+//! Figures as the ledger has them, to compare them with the entries and with the record.
 
 use std::collections::BTreeMap;
 
 use chrono::NaiveDate;
 use serde::Deserialize;
 
-use super::statistics::FiguresMark;
+use super::grants::{postgres_quarter, sqlite_quarter};
+use super::statistics::{FiguresMark, decode_tallied, tallied};
+use crate::domain::identity::EntryId;
 use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::statistics::{DenialCount, FigureDay, sum};
-use crate::ledger::query::query;
+use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
+use crate::ledger::encoding::kind;
+use crate::ledger::entry_rows::named_grant;
+use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// All figures of one moment, and how far they are made.
+/// Figures of one moment, and how far all are made.
 #[derive(Debug)]
 pub struct StoredFigures {
     pub mark: FiguresMark,
@@ -27,6 +31,13 @@ pub struct StoredFigure {
     pub value: u64,
 }
 
+/// A local day of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedDay {
+    pub policy: PolicyId,
+    pub date: NaiveDate,
+}
+
 /// What an act tells of a day.
 #[derive(Debug, Deserialize)]
 pub struct ToldDay {
@@ -38,18 +49,89 @@ pub struct ToldDay {
 /// A local day of a policy by its name.
 pub type NamedDay = (String, NaiveDate);
 
-/// The mark comes with every figure, so that both are of one moment.
-const STORED: &str = "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
-        f.recorded_on, f.figure, f.value
-    FROM day_figures_mark AS m LEFT JOIN day_figures AS f ON 1 = 1
-        LEFT JOIN policies AS p ON p.id = f.policy";
+/// A query for figures. The mark comes with every figure, so that both are of one moment.
+macro_rules! stored {
+    ($condition:literal) => {
+        concat!(
+            "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
+                 f.recorded_on, f.figure, f.value
+             FROM day_figures_mark AS m LEFT JOIN day_figures AS f ON ",
+            $condition,
+            " LEFT JOIN policies AS p ON p.id = f.policy"
+        )
+    };
+}
+const STORED: &str = stored!("1 = 1");
+const STORED_ON: &str = stored!("f.policy = $1 AND f.counted_on = $2");
 const DENIED: &str = "SELECT p.name, d.counted_on, d.denied, d.not_kept
     FROM denied_claims AS d JOIN policies AS p ON p.id = d.policy";
 const TOLD: &str = "SELECT revision, about FROM acts WHERE kind = 'day' ORDER BY revision";
 const OPEN: &str = "SELECT p.name, d.counted_on
     FROM open_days AS d JOIN policies AS p ON p.id = d.policy";
 
-/// A row of [`STORED`]: the mark, and a figure with the name of its policy, if there is one.
+/// The day with a wrong figure in the newest report that has ended.
+const WRONG_DAY: &str = "SELECT policy, counted_on FROM differences
+    WHERE figure IS NOT NULL AND reconciliation = (
+        SELECT id FROM reconciliations WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1
+    )
+    ORDER BY position LIMIT 1";
+const TOLD_SPAN: &str =
+    "SELECT MIN(revision) AS first, MAX(revision) AS last FROM acts WHERE kind = 'day'";
+
+/// The first day that an act tells from the revision $1 on. `$about` is its JSON.
+macro_rules! told_from {
+    ($about:literal) => {
+        concat!(
+            "SELECT p.id AS policy, a.",
+            $about,
+            " ->> 'date' AS counted_on
+             FROM (
+                 SELECT about FROM acts WHERE kind = 'day' AND revision >= $1
+                 ORDER BY revision LIMIT 1
+             ) AS a JOIN policies AS p ON p.name = a.",
+            $about,
+            " ->> 'policy'"
+        )
+    };
+}
+const TOLD_FROM: Texts = Texts {
+    postgres: told_from!("about::json"),
+    sqlite: told_from!("about"),
+};
+
+/// The entries of the policy $1 with ids above $2 and below $3, at most $4.
+macro_rules! tallied_ids {
+    ($quarter:ident) => {
+        tallied!(
+            concat!(
+                "e.policy = $1 AND e.id > $2 AND e.id < $3 AND ",
+                $quarter!("e.id"),
+                " BETWEEN ",
+                $quarter!("$2"),
+                " AND ",
+                $quarter!("$3")
+            ),
+            concat!("e.policy, ", $quarter!("e.id"), ", e.id LIMIT $4")
+        )
+    };
+}
+const TALLIED_IDS: Texts = Texts {
+    postgres: tallied_ids!(postgres_quarter),
+    sqlite: tallied_ids!(sqlite_quarter),
+};
+
+/// The entries that name a grant, after the number $2 of the grant $1, with grants below $3; at most
+/// $4, of all policies.
+const TALLIED_FOLLOWERS: &str = tallied!(
+    "(e.account, e.number) IN (
+         SELECT account, number FROM entry_details
+         WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3
+         ORDER BY of_grant, number LIMIT $4
+     )",
+    "of_grant, e.number"
+);
+
+/// A row of [`stored!`]: the mark, and a figure with the name of its policy, if there is one.
 type MarkedFigure = (FiguresMark, Option<(StoredFigure, PolicyName)>);
 
 fn decode_stored(row: &StoredRow<'_>) -> Result<MarkedFigure, LedgerError> {
@@ -73,6 +155,13 @@ fn decode_stored(row: &StoredRow<'_>) -> Result<MarkedFigure, LedgerError> {
     Ok((mark, Some((figure, row.get("policy_name")?))))
 }
 
+fn decode_counted(row: &StoredRow<'_>) -> Result<CountedDay, LedgerError> {
+    Ok(CountedDay {
+        policy: row.get("policy")?,
+        date: row.get("counted_on")?,
+    })
+}
+
 fn decode_day(row: &StoredRow<'_>) -> Result<NamedDay, LedgerError> {
     Ok((row.get("name")?, row.get("counted_on")?))
 }
@@ -80,12 +169,18 @@ fn decode_day(row: &StoredRow<'_>) -> Result<NamedDay, LedgerError> {
 impl Ledger {
     /// All stored figures of entries.
     pub async fn stored_figures(&self) -> Result<StoredFigures, LedgerError> {
-        let rows = self
-            .own()
-            .await?
-            .lend()
-            .all(query(STORED), decode_stored)
-            .await?;
+        self.stored(query(STORED)).await
+    }
+
+    /// The stored figures of entries that count on a local day.
+    pub async fn stored_figures_on(&self, day: CountedDay) -> Result<StoredFigures, LedgerError> {
+        self.stored(query(STORED_ON).bind(day.policy).bind(day.date))
+            .await
+    }
+
+    async fn stored(&self, statement: Statement) -> Result<StoredFigures, LedgerError> {
+        let mut held = self.own().await?;
+        let rows = held.lend().all(statement, decode_stored).await?;
         let (mark, _) = rows
             .first()
             .ok_or_else(|| LedgerError::Corrupt("day_figures_mark has no row".to_owned()))?;
@@ -141,5 +236,60 @@ impl Ledger {
             days.remove(&day);
         }
         Ok(days)
+    }
+
+    /// A day whose figures are to be counted again: the one that had a wrong figure in the newest
+    /// report; otherwise one that the record tells, chosen by a random number.
+    pub async fn day_to_recount(&self, random: u64) -> Result<Option<CountedDay>, LedgerError> {
+        let mut held = self.own().await?;
+        let mut session = held.lend();
+        let wrong = session.first(query(WRONG_DAY), decode_counted).await?;
+        if wrong.is_some() {
+            return Ok(wrong);
+        }
+        let span = |row: &StoredRow<'_>| {
+            let (first, last): (Option<u64>, Option<u64>) = (row.get("first")?, row.get("last")?);
+            Ok(first.zip(last))
+        };
+        let span = session.first(query(TOLD_SPAN), span).await?.flatten();
+        let Some((first, last)) = span else {
+            return Ok(None);
+        };
+        let from = first + random % (last - first + 1);
+        let told = query(TOLD_FROM).bind(from);
+        session.first(told, decode_counted).await
+    }
+
+    /// The entries of a policy with ids above one and below another, in the order of their ids, at
+    /// most `limit`.
+    pub async fn tallied_ids(
+        &self,
+        policy: PolicyId,
+        above: EntryId,
+        below: EntryId,
+        limit: u32,
+    ) -> Result<Vec<TalliedEntry>, LedgerError> {
+        let entries = query(TALLIED_IDS)
+            .bind(policy)
+            .bind(above)
+            .bind(below)
+            .bind(limit);
+        self.own().await?.lend().all(entries, decode_tallied).await
+    }
+
+    /// The entries that name a grant, of all policies, in the order of their grants: those after an
+    /// entry number of a grant, with grants below an id; at most `limit`.
+    pub async fn tallied_followers(
+        &self,
+        (grant, number): (EntryId, u64),
+        below: EntryId,
+        limit: u32,
+    ) -> Result<Vec<TalliedEntry>, LedgerError> {
+        let entries = query(TALLIED_FOLLOWERS)
+            .bind(grant)
+            .bind(number)
+            .bind(below)
+            .bind(limit);
+        self.own().await?.lend().all(entries, decode_tallied).await
     }
 }

@@ -54,6 +54,9 @@ pub struct PolicyDay {
 /// A query for what the figures need of entries.
 macro_rules! tallied {
     ($condition:expr) => {
+        tallied!($condition, "e.xact, e.account, e.number")
+    };
+    ($condition:expr, $order:expr) => {
         concat!(
             "SELECT e.xact, e.account, e.number, e.policy, p.name AS policy_name, e.kind, e.units,
                  e.flags, e.id, e.totals, ",
@@ -65,10 +68,12 @@ macro_rules! tallied {
              FROM entries AS e JOIN policies AS p ON p.id = e.policy
              WHERE ",
             $condition,
-            " ORDER BY e.xact, e.account, e.number"
+            " ORDER BY ",
+            $order
         )
     };
 }
+pub(super) use tallied;
 
 /// Entries after ($1, $2) and up to ($3, $4), of transactions with a number.
 const TALLIED: &str = tallied!(
@@ -231,7 +236,7 @@ const FORGET_DENIALS: &str = "DELETE FROM first_denials WHERE (account, per, win
         WHERE denied_at < $1 ORDER BY denied_at LIMIT $2
     )";
 
-fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
+pub(super) fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
     let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
     let kind = decode_kind(row.get("kind")?, row.get("of_grant")?, None)?;
     let id: EntryId = row.get("id")?;
@@ -391,11 +396,12 @@ impl Ledger {
             if session.first(moved, only::<i64>).await?.is_none() {
                 return Ok(Ending::Rollback(false));
             }
+            // Figures change only on open days.
+            open(&mut session, open_days.iter().copied(), now).await?;
             if !figures.0.is_empty() {
                 let add = query(ADD_FIGURES).bind(encode_figures(figures));
                 session.execute(add).await?;
             }
-            open(&mut session, open_days.iter().copied(), now).await?;
             Ok(Ending::Commit(true))
         })
         .await
@@ -421,6 +427,8 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<(), LedgerError> {
         self.own_edit(async |mut session| {
+            // Counts change only on open days.
+            open(&mut session, open_days.iter().copied(), now).await?;
             for (of, count) in denied {
                 let save = query(SAVE_DENIED)
                     .bind(run)
@@ -430,7 +438,6 @@ impl Ledger {
                     .bind(count.not_kept);
                 session.execute(save).await?;
             }
-            open(&mut session, open_days.iter().copied(), now).await?;
             for denial in first {
                 let (per, Window { start, .. }) = denial.window;
                 let add = query(ADD_FIRST_DENIAL)

@@ -49,6 +49,8 @@ pub struct ChangeFilter {
     pub by: Option<String>,
     /// Changes of the overrides and blocks of these accounts.
     pub accounts: Option<Vec<AccountId>>,
+    /// Reads of this subject.
+    pub subject: Option<String>,
 }
 
 /// A version that a change made, and the version before it.
@@ -186,8 +188,16 @@ impl Ledger {
 /// revisions become visible in their order, and what is read after this stays true until the
 /// commit.
 pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<i64, LedgerError> {
-    let next = query("UPDATE ledger SET revision = revision + 1 RETURNING revision");
-    session.one(next).await
+    next_revisions(session, 1).await
+}
+
+/// Takes the next revisions, as [`next_revision`] does. Returns the last of them.
+pub(super) async fn next_revisions(
+    session: &mut Session<'_>,
+    count: u32,
+) -> Result<i64, LedgerError> {
+    let next = query("UPDATE ledger SET revision = revision + $1 RETURNING revision");
+    session.one(next.bind(count)).await
 }
 
 /// An insert of a change. On PostgreSQL the default of the column sets its place in the record: see

@@ -17,7 +17,6 @@ use crate::seals::proofs::python;
 use crate::seals::{all_is_sealed, bundle, sealing, verified, verifier};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
-use crate::support::direct::Direct;
 
 on_every_store!(an_erasure_leaves_the_log_the_figures_and_others_files);
 
@@ -243,12 +242,7 @@ async fn an_erasure_leaves_the_log_the_figures_and_others_files(stack: Stack) {
     assert_eq!(report.json()["difference_count"], 0, "{report:?}");
 
     // 4. The figures are made again, from entries without names.
-    for sql in [
-        "DELETE FROM day_figures",
-        "UPDATE day_figures_mark SET position = 0",
-    ] {
-        Direct::to(&ground).await.execute(sql, sql).await;
-    }
+    ground.make_figures_again().await;
     assert_eq!(days(&app).await, kept.days);
 }
 

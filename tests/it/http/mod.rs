@@ -14,6 +14,7 @@ mod pages;
 mod preconditions;
 mod queries;
 mod questions;
+mod reads;
 mod refusals;
 mod request_id;
 mod routes;

@@ -5,6 +5,7 @@ mod by_itself;
 mod cluster;
 mod counters;
 mod crowd;
+mod figures;
 mod ledger;
 mod reports;
 mod terminal;

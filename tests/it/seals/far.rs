@@ -26,8 +26,7 @@ async fn a_backlog_is_done_in_large_steps() {
     }
     let all = all_is_recorded(&app, &ground).await;
     drop(app);
-    ground.sql("DELETE FROM day_figures").await;
-    ground.sql("UPDATE day_figures_mark SET position = 0").await;
+    ground.make_figures_again().await;
     let proxy = Proxy::before(postgres().port()).await;
     proxy.set(Mode::Late(Duration::from_millis(50)));
     let mut far = ground.clone();

@@ -43,6 +43,7 @@ async fn a_changed_figure_is_named(stack: Stack) {
     let figures = verified(&ground, None).await.expect("nothing differs");
     assert_eq!(figures.figures, CheckedFigures { days: 2, told: 1 });
     // 2. Each change by hand is found, and taken back.
+    ground.open_the_figures().await;
     let mut database = Direct::to(&ground).await;
     let of = |figure: &str| format!("counted_on = '2026-11-21' AND figure = '{figure}'");
     let set = |figure: &str, value: u64| {

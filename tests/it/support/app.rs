@@ -175,6 +175,27 @@ impl Ground {
         self.sql(triggers).await;
     }
 
+    /// Permits changes of figures and denials, as a person with the database can.
+    pub async fn open_the_figures(&self) {
+        let triggers = match self.is_sqlite() {
+            true => {
+                "DROP TRIGGER day_figures_grow_insert; DROP TRIGGER day_figures_grow_update;
+                 DROP TRIGGER day_figures_are_kept; DROP TRIGGER denied_claims_grow_update"
+            }
+            false => {
+                "DROP TRIGGER day_figures_grow ON day_figures;
+                 DROP TRIGGER day_figures_are_kept ON day_figures;
+                 DROP TRIGGER denied_claims_grow ON denied_claims"
+            }
+        };
+        self.sql(triggers).await;
+    }
+
+    /// The figures go, and are made again.
+    pub async fn make_figures_again(&self) {
+        self.sql("UPDATE day_figures_mark SET position = 0").await;
+    }
+
     /// The options of an engine on this ground, with the machine's clock and the defaults.
     pub fn options(&self) -> EngineOptions {
         EngineOptions {
@@ -192,6 +213,7 @@ impl Ground {
             seal_key: None,
             make_seal_key: None,
             seal_to: None,
+            record_reads: false,
             clock: Clock::system(),
         }
     }

@@ -192,6 +192,7 @@ async fn what_is_planted_in_the_statistics_is_found(stack: Stack) {
     assert_eq!(find().await, []);
     run("UPDATE day_figures SET value = value + 1 WHERE figure = 'units'").await;
     assert_found!(find().await, only FiguresDiffer { told: 5, sum: 4, .. });
+    fleet.ground.open_the_figures().await;
     run("UPDATE day_figures SET value = value - 1 WHERE figure = 'units'").await;
     run("DELETE FROM day_figures WHERE figure = 'subjects'").await;
     assert_found!(find().await, only FiguresDiffer { told: 0, sum: 2, .. });

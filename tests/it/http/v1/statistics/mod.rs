@@ -1,6 +1,7 @@
 //! `/v1/stats`, and the first denials of a day.
 
 mod denials;
+mod guarded;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,12 +221,7 @@ async fn figures_are_sums_of_the_entries(stack: Stack) {
         (&one[0]["subjects"], &one[0]["subjects_at_limit"]),
         (&json!(5), &json!(2))
     );
-    for sql in [
-        "DELETE FROM day_figures",
-        "UPDATE day_figures_mark SET position = 0",
-    ] {
-        Direct::to(&ground).await.execute(sql, sql).await;
-    }
+    ground.make_figures_again().await;
     assert_eq!(are_sums_of_the_entries(&app).await, days);
 }
 
