@@ -61,6 +61,11 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
 
+    /// Only read the ledger, which may be a standby of PostgreSQL: lists, exports, explanations and
+    /// statistics. Claims and changes are answered with 503
+    #[arg(long, env = "PERDIEM_READ_ONLY")]
+    pub read_only: bool,
+
     /// URL of Redis, which keeps the counters: redis://, redis+sentinel:// or redis+cluster://,
     /// with rediss for TLS. Without Redis, the ledger decides alone
     #[arg(
@@ -303,6 +308,37 @@ impl ServeArgs {
         }
     }
 
+    /// Checks that an instance that only reads has no setting for what it does not do.
+    ///
+    /// # Errors
+    /// It has one, or its ledger has no standby.
+    pub fn check_read_only(&self) -> Result<(), WrongSetting> {
+        let is_on_postgres = self.database.url().starts_with("postgres");
+        let has_redis = self.redis_url.is_some() || self.redis_url_file.is_some();
+        let (setting, told) = match (is_on_postgres, has_redis, &self.seal_to) {
+            _ if !self.read_only => return Ok(()),
+            (true, false, None) if self.record_reads => (
+                "PERDIEM_RECORD_READS",
+                "cannot be used with PERDIEM_READ_ONLY: an instance that only reads records nothing",
+            ),
+            (true, false, None) => return Ok(()),
+            (false, _, _) => (
+                "PERDIEM_READ_ONLY",
+                "needs a ledger on PostgreSQL: write DATABASE_URL=postgres://user@host/database",
+            ),
+            (true, true, _) => (
+                "REDIS_URL",
+                "cannot be used with PERDIEM_READ_ONLY: an instance that only reads uses no Redis",
+            ),
+            (true, false, Some(_)) => (
+                "PERDIEM_SEAL_TO",
+                "cannot be used with PERDIEM_READ_ONLY: an instance that only reads seals nothing",
+            ),
+        };
+        let told = told.to_owned();
+        Err(WrongSetting { setting, told })
+    }
+
     /// The options of the engine, with the machine's clock.
     pub fn engine_options(&self, seal_key: Option<Arc<SealKey>>) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
@@ -310,6 +346,7 @@ impl ServeArgs {
         let either = |file: &Option<String>, given: &Option<String>| file.clone().or(given.clone());
         EngineOptions {
             database_url: self.database.url().to_owned(),
+            read_only: self.read_only,
             redis_url: either(&self.redis_url_file, &self.redis_url),
             redis_access: RedisAccess {
                 ca: self.redis_ca_file.clone(),

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::signal::ctrl_c;
 
 use super::client::TryAgain;
-use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
+use super::offline::{PositionBar, open, open_to_read, present, read_key, tell_of_no_key};
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
 use crate::engine::{
@@ -153,7 +153,7 @@ pub async fn verify(
         println!("they were not compared with the ledger: set DATABASE_URL to compare them");
         return Ok(ExitCode::SUCCESS);
     }
-    let ledger = open(database).await?;
+    let ledger = open_to_read(database).await?;
     let bar = PositionBar::new()?;
     let comparing = compare_archive(&ledger, folder, &archive, |done, of| bar.tell(done, of));
     let compared = unless_interrupted(comparing).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
@@ -110,12 +111,15 @@ async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
 
 async fn read(response: Response) -> anyhow::Result<(StatusCode, Value)> {
     let status = response.status();
+    let is_for_now = response.headers().contains_key(RETRY_AFTER);
     let answer = response
         .json()
         .await
         .with_context(|| format!("the answer ({status}) is not from perdiem: check PERDIEM_URL"))?;
     match status {
-        StatusCode::SERVICE_UNAVAILABLE => Err(TryAgain(describe(&answer)).into()),
+        StatusCode::SERVICE_UNAVAILABLE if is_for_now => Err(TryAgain(describe(&answer)).into()),
+        // An instance that only reads says so for ever.
+        StatusCode::SERVICE_UNAVAILABLE => bail!(describe(&answer)),
         _ => Ok((status, answer)),
     }
 }

@@ -15,7 +15,7 @@ use reqwest::{Method, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::signal::ctrl_c;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ServerArgs;
 use super::client::{TryAgain, call, request, stream};
@@ -24,6 +24,10 @@ use super::history::EntryFilters;
 use super::rows::{PartFile, Row, RowCutter};
 use super::xlsx;
 
+const EXPORT: &str = "/v1/entries/export";
+/// How long an instance that only reads may take to learn of a recorded export, and how often to ask.
+const FOLLOW_TIME: Duration = Duration::from_secs(30);
+const FOLLOW_LOOK: Duration = Duration::from_millis(200);
 /// The longest time for an export.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest wait for the next bytes.
@@ -49,6 +53,10 @@ pub struct ExportArgs {
 
     #[command(flatten)]
     filters: EntryFilters,
+
+    /// URL of the instance that records the export, where PERDIEM_URL names one that only reads
+    #[arg(long, value_name = "URL")]
+    record_at: Option<String>,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -149,7 +157,7 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let last = begun.as_ref().and_then(|part| part.last);
-    let mut download = Download::begin(&args.server, &files, wanted, interrupted, last).await?;
+    let mut download = Download::begin(&args, &files, wanted, interrupted, last).await?;
     let mut part = match begun {
         Some(part) => part,
         None => {
@@ -217,6 +225,55 @@ fn again(why: &str) -> anyhow::Error {
     TryAgain(text).into()
 }
 
+/// Records an export at another instance, without its rows. Returns the path of its manifest.
+async fn record(
+    server: &ServerArgs,
+    url: &str,
+    parameters: &BTreeMap<String, String>,
+) -> anyhow::Result<String> {
+    let recorder = ServerArgs {
+        url: url.to_owned(),
+        key: server.key.clone(),
+        key_file: server.key_file.clone(),
+        json: false,
+    };
+    // Not HEAD: an error has a body that says what to do.
+    let recording = request(&recorder, Method::GET, EXPORT)?.query(parameters);
+    let (_, manifest) = begun(&stream(recording).await?)?;
+    Ok(manifest)
+}
+
+/// Asks for rows. An instance that only reads may learn of the recorded export a moment later.
+async fn rows(
+    args: &ExportArgs,
+    parameters: &BTreeMap<String, String>,
+) -> anyhow::Result<Response> {
+    let until = Instant::now() + FOLLOW_TIME;
+    loop {
+        let rows = request(&args.server, Method::GET, EXPORT)?;
+        match stream(rows.query(parameters).timeout(TIMEOUT)).await {
+            Err(error) if args.record_at.is_some() && error.is::<TryAgain>() => {
+                if Instant::now() >= until {
+                    return Err(error);
+                }
+                sleep(FOLLOW_LOOK).await;
+            }
+            asked => return asked,
+        }
+    }
+}
+
+/// The last position of an export that began, and the path of its manifest.
+fn begun(response: &Response) -> anyhow::Result<(u64, String)> {
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    let as_of = header("perdiem-as-of").and_then(|as_of| as_of.parse().ok());
+    let link = header("link").and_then(|link| link.split(['<', '>']).nth(1));
+    match (as_of, link) {
+        (Some(as_of), Some(manifest)) => Ok((as_of, manifest.to_owned())),
+        _ => bail!("the answer is not from perdiem: check PERDIEM_URL"),
+    }
+}
+
 /// Rows that come from the server.
 struct Download {
     response: Response,
@@ -230,12 +287,13 @@ struct Download {
 impl Download {
     /// Asks for all rows, or for the rows that an interrupted export lacks.
     async fn begin(
-        server: &ServerArgs,
+        args: &ExportArgs,
         files: &ExportFiles,
         wanted: ExportState,
         interrupted: Option<ExportState>,
         last: Option<u64>,
     ) -> anyhow::Result<Self> {
+        let server = &args.server;
         let mut parameters = wanted.parameters.clone();
         if let Some(state) = &interrupted {
             parameters.insert("as_of".to_owned(), state.as_of.to_string());
@@ -243,18 +301,20 @@ impl Download {
         if let Some(last) = last {
             parameters.insert("after".to_owned(), last.to_string());
         }
-        let rows = request(server, Method::GET, "/v1/entries/export")?;
-        let response = stream(rows.query(&parameters).timeout(TIMEOUT)).await?;
-        let header = |name: &str| response.headers().get(name)?.to_str().ok();
-        let as_of = header("perdiem-as-of").and_then(|as_of| as_of.parse().ok());
-        let link = header("link").and_then(|link| link.split(['<', '>']).nth(1));
-        let (Some(as_of), Some(manifest)) = (as_of, link) else {
-            bail!("the answer is not from perdiem: check PERDIEM_URL");
-        };
+        if let Some(url) = &args.record_at {
+            let manifest = match &interrupted {
+                Some(state) => state.manifest.clone(),
+                None => record(server, url, &parameters).await?,
+            };
+            let revision = manifest.rsplit('/').next().unwrap_or_default();
+            parameters.insert("export".to_owned(), revision.to_owned());
+        }
+        let response = rows(args, &parameters).await?;
+        let (as_of, manifest) = begun(&response)?;
         let is_resumed = interrupted.is_some();
         let state = interrupted.unwrap_or(ExportState {
             as_of,
-            manifest: manifest.to_owned(),
+            manifest,
             ..wanted
         });
         fs::write(&files.state, serde_json::to_vec(&state)?)?;

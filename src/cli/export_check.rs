@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::client::text;
-use super::offline::open;
+use super::offline::open_to_read;
 use super::rows::{Row, RowCutter};
 use crate::config::DatabaseArgs;
 use crate::domain::seal::leaf::hex;
@@ -162,7 +162,7 @@ impl RecordedExport {
 
     /// The change as a ledger has it.
     async fn stored(database: &DatabaseArgs, revision: u64) -> anyhow::Result<Option<Self>> {
-        let ledger = open(database).await?;
+        let ledger = open_to_read(database).await?;
         let act = ledger.act(revision).await;
         ledger.close().await;
         Ok(act?.map(|act| Self {

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::clock::Clock;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
-use crate::ledger::{ClockReading, Ledger, LedgerOptions};
+use crate::ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
@@ -56,12 +56,24 @@ impl PositionBar {
 
 /// Opens a ledger for a long command. Such a command neither creates nor migrates a ledger.
 pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
-    let options = LedgerOptions {
+    Ok(Ledger::open_existing(&options(database), Clock::system().now()).await?)
+}
+
+/// As [`open`], for a command that writes nothing: a standby will do.
+pub async fn open_to_read(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
+    let (options, now) = (options(database), Clock::system().now());
+    match Ledger::open_existing(&options, now).await {
+        Err(OpenError::Standby(_)) => Ok(Ledger::open_to_read(&options, now).await?),
+        opened => Ok(opened?),
+    }
+}
+
+fn options(database: &DatabaseArgs) -> LedgerOptions {
+    LedgerOptions {
         url: database.url().to_owned(),
         claim_timeout: QUERY_TIME,
         query_timeout: QUERY_TIME,
-    };
-    Ok(Ledger::open_existing(&options, Clock::system().now()).await?)
+    }
 }
 
 /// How far the clock of this machine may be off the ledger's, as by the default of

@@ -14,7 +14,7 @@ use super::ServerArgs;
 use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
 use super::export_check::{Witnesses, verify_export};
-use super::offline::{PositionBar, open, present, read_key, tell_of_no_key};
+use super::offline::{PositionBar, open, open_to_read, present, read_key, tell_of_no_key};
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
@@ -290,7 +290,7 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
         }
         None => None,
     };
-    let ledger = open(&args.database).await?;
+    let ledger = open_to_read(&args.database).await?;
     let given = GivenSeal { key, seal };
     let bar = PositionBar::new()?;
     let verified = tokio::select! {

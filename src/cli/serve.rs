@@ -19,6 +19,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     for unknown in written::unknown_variables() {
         tracing::warn!("{unknown}");
     }
+    args.check_read_only()?;
     let _lock = Ledger::lock(args.database.url())?;
     let url = args.database.url();
     let seal_key = seals::key_to_serve(&args)?;
@@ -30,7 +31,9 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let mut engine = args.engine_options(seal_key);
     engine.make_seal_key = Some(seals::make_key_beside);
     let application = Application::build(args.serve_options(first_key_folder()), engine).await?;
-    seals::tell_of_seals(url, had_key)?;
+    if !args.read_only {
+        seals::tell_of_seals(url, had_key)?;
+    }
     welcome(&application);
     let stop = async {
         tokio::select! {

@@ -18,12 +18,12 @@ use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
 use super::erasure::Eraser;
 use super::following::follow;
 use super::instance::{
-    Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher,
-    WrongKeys,
+    Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Standby, Watch,
+    Watcher, WrongKeys,
 };
 use super::lapses::LapseSweep;
 use super::reconcile::Reconciler;
-use super::record::{LedgerFollower, ReadRecorder, RecordProgress, SharedReads};
+use super::record::{LedgerFollower, ReadRecorder, RecordProgress, SharedReads, StandbyFollower};
 use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
@@ -72,10 +72,14 @@ impl Engine {
             policies: policies.clone(),
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),
+            reports: !options.read_only,
             metrics: metrics.clone(),
         };
         watcher.begin().await;
-        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let mut background = Background {
+            tasks: vec![tokio::spawn(watcher.run()).abort_handle()],
+            may_write: !options.read_only,
+        };
         let parts = WorkerParts {
             ledger: &ledger,
             counters: counters.as_ref(),
@@ -92,6 +96,10 @@ impl Engine {
         let read_recorder = options
             .record_reads
             .then(|| parts.start_recording_reads(&mut background));
+        let standby = match options.read_only {
+            true => Some(parts.follow_standby(&record, &mut background).await?),
+            false => None,
+        };
         if let (None, Some(make)) = (&options.seal_key, options.make_seal_key) {
             options.seal_key = make(&options.database_url);
         }
@@ -114,7 +122,8 @@ impl Engine {
             access,
             wrong_keys: WrongKeys::default(),
             watch,
-            background,
+            standby,
+            background: background.tasks,
             reconciler,
             eraser,
             record,
@@ -150,7 +159,11 @@ async fn open_stores(
         // answer time, so that no work is left of a caller whose place is free again.
         query_timeout: options.answer_time * 3 / 4,
     };
-    let ledger = Ledger::open(&ledger_options, options.clock.now()).await?;
+    let now = options.clock.now();
+    let ledger = match options.read_only {
+        true => Ledger::open_to_read(&ledger_options, now).await?,
+        false => Ledger::open(&ledger_options, now).await?,
+    };
     let ledger = match options.clock_tolerance {
         None => ledger,
         Some(tolerance) => ledger.within(TimeBounds {
@@ -161,13 +174,43 @@ async fn open_stores(
         }),
     };
     let counters = match &options.redis_url {
-        Some(url) => {
+        Some(url) if !options.read_only => {
             let (access, id) = (&options.redis_access, ledger.identity().id);
             Some(Counters::open(url, access, id, options.redis_timeout).await?)
         }
-        None => None,
+        Some(_) | None => None,
     };
     Ok((ledger, counters))
+}
+
+/// The tasks that run beside the requests.
+struct Background {
+    tasks: Vec<AbortHandle>,
+    /// An instance that only reads starts no worker that writes.
+    may_write: bool,
+}
+
+impl Background {
+    /// Starts a worker that may write, unless the instance only reads.
+    fn start(&mut self, worker: impl Future<Output = ()> + Send + 'static) {
+        if self.may_write {
+            self.tasks.push(tokio::spawn(worker).abort_handle());
+        }
+    }
+
+    /// As [`Background::start`]. A panic is a bug: the worker loses its batch, and a new one starts.
+    fn keep_running<F>(&mut self, worker: impl Fn() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.start(async move {
+            loop {
+                let mut running = JoinSet::new();
+                running.spawn(worker());
+                running.join_next().await;
+            }
+        });
+    }
 }
 
 /// The parts that workers are made of.
@@ -184,7 +227,7 @@ struct WorkerParts<'a> {
 }
 
 impl WorkerParts<'_> {
-    fn start_following(&self, background: &mut Vec<AbortHandle>) -> Arc<RecordProgress> {
+    fn start_following(&self, background: &mut Background) -> Arc<RecordProgress> {
         let progress = Arc::new(RecordProgress::new(Instant::now()));
         let follower = LedgerFollower {
             ledger: self.ledger.clone(),
@@ -192,22 +235,40 @@ impl WorkerParts<'_> {
             watch: self.watch.clone(),
             progress: progress.clone(),
         };
-        background.push(keep_running(move || follower.clone().run()));
+        background.keep_running(move || follower.clone().run());
         progress
     }
 
-    fn start_recording_reads(&self, background: &mut Vec<AbortHandle>) -> Arc<ReadRecorder> {
+    fn start_recording_reads(&self, background: &mut Background) -> Arc<ReadRecorder> {
         let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
         let recorder = Arc::new(ReadRecorder::new(ledger, clock, self.metrics.clone()));
         let recording = recorder.clone();
-        background.push(keep_running(move || recording.clone().run()));
+        background.keep_running(move || recording.clone().run());
         recorder
+    }
+
+    /// Follows a standby, once it has said how far it is behind.
+    async fn follow_standby(
+        &self,
+        progress: &Arc<RecordProgress>,
+        background: &mut Background,
+    ) -> Result<Arc<Standby>, BuildError> {
+        let standby = Arc::new(Standby::default());
+        let follower = StandbyFollower {
+            ledger: self.ledger.clone(),
+            standby: standby.clone(),
+            progress: progress.clone(),
+        };
+        follower.look().await.map_err(BuildError::Read)?;
+        let following = tokio::spawn(follower.run());
+        background.tasks.push(following.abort_handle());
+        Ok(standby)
     }
 
     fn start_sealing(
         &self,
         options: &EngineOptions,
-        background: &mut Vec<AbortHandle>,
+        background: &mut Background,
     ) -> Arc<SealStatus> {
         let status = Arc::new(SealStatus::default());
         let Some(key) = options.seal_key.clone() else {
@@ -217,7 +278,7 @@ impl WorkerParts<'_> {
         let pusher = options.seal_to.clone().map(|target| {
             let pusher = SealPusher::new(target, clock.clone(), status.clone());
             let pushing = pusher.clone();
-            background.push(keep_running(move || pushing.clone().run()));
+            background.keep_running(move || pushing.clone().run());
             pusher
         });
         let found = status.clone();
@@ -226,7 +287,7 @@ impl WorkerParts<'_> {
             let sealer = Sealer::new(ledger, clock, key, status.clone(), pusher.clone());
             follow(sealer)
         };
-        background.push(keep_running(sealing));
+        background.keep_running(sealing);
         found
     }
 
@@ -234,31 +295,31 @@ impl WorkerParts<'_> {
         &self,
         denials: Arc<Denials>,
         progress: &Arc<RecordProgress>,
-        background: &mut Vec<AbortHandle>,
+        background: &mut Background,
     ) -> Arc<DenialWriter> {
         let (ledger, progress) = (self.ledger.clone(), progress.clone());
         let following = move || {
             let follower = FigureFollower::new(ledger.clone(), progress.clone());
             follow(follower)
         };
-        background.push(keep_running(following));
+        background.keep_running(following);
         let closer = DayCloser {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             watch: self.watch.clone(),
         };
-        background.push(keep_running(move || closer.clone().run()));
+        background.keep_running(move || closer.clone().run());
         let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
         let writer = Arc::new(writer);
         let writing = writer.clone();
-        background.push(keep_running(move || writing.clone().run()));
+        background.keep_running(move || writing.clone().run());
         writer
     }
 
     fn start_reconciling(
         &self,
         every: Option<Duration>,
-        background: &mut Vec<AbortHandle>,
+        background: &mut Background,
     ) -> Arc<Reconciler> {
         let reconciler = Reconciler::new(
             self.ledger.clone(),
@@ -269,12 +330,12 @@ impl WorkerParts<'_> {
         );
         if let Some(every) = every {
             let now_and_then = reconciler.clone().run(every);
-            background.push(tokio::spawn(now_and_then).abort_handle());
+            background.start(now_and_then);
         }
         reconciler
     }
 
-    fn start_erasing(&self, background: &mut Vec<AbortHandle>) -> Arc<Eraser> {
+    fn start_erasing(&self, background: &mut Background) -> Arc<Eraser> {
         let eraser = Arc::new(Eraser {
             ledger: self.ledger.clone(),
             counters: self.counters.cloned(),
@@ -284,7 +345,7 @@ impl WorkerParts<'_> {
             margin: self.clocks_differ + self.claim_time,
         });
         let erasing = eraser.clone();
-        background.push(keep_running(move || erasing.clone().run()));
+        background.keep_running(move || erasing.clone().run());
         eraser
     }
 
@@ -292,7 +353,7 @@ impl WorkerParts<'_> {
         &self,
         after: Option<TimeDelta>,
         dispatch: &Arc<Dispatch>,
-        background: &mut Vec<AbortHandle>,
+        background: &mut Background,
     ) {
         let Some(after) = after else { return };
         let sweep = Arc::new(LapseSweep {
@@ -304,14 +365,11 @@ impl WorkerParts<'_> {
             metrics: self.metrics.clone(),
             after,
         });
-        background.push(keep_running(move || sweep.clone().run()));
+        background.keep_running(move || sweep.clone().run());
     }
 
     /// Starts the workers of the claims' way: ask, probe, look, append, settle, count, drain.
-    fn start_workers(
-        &self,
-        background: &mut Vec<AbortHandle>,
-    ) -> (Arc<Dispatch>, Option<Arc<Counting>>) {
+    fn start_workers(&self, background: &mut Background) -> (Arc<Dispatch>, Option<Arc<Counting>>) {
         // Each claim is in at most one queue, so no queue is ever full.
         let (ask, to_ask) = mpsc::channel(self.claims_most);
         let (probe, to_probe) = mpsc::channel(self.claims_most);
@@ -350,10 +408,10 @@ impl WorkerParts<'_> {
         let probing = probe_all(dispatch.clone(), self.ledger.clone(), to_probe);
         let counting_all = count_all(counting.clone(), to_count);
         let asking_ledger = ask_ledger_all(counting.clone(), to_ask_about);
-        background.push(tokio::spawn(asking).abort_handle());
-        background.push(tokio::spawn(probing).abort_handle());
-        background.push(tokio::spawn(counting_all).abort_handle());
-        background.push(tokio::spawn(asking_ledger).abort_handle());
+        background.start(asking);
+        background.start(probing);
+        background.start(counting_all);
+        background.start(asking_ledger);
         (dispatch, Some(counting))
     }
 
@@ -374,7 +432,7 @@ impl WorkerParts<'_> {
         }
     }
 
-    fn start_lanes(&self, dispatch: &Arc<Dispatch>, background: &mut Vec<AbortHandle>) {
+    fn start_lanes(&self, dispatch: &Arc<Dispatch>, background: &mut Background) {
         let lanes = Lanes {
             dispatch: dispatch.clone(),
             ledger: self.ledger.clone(),
@@ -388,17 +446,17 @@ impl WorkerParts<'_> {
         };
         for _ in 0..beside {
             let (looking, appending) = (lanes.clone(), lanes.clone());
-            background.push(keep_running(move || looking.clone().look_all()));
-            background.push(keep_running(move || appending.clone().append_all()));
+            background.keep_running(move || looking.clone().look_all());
+            background.keep_running(move || appending.clone().append_all());
         }
-        background.push(keep_running(move || lanes.clone().contend_all()));
+        background.keep_running(move || lanes.clone().contend_all());
     }
 
     fn start_draining(
         &self,
         counters: &Counters,
         drain: &DrainSignal,
-        background: &mut Vec<AbortHandle>,
+        background: &mut Background,
     ) {
         let drainer = Drainer {
             counters: counters.clone(),
@@ -409,21 +467,6 @@ impl WorkerParts<'_> {
             watch: self.watch.clone(),
             metrics: self.metrics.clone(),
         };
-        background.push(tokio::spawn(drainer.run()).abort_handle());
+        background.start(drainer.run());
     }
-}
-
-/// Starts a lane. A panic is a bug: the lane loses its batch, and a new lane starts.
-fn keep_running<F>(lane: impl Fn() -> F + Send + 'static) -> AbortHandle
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let keeping = async move {
-        loop {
-            let mut running = JoinSet::new();
-            running.spawn(lane());
-            running.join_next().await;
-        }
-    };
-    tokio::spawn(keeping).abort_handle()
 }

@@ -80,7 +80,7 @@ pub use crate::ledger::{
 use claim::{Dispatch, KeysInProgress};
 use counted::Counting;
 use erasure::Eraser;
-use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
+use instance::{Access, Denials, Metrics, Places, Policies, Standby, Watch, WrongKeys};
 use reconcile::Reconciler;
 use record::{HistoryQuestion, ReadRecorder, RecordProgress, SharedReads};
 use seal::SealStatus;
@@ -93,6 +93,9 @@ pub type SealKeyMaker = fn(&str) -> Option<Arc<SealKey>>;
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     pub database_url: String,
+    /// Whether to write nothing, so that the ledger may be a standby. Then there are no claims and no
+    /// changes, and the counters, seals and reconciliations of these options are not used.
+    pub read_only: bool,
     /// The counters' URL. Without it the ledger decides alone.
     pub redis_url: Option<String>,
     /// The settings for Redis that are not in its URL.
@@ -168,6 +171,9 @@ pub enum Failure {
     /// The grants that wait for the ledger cannot be read.
     #[error("grants that wait for the ledger cannot be seen")]
     Unseen,
+    /// The primary may have this, and the standby does not yet.
+    #[error("the standby has not followed its primary so far yet")]
+    NotFollowed,
     /// The instance is ending, or the work panicked.
     #[error("the work was interrupted")]
     Interrupted,
@@ -234,6 +240,8 @@ pub struct Engine {
     access: Arc<Access>,
     wrong_keys: WrongKeys,
     watch: Arc<Watch>,
+    /// Of an instance that only reads.
+    standby: Option<Arc<Standby>>,
     /// Tasks that run beside the claims.
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
@@ -279,6 +287,17 @@ impl Engine {
             .add_first_key(&self.ledger, secret, self.now())
             .await;
         added.map_err(BuildError::Read)
+    }
+
+    /// Whether this instance writes nothing: no claims, no changes and no seals.
+    pub fn is_read_only(&self) -> bool {
+        self.standby.is_some()
+    }
+
+    /// How old the answers of an instance that only reads are at most; `None` if that is not known, and
+    /// at any other instance.
+    pub fn lag(&self) -> Option<Duration> {
+        self.standby.as_ref()?.lag(Instant::now())
     }
 
     /// Whether there is a Redis, answering or not.
@@ -341,12 +360,18 @@ impl Engine {
         for task in &self.background {
             task.abort();
         }
-        match timeout_at(deadline, self.denial_writer.write()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => tracing::warn!("the last denials could not be counted"),
+        if !self.is_read_only() {
+            self.write_last_denials(deadline).await;
         }
         if timeout_at(deadline, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
+        }
+    }
+
+    async fn write_last_denials(&self, deadline: Instant) {
+        match timeout_at(deadline, self.denial_writer.write()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => tracing::warn!("the last denials could not be counted"),
         }
     }
 

@@ -11,7 +11,8 @@ use super::request::{EngineData, MetricsReader, Public};
 /// The state of an instance.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Readiness {
-    /// `ready`, or `not ready`: then the instance decides no claims.
+    /// `ready`, or `not ready`: then the instance decides no claims. An instance that only reads is
+    /// ready when it can read.
     #[schema(value_type = words::ReadinessStatus, example = "ready")]
     status: &'static str,
     /// What is wrong and what to do. A `ready` instance can have troubles too.
@@ -24,6 +25,12 @@ pub struct Readiness {
     /// Whether this instance seals the record: `sealed`, or `not sealed` without a key.
     #[schema(value_type = words::Sealing, example = "sealed")]
     seals: &'static str,
+    /// Whether this instance only reads: it decides no claims and changes nothing.
+    read_only: bool,
+    /// How old the answers of an instance that only reads are at most, in seconds, because its
+    /// database follows a primary. Null if that is not known, and at any other instance.
+    #[schema(example = json!(null))]
+    lag_seconds: Option<f64>,
     /// The time zone rules: the release of the tz database, and the source of this copy.
     #[schema(example = "2026b (system)")]
     zone_rules: String,
@@ -58,11 +65,12 @@ pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
         .body(engine.metrics()))
 }
 
-/// Check whether the instance decides claims, and what troubles it has.
+/// Check whether the instance decides claims, or only reads, and what troubles it has.
 #[utoipa::path(
     get, path = "/readyz", tag = "operation", security(()),
     responses(
-        (status = 200, description = "The instance decides claims.", body = Readiness),
+        (status = 200, description = "The instance decides claims. If it only reads: it can read.",
+            body = Readiness),
         (status = 503, description = "The instance decides no claims.", body = Readiness),
     ),
 )]
@@ -81,6 +89,8 @@ pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
             true => "sealed",
             false => "not sealed",
         },
+        read_only: health.is_read_only,
+        lag_seconds: health.lag.map(|lag| lag.as_secs_f64()),
         zone_rules: health.zone_rules,
     })
 }

@@ -54,6 +54,9 @@ const POSTGRES_READ_ONLY: &str = "25006";
 const SQLITE_LOCKED: [i32; 2] = [5, 6];
 /// PostgreSQL's code for a lock that did not come in time: lock_not_available.
 const POSTGRES_LOCKED: &str = "55P03";
+/// PostgreSQL's code for a read on a standby that stood in the way of the replay:
+/// serialization_failure. No other read gets it.
+const POSTGRES_REPLAY: &str = "40001";
 
 impl LedgerError {
     /// Whether the store's disk did not take the write.
@@ -69,6 +72,12 @@ impl LedgerError {
     /// Whether another session has held a lock for too long.
     pub fn is_locked(&self) -> bool {
         self.has_code(POSTGRES_LOCKED, &SQLITE_LOCKED)
+    }
+
+    /// Whether a standby ended the read, because the replay had to change what it read. A deadlock with
+    /// the replay is a conflict too.
+    pub fn is_replay_conflict(&self) -> bool {
+        matches!(self, Self::Conflict) || self.has_code(POSTGRES_REPLAY, &[])
     }
 
     /// Whether a time limit ended the statement, or ran out before the statement began.
@@ -196,6 +205,12 @@ pub enum OpenError {
         /// What the pooler gives a session to: a transaction or a statement.
         unit: &'static str,
     },
+    /// The server only follows a primary, and the command would write.
+    #[error(
+        "the database {0} is a standby, which takes no writes: name the primary in DATABASE_URL, or \
+         start perdiem serve --read-only, which reads from a standby"
+    )]
+    Standby(String),
     /// The database belongs to another program.
     #[error(
         "the database {0} has tables that are not perdiem's: set DATABASE_URL to an empty \
@@ -208,7 +223,7 @@ pub enum OpenError {
     /// The ledger is older than this perdiem, and the command does not migrate it.
     #[error(
         "the ledger at {place} is at version {found}, and this perdiem needs version {known}: run \
-         perdiem migrate first"
+         perdiem migrate first, on the primary if this is a standby"
     )]
     Older {
         place: String,
@@ -280,6 +295,8 @@ impl OpenError {
             Self::Unreadable { is_lasting, .. } => *is_lasting,
             Self::InUse(_)
             | Self::Missing(_)
+            // After a fail-over, the address of a standby can be that of the primary again.
+            | Self::Standby(_)
             | Self::Older { .. }
             | Self::Newer { .. }
             | Self::Behind { .. }

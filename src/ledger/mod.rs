@@ -62,6 +62,7 @@ pub use tables::policies::{PolicyTerms, Standing};
 pub use tables::policy_edits::EditedPolicy;
 pub use tables::record::Horizon;
 pub use tables::recount::{CountedDay, NamedDay, StoredFigures, ToldDay};
+pub use tables::replay::ReplayReading;
 pub use tables::seals::{Seal, SealOrigin, SealedLog};
 pub use tables::statistics::{EarlierEntry, FigureFilter, FiguresMark, PolicyDay};
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
@@ -96,13 +97,15 @@ pub struct LedgerOptions {
     pub query_timeout: Duration,
 }
 
-/// What to do with a ledger that does not exist, or is older than the program.
+/// What to do with a ledger that does not exist, or is older than the program, or is a standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// Make the ledger, or migrate it.
+    /// Make the ledger, or migrate it. Refuse a standby.
     Make,
-    /// Refuse it.
+    /// Refuse all of them.
     Find,
+    /// Refuse all but a standby. Nothing is written, also if the standby becomes a primary.
+    Read,
 }
 
 /// A turn at some accounts. Other instances that want the same accounts wait until it is dropped.
@@ -146,6 +149,18 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         Self::open_as(options, Opening::Find, now).await
+    }
+
+    /// Opens a ledger as [`Ledger::open_existing`] does, only to read it. The ledger may be a standby.
+    /// On PostgreSQL every write is refused.
+    ///
+    /// # Errors
+    /// As [`Ledger::open_existing`], except [`OpenError::Standby`].
+    pub async fn open_to_read(
+        options: &LedgerOptions,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
+        Self::open_as(options, Opening::Read, now).await
     }
 
     async fn open_as(

@@ -61,6 +61,8 @@ BEYOND_SCHEMAS = [
     ("as_of|after|known_at", "the record ends at position|in the future"),
     ("at", "in the future"),
     ("by", "there is no key with this id"),
+    # A recorded export has its own filters.
+    ("export", "was made without this value"),
     ("metadata.<name>", "name the policy, and a span"),
     ("wait", "gets no new entries"),
     # This server runs without Redis.

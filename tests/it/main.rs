@@ -35,6 +35,7 @@ mod seals;
 mod service_role;
 mod sim;
 mod specification;
+mod standby;
 mod starting;
 mod support;
 mod windows;

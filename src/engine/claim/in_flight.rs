@@ -98,7 +98,7 @@ impl From<Failure> for Undecided {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Ledger(error) => Self::Ledger(error),
-            Failure::Silent => Self::Silent,
+            Failure::Silent | Failure::NotFollowed => Self::Silent,
             Failure::MayWait | Failure::Unseen => Self::Unseen,
             Failure::Interrupted => Self::Ending,
         }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::clocks::{ClockFindings, ClockTrouble};
 use super::metrics::Metrics;
 use super::policies::Policies;
+use super::standby::StandbyTrouble;
 use super::terms::FRESH;
 use super::writes::{WriteProber, WriteTrouble, Writes};
 use crate::chain::Chain;
@@ -51,6 +52,9 @@ pub enum Trouble {
     /// Nothing is decided, or only the wall clock is off.
     #[error(transparent)]
     Clock(ClockTrouble),
+    /// Of an instance that only reads.
+    #[error(transparent)]
+    Standby(#[from] StandbyTrouble),
     /// Redis does not answer. The ledger decides all claims: slower, equally exact.
     #[error("Redis is unavailable: the ledger decides all claims, slower but equally exact")]
     Counters,
@@ -96,8 +100,13 @@ pub struct Health {
     /// The name of the store of the ledger.
     pub ledger: &'static str,
     pub has_counters: bool,
-    /// Whether this instance has a key for seals.
+    /// Whether this instance has a key for seals, and may write them.
     pub is_sealing: bool,
+    /// Whether this instance only reads.
+    pub is_read_only: bool,
+    /// How old the answers of an instance that only reads are at most; `None` if that is not known, and
+    /// at any other instance.
+    pub lag: Option<Duration>,
     /// The rules of time zones: their source and release.
     pub zone_rules: String,
 }
@@ -174,6 +183,8 @@ pub struct Watcher {
     pub tolerance: Option<TimeDelta>,
     /// The id of this instance.
     pub instance: Uuid,
+    /// Whether this instance reports to the others that it lives. One that only reads does not.
+    pub reports: bool,
     pub metrics: Metrics,
 }
 
@@ -270,22 +281,29 @@ impl Watcher {
         }
         // 3. Now and then this instance reports itself, and reads the reports of the others.
         if tick.is_multiple_of(REPORT_EVERY) {
-            let now = self.clock.now();
-            let rules = zones::rules().to_string();
-            let others = self
-                .ledger
-                .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
-                .await;
-            self.watch.writes.note_report(&others);
-            match others {
-                Ok(others) => self.watch.others_rules.store(Arc::new(others)),
-                // A ledger that can be read is not silent.
-                Err(error) if error.is_disk_full() || error.is_read_only() => {}
-                Err(error) => return Err(error),
+            if self.reports {
+                self.report().await?;
             }
             if let Some((reconciliation, count)) = self.ledger.alarms().await? {
                 self.watch.note_alarms(reconciliation, count);
             }
+        }
+        Ok(())
+    }
+
+    async fn report(&self) -> Result<(), LedgerError> {
+        let now = self.clock.now();
+        let rules = zones::rules().to_string();
+        let others = self
+            .ledger
+            .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
+            .await;
+        self.watch.writes.note_report(&others);
+        match others {
+            Ok(others) => self.watch.others_rules.store(Arc::new(others)),
+            // A ledger that can be read is not silent.
+            Err(error) if error.is_disk_full() || error.is_read_only() => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -316,6 +334,9 @@ impl Engine {
         //    nothing, and Redis may be unavailable.
         let warnings = self.watch.clocks.warnings(self.clock.now());
         troubles.extend(warnings.map(Trouble::Clock));
+        let standby = self.standby.as_ref();
+        let of_standby = standby.and_then(|standby| standby.trouble(Instant::now()));
+        troubles.extend(of_standby.map(Trouble::Standby));
         if self
             .counters
             .as_ref()
@@ -355,7 +376,9 @@ impl Engine {
             is_ready,
             troubles,
             ledger: self.ledger.store_name(),
-            is_sealing: self.seal_key.is_some(),
+            is_sealing: self.seal_key.is_some() && !self.is_read_only(),
+            is_read_only: self.is_read_only(),
+            lag: self.lag(),
             has_counters: self.counters.is_some(),
             zone_rules: own_rules,
         }

@@ -96,6 +96,7 @@ pub struct Metrics {
     lapses_lag: Gauge<f64, AtomicU64>,
     seal_lag: Gauge<f64, AtomicU64>,
     seal_push_failures: Gauge,
+    standby_lag: Gauge<f64, AtomicU64>,
     wrong_keys: Counter,
     unknown_reads: Counter,
     reads_recorded: Counter,
@@ -134,6 +135,7 @@ impl Default for Metrics {
             lapses_lag: Gauge::default(),
             seal_lag: Gauge::default(),
             seal_push_failures: Gauge::default(),
+            standby_lag: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
             reads_recorded: Counter::default(),
@@ -314,6 +316,13 @@ impl Metrics {
             "Pushes of a seal to PERDIEM_SEAL_TO that failed",
             self.seal_push_failures.clone(),
         );
+        registry.register_with_unit(
+            "standby_lag",
+            "How old the answers of an instance that only reads are at most; NaN if that is not known, \
+             0 at any other instance",
+            Unit::Seconds,
+            self.standby_lag.clone(),
+        );
         registry.register(
             "wrong_keys",
             "Requests with an invalid key",
@@ -464,6 +473,18 @@ impl Metrics {
         self.clock_offset.set(seconds);
     }
 
+    /// Of an instance that only reads: others do this work, and Prometheus takes the least lag of all.
+    fn leave_lags_to_others(&self) {
+        for lag in [
+            &self.record_lag,
+            &self.figures_lag,
+            &self.lapses_lag,
+            &self.seal_lag,
+        ] {
+            lag.set(f64::NAN);
+        }
+    }
+
     fn waiting(&self, stage: Stage, items: usize) {
         let gauge = self.waiting.get_or_create(&stage.label());
         gauge.set(items.cast_signed() as i64);
@@ -505,6 +526,11 @@ impl Engine {
         metrics.seal_lag.set(lag.as_seconds_f64());
         let failures = self.seals.push_failures();
         metrics.seal_push_failures.set(failures.cast_signed());
+        if self.is_read_only() {
+            let lag = self.lag().map_or(f64::NAN, |lag| lag.as_secs_f64());
+            metrics.standby_lag.set(lag);
+            metrics.leave_lags_to_others();
+        }
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text

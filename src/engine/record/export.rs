@@ -100,7 +100,18 @@ impl Engine {
         let engine = self.clone();
         let act = self.detached(async move { engine.ledger.act(revision).await });
         let act = act.await??;
+        if act.is_none() && self.is_read_only() && self.ledger.revision().await? < revision {
+            return Err(Failure::NotFollowed);
+        }
         Ok(act.filter(|act| act.kind == ActKind::Export))
+    }
+
+    /// Whether somebody seals the ledger: this instance, or those of the primary.
+    async fn awaits_seals(&self) -> Result<bool, LedgerError> {
+        match self.is_read_only() {
+            true => Ok(self.ledger.last_seal().await?.is_some()),
+            false => Ok(self.seal_key.is_some()),
+        }
     }
 
     /// Reads the first page before the answer begins, so that an export that cannot begin gets an
@@ -112,11 +123,11 @@ impl Engine {
     ) -> Result<ReadyExport, ListFailure> {
         let place = self.long_place(caller).await?;
         let engine = self.clone();
-        let seal_time = match self.seal_key {
-            Some(_) => SEAL_TIME,
-            None => Duration::ZERO,
-        };
         let reading = async move {
+            let seal_time = match engine.awaits_seals().await? {
+                true => SEAL_TIME,
+                false => Duration::ZERO,
+            };
             let after = query.after.unwrap_or(0);
             let span = engine.span(&query, after, query.as_of).await?;
             let as_of = span.up_to.position;

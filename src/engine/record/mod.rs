@@ -12,6 +12,7 @@ mod progress;
 mod reader;
 mod reads;
 mod sharing;
+mod standby_follower;
 mod windows;
 
 pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};
@@ -26,4 +27,5 @@ pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use reads::{ReadFailure, ReadRecorder};
 pub use sharing::SharedReads;
+pub use standby_follower::StandbyFollower;
 pub use windows::{LivedWindow, WindowQuery};

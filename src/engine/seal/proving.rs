@@ -8,7 +8,6 @@ use super::reader::{is_dropped, leaves_between, path, prove};
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::Hash;
-use crate::domain::seal::note::SealKey;
 use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::{TILE_WIDTH, TileLevel, TileName};
 use crate::domain::seal::tree::consistency;
@@ -59,16 +58,18 @@ pub struct ConsistencyProof {
 }
 
 impl Engine {
-    fn seal_key(&self) -> Result<&Arc<SealKey>, SealFailure> {
-        self.seal_key.as_ref().ok_or(SealFailure::Off)
+    /// Without a key nothing is sealed here. An instance that only reads shows the seals of others.
+    fn check_sealing(&self) -> Result<(), SealFailure> {
+        match self.seal_key.is_some() || self.is_read_only() {
+            true => Ok(()),
+            false => Err(SealFailure::Off),
+        }
     }
 
-    /// The verifier key for the seals of an origin.
-    ///
-    /// # Errors
-    /// [`SealFailure::Off`].
-    pub fn seal_verifier(&self, origin: &str) -> Result<String, SealFailure> {
-        Ok(self.seal_key()?.verifier_of(origin).to_string())
+    /// The verifier key for the seals of an origin, if this instance has the key.
+    pub fn seal_verifier(&self, origin: &str) -> Option<String> {
+        let key = self.seal_key.as_ref()?;
+        Some(key.verifier_of(origin).to_string())
     }
 
     /// A page of at most `limit` seals, newest first.
@@ -80,7 +81,7 @@ impl Engine {
         limit: u32,
         cursor: Option<&str>,
     ) -> Result<SealPage, SealFailure> {
-        self.seal_key()?;
+        self.check_sealing()?;
         let identity = self.ledger.identity();
         let below = match cursor {
             Some(cursor) => {
@@ -104,7 +105,7 @@ impl Engine {
     /// # Errors
     /// [`SealFailure`].
     pub async fn latest_seal(self: &Arc<Self>) -> Result<Seal, SealFailure> {
-        self.seal_key()?;
+        self.check_sealing()?;
         let engine = self.clone();
         let work = async move { engine.ledger.last_seal().await };
         let seal = self.detached(work).await??;

@@ -151,6 +151,17 @@ pub enum ApiError {
          another instance, or do what /readyz says"
     )]
     ClockOff,
+    #[error(
+        "this instance only reads: send claims and changes to an instance whose /readyz says \
+         \"read_only\": false"
+    )]
+    ReadOnly,
+    #[error(
+        "this instance only reads, so it cannot record an export: send HEAD with the same parameters to \
+         an instance whose /readyz says \"read_only\": false, and then send here export= with the \
+         revision that its Link has"
+    )]
+    Unrecorded,
     #[error("too many exports and backtests are in progress: try again")]
     Overloaded,
     #[error("too many requests with this key are in progress: try again")]
@@ -173,6 +184,8 @@ pub enum Forbidden {
     Role { role: Role, wanted: &'static [Role] },
     #[error("this key is confined to other policies: use a key for this policy")]
     OtherPolicy,
+    #[error("another key made this export: use that key, or make an export of your own")]
+    OtherExporter,
     #[error("this key is confined to policies: name one of them, with policy=")]
     NoPolicy,
     #[error(
@@ -278,8 +291,13 @@ impl ApiError {
         }
     }
 
+    /// Whether a standby ended the read for its replay.
+    pub fn is_replay_conflict(&self) -> bool {
+        matches!(self, Self::Unavailable(Failure::Ledger(error)) if error.is_replay_conflict())
+    }
+
     /// Whether the cause is already known from metrics or the log: the service has too much work, a
-    /// clock is off, or a rule cannot be read.
+    /// clock is off, a rule cannot be read, or the instance only reads, from a standby that is behind.
     pub fn is_told_elsewhere(&self) -> bool {
         matches!(
             self,
@@ -287,6 +305,9 @@ impl ApiError {
                 | Self::TooManyAtOnce
                 | Self::TooManyReads
                 | Self::ClockOff
+                | Self::ReadOnly
+                | Self::Unrecorded
+                | Self::Unavailable(Failure::NotFollowed)
                 | Self::Undecided(Undecided::Overloaded | Undecided::Clock | Undecided::Ahead(_))
                 | Self::UnreadableTerms(_)
         )
@@ -345,6 +366,7 @@ impl ApiError {
             Self::KeyReused => problem::IDEMPOTENCY_KEY_REUSED,
             Self::Denied(_) => problem::QUOTA_EXCEEDED,
             Self::Undecided(_) => problem::UNDECIDED,
+            Self::ReadOnly | Self::Unrecorded => problem::READ_ONLY,
             Self::Unavailable(_)
             | Self::UnreadableTerms(_)
             | Self::ClockOff
@@ -495,9 +517,10 @@ impl From<Failure> for ApiError {
                 Some(terms) => Self::UnreadableTerms(terms),
                 None => Self::Unavailable(Failure::Ledger(error)),
             },
-            failure @ (Failure::Silent | Failure::Unseen | Failure::Interrupted) => {
-                Self::Unavailable(failure)
-            }
+            failure @ (Failure::Silent
+            | Failure::Unseen
+            | Failure::NotFollowed
+            | Failure::Interrupted) => Self::Unavailable(failure),
         }
     }
 }

@@ -261,6 +261,14 @@ UNAVAILABLE = SERVICE_UNAVAILABLE "unavailable" "Unavailable" SOON,
         fewer days. After a change, first read if the change was made. If the problem continues, \
         look at `/readyz`."
     retry "Yes, after `Retry-After`.";
+READ_ONLY = SERVICE_UNAVAILABLE "read-only" "Read only" None,
+    "the instance only reads, and the request is a claim or a change, or an export that is not recorded"
+    means "The instance was started with `PERDIEM_READ_ONLY`. It reads the ledger, often on a standby, and \
+           writes nothing: it decides no claims, changes nothing, and records no export. Nothing was \
+           done."
+    do "Send claims and changes to an instance whose `/readyz` says `\"read_only\": false`. Record an export \
+        there with `HEAD`, and read its rows here with `export=`."
+    retry "No, not at this instance.";
 }
 
 /// A wrong part of a request.

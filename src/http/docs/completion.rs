@@ -35,7 +35,7 @@ enum WithKey {
     ))]
     TooManyWrongKeys,
     /// `undecided`: the claim could not be decided exactly within the deadline; `unavailable`:
-    /// the ledger does not answer. With `Retry-After`.
+    /// the ledger does not answer; both with `Retry-After`. `read-only`: this instance only reads.
     #[response(status = 503, headers(
         ("Retry-After" = u64, description = "Seconds to wait before the next try."),
     ))]

@@ -30,7 +30,7 @@ pub use path::{
     SubjectInPath, SubjectPath, path_id,
 };
 pub use query::{KnownParameters, Page, PageQuery, Query, Reason, ReasonQuery};
-pub use route::{Bounded, Route, Routes, WAIT_MOST, pattern, segment};
+pub use route::{Bounded, Handling, Route, Routes, WAIT_MOST, handling, pattern, segment};
 pub use span::SpanQuery;
 
 /// The engine, as handlers take it.

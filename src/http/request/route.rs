@@ -11,7 +11,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::http::answer::ApiError;
 
-type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
+/// A handler, with the extraction of its arguments.
+pub type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
 
 /// The largest body, in bytes, where a URL has no bound of its own.
 const BODY_MAX_BYTES: usize = 64 * 1024;
@@ -56,7 +57,7 @@ pub struct Route {
 }
 
 /// Makes a function from a request to an answer of a handler.
-fn handling<F, Args>(handler: F) -> Handling
+pub fn handling<F, Args>(handler: F) -> Handling
 where
     F: Handler<Args>,
     Args: FromRequest + 'static,
@@ -170,6 +171,21 @@ pub struct Routes(Vec<Rc<Route>>);
 impl Routes {
     pub fn new(routes: Vec<Route>) -> Self {
         Self(routes.into_iter().map(Rc::new).collect())
+    }
+
+    /// The same URLs with other handlers: `change` gets each one with the bounds of its URL and its
+    /// method.
+    pub fn with_handlings(self, change: impl Fn(Bounded, &Method, Handling) -> Handling) -> Self {
+        let changed = |route: Rc<Route>| {
+            let mut route = Rc::into_inner(route).expect("no request is in progress yet");
+            let methods = route.methods.into_iter().map(|(method, handler)| {
+                let handler = change(route.bounded, &method, handler);
+                (method, handler)
+            });
+            route.methods = methods.collect();
+            Rc::new(route)
+        };
+        Self(self.0.into_iter().map(changed).collect())
     }
 
     /// Finds the URL of a request, and stores it in the request.

@@ -20,6 +20,7 @@ use super::every;
 use super::exchange::Exchange;
 use super::first_key::FirstKey;
 use super::newcomers::Newcomers;
+use super::read_only::only_reads;
 use crate::engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 use crate::http::request::{OpenMetrics, ReadTime};
 use crate::http::{known_parameters, routes};
@@ -153,6 +154,7 @@ impl Application {
         let bounds = self.options.bounds();
         let time = self.engine.running_time();
         let newcomers = Newcomers::default();
+        let is_read_only = self.engine.is_read_only();
         let builder = Server::build()
             .workers(self.workers)
             .disable_signals()
@@ -161,7 +163,10 @@ impl Application {
         // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
         // `every::answer`.
         let service = move || {
-            let routes = Rc::new(routes());
+            let routes = Rc::new(match is_read_only {
+                true => only_reads(routes()),
+                false => routes(),
+            });
             let app = App::new()
                 .app_data(data.clone())
                 .app_data(read_time)
@@ -226,7 +231,7 @@ async fn add_first_key(
     engine: &Engine,
     options: &ServeOptions,
 ) -> Result<Option<FirstKey>, ServeError> {
-    if !engine.needs_first_key() {
+    if engine.is_read_only() || !engine.needs_first_key() {
         return Ok(None);
     }
     let (secret, folder) = (generate_secret(), options.first_key_folder.as_deref());

@@ -10,6 +10,7 @@ mod first_key;
 mod intake;
 mod kept;
 mod newcomers;
+mod read_only;
 mod request_id;
 
 pub use application::{Application, ServeError, ServeOptions};

@@ -1,20 +1,24 @@
 //! Exports of entries, and their manifests.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
-use actix_web::HttpResponse;
-use actix_web::http::header;
+use actix_web::http::{Method, header};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::stream;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::exports::ExportQuery;
 use super::history::{HistoryFilterQuery, KeyName};
 use super::manifests::{ExportAct, ExportFile, ExportMade, Manifest};
 use crate::domain::reads::ReadKind;
-use crate::engine::{Act, AsOf, ExportPiece, Failure, HistoryQuery, LedgerError};
+use crate::engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
 use crate::http::answer::{ApiError, ExportFormat, Forbidden, HttpAnswer, streamed};
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
-    SpanQuery,
+    SpanQuery, parse_position,
 };
 
 /// The parameters of a query by their names, without the format.
@@ -49,6 +53,77 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
     })
 }
 
+/// An export that was recorded before.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct RecordedExportQuery {
+    /// The revision of an earlier export: its rows again. No other export is recorded. Only the key that
+    /// made the export can do this. `after` leaves out rows at the beginning. All other parameters
+    /// can be left out, and must be those of that export.
+    #[param(value_type = Option<u64>)]
+    export: Option<String>,
+}
+
+impl ExportMade {
+    /// Checks that a caller may read the rows of this export again, and that no given parameter asks
+    /// for another export.
+    fn check_again(&self, caller: &str, given: &Filters) -> Result<(), ApiError> {
+        if self.act.by != caller {
+            return Err(Forbidden::OtherExporter.into());
+        }
+        let about = &self.about;
+        let is_same = |name: &str, value: &String| match name {
+            "format" => about.format == *value,
+            "as_of" => about.as_of.to_string() == *value,
+            name => about.filters.get(name) == Some(value),
+        };
+        match given.iter().find(|(name, value)| !is_same(name, value)) {
+            None => Ok(()),
+            Some((name, _)) => Err(ApiError::invalid(
+                "export",
+                format!("this export was made without this value of {name}: leave {name} out"),
+            )),
+        }
+    }
+
+    /// The format and the query of this export, to read its rows again.
+    fn query(&self) -> Result<(ExportFormat, HistoryQuery), ApiError> {
+        if !self.about.erased.is_empty() {
+            return Err(ApiError::NotFound(ERASED));
+        }
+        let mut faults = Faults::default();
+        let format = ExportFormat::parse(&self.about.format);
+        let history = parse_filters(&self.about.filters, &mut faults)?;
+        let (format, history) = faults.or(format.ok().map(|format| (format, history)))?;
+        let as_of = Some(AsOf::Position(self.about.as_of));
+        Ok((format, HistoryQuery { as_of, ..history }))
+    }
+}
+
+/// Streams the rows of an export. The act names the manifest. `HEAD` gets no rows.
+fn answer(
+    caller: &Caller<Auditor, InQuery>,
+    request: &HttpRequest,
+    engine: &EngineData,
+    (made, format, export): (ExportMade, ExportFormat, EntryExport),
+) -> HttpResponse {
+    let link = format!("</v1/exports/{}>; rel=\"describedby\"", made.act.revision);
+    let mut answer = format.answer("entries");
+    answer
+        .insert_header((header::LINK, link))
+        .insert_header(("Perdiem-As-Of", export.as_of));
+    if request.method() == Method::HEAD {
+        return answer.streaming(stream::empty::<Result<Bytes, Infallible>>());
+    }
+    let mut file = ExportFile::new(made, format, export.span);
+    let header = file.header();
+    let authority = caller.authority(engine);
+    answer.streaming(streamed(export.pieces, header, authority, move |piece| {
+        file.piece(piece)
+    }))
+}
+
 /// Export entries in the order of the record, up to a position.
 ///
 /// The formats are CSV (RFC 4180, every cell quoted, for programs) and NDJSON, one JSON object on
@@ -57,12 +132,13 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
 /// continue with the same `as_of`, and with the position of the last whole row as `after`. The same
 /// filters and the same `as_of` give the same bytes, except for the manifest and for subjects that
 /// were erased since. Each export is recorded as a change: see `/v1/changes`. A key that is
-/// confined to policies must name one of them.
+/// confined to policies must name one of them. `HEAD` records an export and sends no rows: `export`
+/// gets the rows, also from an instance that only reads and cannot record.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/entries/export", operation_id = "export_entries", tag = "entries",
-    params(ExportQuery, HistoryFilterQuery, SpanQuery, MetadataQuery),
+    params(ExportQuery, RecordedExportQuery, HistoryFilterQuery, SpanQuery, MetadataQuery),
     responses(
         (status = 200, description = "The entries.",
             content(
@@ -79,9 +155,14 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
 pub async fn export(
     caller: Caller<Auditor, InQuery>,
     query: Query<Filters>,
+    request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
     let mut filters = query.0;
+    if let Some(revision) = filters.remove("export") {
+        let again = export_again(&caller, &revision, filters, &engine).await?;
+        return Ok(answer(&caller, &request, &engine, again));
+    }
     // 1. Check the parameters, and report all wrong ones at once.
     let mut faults = Faults::default();
     let format = filters.remove("format").unwrap_or_default();
@@ -89,6 +170,9 @@ pub async fn export(
     let history = parse_filters(&filters, &mut faults)?;
     let (format, history) = faults.or(format.map(|format| (format, history)))?;
     // 2. Record the export as an act, with the position up to which it reads.
+    if engine.is_read_only() {
+        return Err(ApiError::Unrecorded);
+    }
     filters.remove("as_of");
     let about = |as_of| {
         let format = format.as_str().to_owned();
@@ -101,19 +185,41 @@ pub async fn export(
         serde_json::json!(act).to_string()
     };
     let (act, export) = engine.export_entries(&caller.key(), history, about).await?;
-    // 3. Stream the rows. The act names the manifest.
-    let link = format!("</v1/exports/{}>; rel=\"describedby\"", act.revision);
-    let mut file = ExportFile::new(made(&engine, act).await?, format, export.span);
-    let header = file.header();
-    let authority = caller.authority(&engine);
-    let rows = streamed(export.pieces, header, authority, move |piece| {
-        file.piece(piece)
-    });
-    Ok(format
-        .answer("entries")
-        .insert_header((header::LINK, link))
-        .insert_header(("Perdiem-As-Of", export.as_of))
-        .streaming(rows))
+    // 3. Stream the rows.
+    let begun = (made(&engine, act).await?, format, export);
+    Ok(answer(&caller, &request, &engine, begun))
+}
+
+/// Begins to read the rows of a recorded export again, or those after a position. `given` are the
+/// other parameters.
+async fn export_again(
+    caller: &Caller<Auditor, InQuery>,
+    revision: &String,
+    mut given: Filters,
+    engine: &EngineData,
+) -> Result<(ExportMade, ExportFormat, EntryExport), ApiError> {
+    let mut faults = Faults::default();
+    let after = given.remove("after");
+    let revision = faults.parameter("export", Some(revision), parse_position);
+    let after = faults.parameter("after", after.as_ref(), parse_position);
+    let revision = faults.or(revision)?;
+    let act = engine.export_act(revision).await?;
+    let mut made = made(engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
+    made.check_again(&caller.key(), &given)?;
+    let (format, mut history) = made.query()?;
+    // The manifest describes the rows of this answer.
+    if after > history.after {
+        history.after = after;
+        let after = after.map(|after| ("after".to_owned(), after.to_string()));
+        made.about.filters.extend(after);
+    }
+    if let Some(subject) = &history.subject {
+        let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
+        let read = caller.record_read(engine, kind, policy, subject.as_str());
+        read.await?;
+    }
+    let export = engine.repeat_export(&caller.key(), history).await?;
+    Ok((made, format, export))
 }
 
 /// Show the manifest of an export of entries.
@@ -133,22 +239,12 @@ pub async fn manifest(
 ) -> HttpAnswer {
     let act = engine.export_act(revision.0).await?;
     let made = made(&engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
-    if !made.about.erased.is_empty() {
-        return Err(ApiError::NotFound(ERASED));
-    }
-    let mut faults = Faults::default();
-    let format = ExportFormat::parse(&made.about.format);
-    let history = parse_filters(&made.about.filters, &mut faults)?;
-    let (format, history) = faults.or(format.ok().map(|format| (format, history)))?;
+    let (format, history) = made.query()?;
     match &history.policy {
         Some(policy) => caller.may_use(policy)?,
         None if caller.policies().is_some() => return Err(Forbidden::AllPolicies.into()),
         None => {}
     }
-    let history = HistoryQuery {
-        as_of: Some(AsOf::Position(made.about.as_of)),
-        ..history
-    };
     let mut export = engine.repeat_export(&caller.key(), history.clone()).await?;
     let mut file = ExportFile::new(made, format, export.span);
     file.header();

@@ -74,6 +74,10 @@ impl Store {
         // 1. Connect.
         let base = Sessions::of(&options.url)?;
         let place = base.place();
+        let base = match opening {
+            Opening::Read => base.with("default_transaction_read_only", "on"),
+            Opening::Make | Opening::Find => base,
+        };
         // The instance's own work reads short spans of long tables, by indexes.
         let for_own = base
             .clone()
@@ -121,9 +125,16 @@ impl Store {
             return Err(OpenError::Pooled { place, unit });
         }
         check_encoding(&own, &place).await?;
+        let is_standby: bool = sqlx::query_scalar("SELECT pg_is_in_recovery()")
+            .fetch_one(&own)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        if is_standby && opening != Opening::Read {
+            return Err(OpenError::Standby(place));
+        }
         let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
-        if opening == Opening::Find {
+        if opening != Opening::Make {
             schema::check_made(&MIGRATOR, &applied, &place)?;
         }
         // 3. Migrate it if needed; only the owner of the tables may.
@@ -150,12 +161,18 @@ impl Store {
         let identity = schema::identify(Session::Postgres(&mut first), now);
         let identity = identity.await.map_err(failed)?;
         drop(first);
-        if !settle_offset(&own).await.map_err(unusable)? {
-            return Err(OpenError::NumbersBegunAgain(place));
-        }
+        let shows_fence = match opening {
+            // A reader gets no transaction number, and only appends need a fence.
+            Opening::Read => false,
+            Opening::Make | Opening::Find => {
+                if !settle_offset(&own).await.map_err(unusable)? {
+                    return Err(OpenError::NumbersBegunAgain(place));
+                }
+                advice::warn(&own).await;
+                shows_fence(&own).await.map_err(unusable)?
+            }
+        };
         // 5. Set up the connections of each kind of work.
-        let shows_fence = shows_fence(&own).await.map_err(unusable)?;
-        advice::warn(&own).await;
         // Plan lists with their values: a plan for all values may read and sort a whole policy.
         let planning = |timeout| {
             let sessions = base.clone().with_timeouts(timeout);

@@ -73,10 +73,10 @@ impl Store {
         let file = LedgerFile::of(&options.url)?;
         match opening {
             Opening::Make => file.make()?,
-            Opening::Find if file.is_missing() => {
+            Opening::Find | Opening::Read if file.is_missing() => {
                 return Err(OpenError::Missing(file.place().to_owned()));
             }
-            Opening::Find => {}
+            Opening::Find | Opening::Read => {}
         }
         let base = SqliteConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
@@ -104,7 +104,7 @@ impl Store {
             .map_err(unreadable)?;
         let (applied, has_tables) = survey(&mut transaction).await.map_err(unreadable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
-        if opening == Opening::Find {
+        if opening != Opening::Make {
             schema::check_made(&MIGRATOR, &applied, &place)?;
         }
         if !applied.is_empty() {

@@ -30,6 +30,7 @@ pub mod reconciliations;
 pub mod record;
 pub mod recount;
 pub mod replacements;
+pub mod replay;
 pub mod seals;
 pub mod statistics;
 pub mod versions;

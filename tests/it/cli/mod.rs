@@ -163,14 +163,14 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-fn run(args: &[&str], settings: &[(&str, &str)]) -> Said {
+pub fn run(args: &[&str], settings: &[(&str, &str)]) -> Said {
     let folder = folder();
     Process::start(folder.path(), args, settings).ended()
 }
 
 /// The one line that a command prints before it fails.
 #[track_caller]
-fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
+pub fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
     fault_of(1, args, settings)
 }
 
@@ -203,7 +203,7 @@ pub fn setting_fault(settings: &[(&str, &str)], words: &[&str]) {
 }
 
 #[track_caller]
-fn start_fault_of(code: i32, settings: &[(&str, &str)], words: &[&str]) {
+pub fn start_fault_of(code: i32, settings: &[(&str, &str)], words: &[&str]) {
     let mut all = vec![("PERDIEM_BIND", "127.0.0.1:0"), ("PERDIEM_ADMIN_KEY", KEY)];
     all.extend_from_slice(settings);
     let line = fault_of(code, &["serve"], &all);
@@ -216,7 +216,7 @@ fn sqlite_url(path: &Path) -> String {
     format!("sqlite:{}", path.display())
 }
 
-fn migrate(url: &str) {
+pub fn migrate(url: &str) {
     run(&["migrate"], &[("DATABASE_URL", url)]).well(0);
 }
 

@@ -23,7 +23,7 @@ async fn a_ready_instance_says_what_it_stands_on(stack: Stack) {
         ready,
         json!({
             "status": "ready", "troubles": [], "ledger": ledger, "counters": counters,
-            "seals": "not sealed",
+            "seals": "not sealed", "read_only": false, "lag_seconds": null,
             "zone_rules": ready["zone_rules"],
         })
     );

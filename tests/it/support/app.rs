@@ -200,6 +200,7 @@ impl Ground {
     pub fn options(&self) -> EngineOptions {
         EngineOptions {
             database_url: self.database_url.clone(),
+            read_only: false,
             redis_url: self.redis_url.clone(),
             redis_access: RedisAccess::default(),
             admin_key: Some(KEY.to_owned()),
