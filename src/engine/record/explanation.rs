@@ -187,6 +187,13 @@ impl Engine {
     ) -> Result<Option<ExplainedGrant>, ListFailure> {
         let knowledge = self.knowledge(known_at).await?;
         let mut life = self.ledger.life_of(&grant.entry).await?;
+        // The grant may have been dropped since it was found.
+        let is_first = life
+            .first()
+            .is_some_and(|first| first.entry.id == grant.entry.id);
+        if !is_first && self.ledger.is_dropped(grant.entry.id).await? {
+            return Err(LedgerError::Archived(LINES_ARE_DROPPED.to_owned()).into());
+        }
         life.retain(|listed| listed.place <= knowledge.up_to);
         let Some(first) = life.first() else {
             return Ok(None);
@@ -262,10 +269,8 @@ impl Engine {
         at: DateTime<Utc>,
     ) -> Result<Vec<LimitThen>, LedgerError> {
         let mut read = Vec::with_capacity(totals.len());
-        let cut_at = self.ledger.cut_at(account).await?;
         for total in totals {
             let span = total.span(at);
-            check_window(cut_at, span)?;
             let counted = match last {
                 Some(line) => {
                     let counted = self.ledger.counted_in(account, line, span, ENTRIES_MOST);
@@ -274,6 +279,11 @@ impl Engine {
                 None => (0, Vec::new()),
             };
             read.push((total, span, counted));
+        }
+        // After the entries: some may be dropped while they are read.
+        let cut_at = self.ledger.cut_at(account).await?;
+        for (_, span, _) in &read {
+            check_window(cut_at, *span)?;
         }
         let all = read.iter().flat_map(|(_, _, (_, newest))| newest);
         let positions = self.positions_of(all).await?;
@@ -308,13 +318,13 @@ impl Engine {
     }
 }
 
+const LINES_ARE_DROPPED: &str =
+    "the entries that explain this were archived and dropped: look for them in the archive";
+
 /// The error that the line was dropped, or is missing without a cut.
 fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     match cut_at {
-        Some(_) => LedgerError::Archived(
-            "the entries that explain this were archived and dropped: look for them in the archive"
-                .to_owned(),
-        ),
+        Some(_) => LedgerError::Archived(LINES_ARE_DROPPED.to_owned()),
         None => LedgerError::Corrupt("the line before an entry is gone".to_owned()),
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::cut::CLOCKS_DIFFER;
 use super::day_span::InstantSpan;
-use super::history::{CLOCKS_DIFFER, HistoryQuery};
+use super::history::HistoryQuery;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::Policy;
@@ -121,12 +122,12 @@ impl Engine {
             let span = engine.span(&query, after, query.as_of).await?;
             let as_of = span.up_to.position;
             let (mut filter, span) = engine.entry_filter(&query, &span).await?;
-            engine.check_cut(&filter, span).await?;
             if let Some(from) = span.and_then(|span| span.from.checked_sub_signed(CLOCKS_DIFFER)) {
                 let before = engine.ledger.mark_before(from).await?;
                 filter.after = filter.after.max(before.place);
             }
-            let mut reader = RecordReader::new(engine.ledger.clone(), filter);
+            let from = span.map(|span| span.from);
+            let mut reader = RecordReader::new(engine.ledger.clone(), filter, from);
             let first = reader.next_of_all(EXPORT_PAGE).await?;
             Ok(ReadyExport {
                 _place: place,

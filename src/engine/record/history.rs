@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
@@ -10,18 +10,13 @@ use super::positions::mark_at;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
-use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::Place;
 use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure, Share};
-use crate::ledger::{EntryFilter, Ledger, LedgerError};
-
-/// No entry gets its position earlier than this before the instant in which it counts: clocks of
-/// instances never differ so much.
-pub(super) const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
+use crate::ledger::EntryFilter;
 
 /// The point up to which a list shows the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,8 +167,8 @@ impl Engine {
         };
         let span = self.span(query, after, as_of).await?;
         let (filter, counted) = self.entry_filter(query, &span).await?;
-        self.check_cut(&filter, counted).await?;
-        let mut reader = RecordReader::new(self.ledger.clone(), filter);
+        let from = counted.map(|span| span.from);
+        let mut reader = RecordReader::new(self.ledger.clone(), filter, from);
         let mut entries = reader.next(limit + 1).await?;
         let as_of = span.up_to.position;
         let next_cursor = cut_page(&mut entries, limit).map(|last| {
@@ -245,16 +240,6 @@ impl Engine {
         })
     }
 
-    /// Refuses a list that may need dropped entries.
-    pub(super) async fn check_cut(
-        &self,
-        filter: &EntryFilter,
-        counted: Option<InstantSpan>,
-    ) -> Result<(), LedgerError> {
-        let from = counted.map(|span| span.from);
-        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await
-    }
-
     /// The filter for the ledger, and the instants in which the entries count.
     pub(super) async fn entry_filter(
         &self,
@@ -291,38 +276,5 @@ impl Engine {
             metadata: metadata.cloned(),
         };
         Ok((filter, counted))
-    }
-}
-
-/// Checks that no entry is missing that comes after a place, counts from an instant on, and belongs
-/// to some accounts, where these are given.
-///
-/// # Errors
-/// [`LedgerError::Archived`] if such entries may have been dropped.
-pub async fn check_cut(
-    ledger: &Ledger,
-    after: RecordPlace,
-    from: Option<DateTime<Utc>>,
-    accounts: Option<&[AccountId]>,
-) -> Result<(), LedgerError> {
-    let Some(cut) = ledger.last_cut(RecordPlace::LAST).await? else {
-        return Ok(());
-    };
-    let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
-    if from.is_some_and(|from| from >= cut.text.before) {
-        return Ok(());
-    }
-    // A mark may end after its last place.
-    let end = mark_at(ledger, cut.text.last_position).await?;
-    if end.is_some_and(|end| after >= end.place) {
-        return Ok(());
-    }
-    let mut is_cut = accounts.is_none();
-    for account in accounts.into_iter().flatten() {
-        is_cut |= ledger.cut_at(*account).await?.is_some();
-    }
-    match is_cut {
-        true => Err(cut.refusal()),
-        false => Ok(()),
     }
 }

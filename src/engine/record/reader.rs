@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 
 use chrono::{DateTime, NaiveDate, Utc};
 
+use super::cut::check_cut;
 use super::positions::positions;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
@@ -32,18 +33,23 @@ pub fn known_as_of(up_to: RecordPlace) -> RecordPlace {
 }
 
 /// Reads the entries of a filter, in the order of the record. Invariant: the result never changes,
-/// because also the versions of policies are those that were known at the filter's last place.
+/// because also the versions of policies are those that were known at the filter's last place. A
+/// reader whose next entries may have been dropped ends with [`LedgerError::Archived`].
 pub struct RecordReader {
     ledger: Ledger,
     filter: EntryFilter,
+    /// No entry of the filter counts before this instant.
+    counted_from: Option<DateTime<Utc>>,
     versions: HashMap<PolicyId, Vec<Policy>>,
 }
 
 impl RecordReader {
-    pub fn new(ledger: Ledger, filter: EntryFilter) -> Self {
+    /// `counted_from` is the instant from which on the entries count, if the filter has one.
+    pub fn new(ledger: Ledger, filter: EntryFilter, counted_from: Option<DateTime<Utc>>) -> Self {
         Self {
             ledger,
             filter,
+            counted_from,
             versions: HashMap::new(),
         }
     }
@@ -51,7 +57,14 @@ impl RecordReader {
     /// The next entries, at most `limit`. Empty only at the end.
     pub async fn next(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
         let listed = self.ledger.listed_entries(&self.filter, limit).await?;
+        self.check_cut_after(self.filter.after).await?;
         self.recorded(listed).await
+    }
+
+    /// Checks that no entry after a place was dropped.
+    async fn check_cut_after(&self, after: RecordPlace) -> Result<(), LedgerError> {
+        let accounts = self.filter.accounts.as_deref();
+        check_cut(&self.ledger, after, self.counted_from, accounts).await
     }
 
     /// As [`RecordReader::next`], for a caller that reads everything. It reads the record once, a
@@ -61,6 +74,7 @@ impl RecordReader {
         if self.filter.accounts.is_some() {
             return self.next(limit).await;
         }
+        let after = self.filter.after;
         while self.filter.after < self.filter.up_to {
             let marks = self
                 .ledger
@@ -73,10 +87,12 @@ impl RecordReader {
             };
             let listed = self.ledger.entries_in_turn(&region, limit).await?;
             if !listed.is_empty() {
+                self.check_cut_after(after).await?;
                 return self.recorded(listed).await;
             }
             self.filter.after = region.up_to;
         }
+        self.check_cut_after(after).await?;
         Ok(Vec::new())
     }
 
