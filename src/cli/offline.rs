@@ -9,31 +9,40 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::client::TryAgain;
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
-use crate::ledger::{ClockReading, Ledger, LedgerOptions};
+use crate::ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
-/// Without a terminal, progress is reported once for this many positions.
+/// Without a terminal, progress is reported once for this many things.
 const TOLD_EVERY: u64 = 100_000;
 
-/// Shows how many positions of the record are done.
-pub struct PositionBar {
+/// Shows how many things are done.
+pub struct WorkBar {
     bar: ProgressBar,
+    things: &'static str,
     told: Cell<u64>,
 }
 
-impl PositionBar {
-    pub fn new() -> anyhow::Result<Self> {
+impl WorkBar {
+    /// For positions of the record.
+    pub fn of_positions() -> anyhow::Result<Self> {
+        Self::of("positions")
+    }
+
+    pub fn of(things: &'static str) -> anyhow::Result<Self> {
         let bar = ProgressBar::new(0);
-        bar.set_style(ProgressStyle::with_template(
-            "{bar:40} {percent:>3} %, {pos} of {len} positions",
-        )?);
+        let style = format!("{{bar:40}} {{percent:>3}} %, {{pos}} of {{len}} {things}");
+        bar.set_style(ProgressStyle::with_template(&style)?);
         let told = Cell::new(0);
-        Ok(Self { bar, told })
+        Ok(Self { bar, things, told })
     }
 
     pub fn tell(&self, done: u64, of: u64) {
@@ -45,7 +54,7 @@ impl PositionBar {
         }
         if !stderr().is_terminal() && done - self.told.get() >= TOLD_EVERY {
             self.told.set(done);
-            eprintln!("{done} of {of} positions");
+            eprintln!("{done} of {of} {}", self.things);
         }
     }
 
@@ -61,7 +70,23 @@ pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
         claim_timeout: QUERY_TIME,
         query_timeout: QUERY_TIME,
     };
-    Ok(Ledger::open_existing(&options, Clock::system().now()).await?)
+    let opened = Ledger::open_existing(&options, Clock::system().now()).await;
+    opened.map_err(|error| match error {
+        OpenError::Unreadable {
+            is_lasting: false, ..
+        } => TryAgain(Chain(&error).to_string()).into(),
+        error => error.into(),
+    })
+}
+
+/// Waits for Ctrl-C or SIGTERM. From the first poll on, neither ends the process by itself: so poll it
+/// before the work.
+pub async fn interruption() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = ctrl_c() => Ok(interrupted?),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 /// How far the clock of this machine may be off the ledger's, as by the default of
