@@ -16,9 +16,11 @@ use crate::domain::forecast::{Forecast, Foreknown, foresee};
 use crate::domain::grant::{Followers, Grant, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
+use crate::domain::local_days::LocalDays;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::refusal::{DeniedClaim, Refusal};
+use crate::domain::zone::Zone;
 use crate::engine::claim::{once_foreknown, once_known};
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
@@ -43,6 +45,8 @@ pub struct ClaimQuery {
 #[derive(Debug)]
 pub struct PlacedEntry {
     pub position: Option<u64>,
+    /// The policy's time zone at the instant in whose windows the units count.
+    pub zone: Option<Zone>,
     pub listed: ListedEntry,
 }
 
@@ -168,7 +172,8 @@ impl Engine {
                     }
                     verdict => verdict,
                 };
-                let limits = self.limits_then(account, last, totals, &lapsed, at).await?;
+                let behind = (account, last, &LocalDays::of(&versions));
+                let limits = self.limits_then(behind, totals, &lapsed, at).await?;
                 Some((LimitsThen { terms, limits }, verdict))
             }
         };
@@ -219,12 +224,12 @@ impl Engine {
         let totals = once_known(&self.ledger, account, last, at, |known| {
             terms.before(entry, last, &known.past)
         });
-        let limits = self
-            .limits_then(account, last, totals.await?, &[], at)
-            .await?;
+        let days = LocalDays::of(&versions);
+        let behind = (account, last, &days);
+        let limits = self.limits_then(behind, totals.await?, &[], at).await?;
         grant.followers = Followers::among(entry.id, life.iter().map(|listed| &listed.entry));
         let positions = self.positions_of(life.iter()).await?;
-        let mut since = placed(life, &positions);
+        let mut since = placed(life, &positions, &days);
         Ok(Some(ExplainedGrant {
             entry: since.remove(0),
             since,
@@ -259,11 +264,11 @@ impl Engine {
         })
     }
 
-    /// Adds to each total the entries behind it, up to a line.
+    /// Adds to each total the entries behind it: those of an account up to a line, with the local days
+    /// of its policy.
     async fn limits_then(
         &self,
-        account: AccountId,
-        last: Option<&Line>,
+        (account, last, days): (AccountId, Option<&Line>, &LocalDays<'_>),
         totals: Vec<Total>,
         lapsed: &[Hold],
         at: DateTime<Utc>,
@@ -298,7 +303,7 @@ impl Engine {
                 total,
                 count,
                 lapsed,
-                newest: placed(newest, &positions),
+                newest: placed(newest, &positions, days),
             }
         });
         Ok(limits.collect())
@@ -329,9 +334,14 @@ fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     }
 }
 
-fn placed(listed: Vec<ListedEntry>, positions: &BTreeMap<RecordPlace, u64>) -> Vec<PlacedEntry> {
+fn placed(
+    listed: Vec<ListedEntry>,
+    positions: &BTreeMap<RecordPlace, u64>,
+    days: &LocalDays<'_>,
+) -> Vec<PlacedEntry> {
     let placed = listed.into_iter().map(|listed| PlacedEntry {
         position: positions.get(&listed.place).copied(),
+        zone: days.zone(listed.entry.counted_at()).cloned(),
         listed,
     });
     placed.collect()

@@ -14,6 +14,7 @@ mod progress;
 mod reader;
 mod sharing;
 mod windows;
+mod zones;
 
 pub use cut::check_cut;
 pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};

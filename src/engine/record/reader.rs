@@ -10,6 +10,7 @@ use super::positions::positions;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::RecordPlace;
+use crate::domain::zone::Zone;
 use crate::ledger::{EntryFilter, Ledger, LedgerError, ListedEntry};
 
 /// An entry in the record.
@@ -20,6 +21,8 @@ pub struct RecordedEntry {
     /// The local date on which the units count, by the version of the policy that was in force
     /// then.
     pub counted_on: NaiveDate,
+    /// The time zone of that version.
+    pub zone: Option<Zone>,
     pub listed: ListedEntry,
 }
 
@@ -116,11 +119,12 @@ impl RecordReader {
                     unknown.insert(versions)
                 }
             };
-            let counted_at = listed.entry.counted_at();
+            let (days, counted_at) = (LocalDays::of(versions), listed.entry.counted_at());
             entries.push(RecordedEntry {
                 position,
                 recorded_at,
-                counted_on: LocalDays::of(versions).date(counted_at),
+                counted_on: days.date(counted_at),
+                zone: days.zone(counted_at).cloned(),
                 listed,
             });
         }
