@@ -5,15 +5,21 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::Args;
-use tokio::signal::ctrl_c;
 
 use super::client::TryAgain;
-use super::offline::{PositionBar, open, open_to_read, present, read_key, tell_of_no_key};
+use super::offline::{
+    WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
+};
+use crate::chain::Chain;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
 use crate::engine::{
     ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive, drop_archived,
 };
+
+/// What to do after an interruption, by the command.
+const GOES_ON: &str = "run the same command again, and it goes on where it stopped";
+const BEGINS_AGAIN: &str = "run the same command again";
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -26,7 +32,8 @@ pub struct ArchiveArgs {
     before: DateTime<Utc>,
 
     /// Also drop archived entries that are no longer needed from the ledger; entries of the last
-    /// 400 days stay. Requires the owner of the tables and a running instance that seals
+    /// 400 days stay. Requires the owner of the tables and a running instance that seals. After an
+    /// interruption, run the same command again: it goes on where it stopped
     #[arg(long)]
     drop: bool,
 
@@ -61,13 +68,18 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
         key: args.key.as_deref().map(read_key).transpose()?,
     };
     let ledger = open(&args.database).await?;
-    let bar = PositionBar::new()?;
+    let bar = WorkBar::of_positions()?;
+    let drop_bar = WorkBar::of("entries dropped")?;
     let now = present(&ledger).await?;
     let tell = |done, of| bar.tell(done, of);
+    let tell_dropped = |done, of| {
+        bar.end();
+        drop_bar.tell(done, of);
+    };
     let work = async {
         match args.drop {
             true => {
-                let dropped = drop_archived(&ledger, &order, now, tell).await?;
+                let dropped = drop_archived(&ledger, &order, now, tell, tell_dropped).await?;
                 Ok(dropped.map_or((None, None), |dropped| {
                     let text = format!(
                         "{} entries were dropped. Of the entries up to position {}, {} stay: the last \
@@ -80,8 +92,9 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
             false => Ok((archive_ledger(&ledger, &order, now, tell).await?, None)),
         }
     };
-    let archived = unless_interrupted(work).await;
+    let archived = unless_interrupted(work, GOES_ON).await;
     bar.end();
+    drop_bar.end();
     ledger.close().await;
     let place = order.folder.display();
     let (archived, dropped) = archived?;
@@ -109,20 +122,29 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for the work on an archive, or for Ctrl-C.
+/// Waits for the work on an archive, or for an interruption. `again` says what to do after one.
 async fn unless_interrupted<T>(
     work: impl Future<Output = Result<T, ArchiveFailure>>,
+    again: &str,
 ) -> anyhow::Result<T> {
     tokio::select! {
-        // Ctrl-C is polled first: from its first poll on, Ctrl-C no longer ends the process by
-        // itself.
         biased;
-        interrupted = ctrl_c() => {
+        interrupted = interruption() => {
             interrupted?;
-            let text = "interrupted: run the same command again";
-            Err(TryAgain(text.to_owned()).into())
+            Err(TryAgain(format!("interrupted: {again}")).into())
         }
-        done = work => Ok(done?),
+        done = work => done.map_err(|failure| tell_failure(failure, again)),
+    }
+}
+
+/// The error of the command: can it succeed the next time?
+fn tell_failure(failure: ArchiveFailure, again: &str) -> anyhow::Error {
+    match failure {
+        ArchiveFailure::NotYet(what) => TryAgain(what).into(),
+        ArchiveFailure::Ledger(ref error) if error.is_passing() => {
+            TryAgain(format!("interrupted: {again} ({})", Chain(&failure))).into()
+        }
+        failure => failure.into(),
     }
 }
 
@@ -132,9 +154,9 @@ pub async fn verify(
     key: Option<&VerifierKey>,
     database: &DatabaseArgs,
 ) -> anyhow::Result<ExitCode> {
-    let bar = PositionBar::new()?;
+    let bar = WorkBar::of_positions()?;
     let checking = check_archive(folder, key, |done, of| bar.tell(done, of));
-    let archive = unless_interrupted(checking).await;
+    let archive = unless_interrupted(checking, BEGINS_AGAIN).await;
     bar.end();
     let archive = archive?;
     let (index, checkpoint) = (&archive.index, &archive.checkpoint);
@@ -154,9 +176,9 @@ pub async fn verify(
         return Ok(ExitCode::SUCCESS);
     }
     let ledger = open_to_read(database).await?;
-    let bar = PositionBar::new()?;
+    let bar = WorkBar::of_positions()?;
     let comparing = compare_archive(&ledger, folder, &archive, |done, of| bar.tell(done, of));
-    let compared = unless_interrupted(comparing).await;
+    let compared = unless_interrupted(comparing, BEGINS_AGAIN).await;
     bar.end();
     ledger.close().await;
     compared?;

@@ -1,6 +1,5 @@
 //! `perdiem entries`: the entries of one account, or of all accounts.
 
-use std::collections::HashMap;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -126,16 +125,11 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut zones = HashMap::new();
     for item in items {
         let (policy, subject) = (text(&item["policy"]), text(&item["subject"]));
-        if !zones.contains_key(policy) {
-            let local = LocalTime::of(&args.server, policy, subject).await;
-            zones.insert(policy.to_owned(), local);
-        }
         let position = item["position"].to_string();
         print!("{position:>8} {policy:<16} {subject:<20} ");
-        print_entry(item, &zones[policy]);
+        print_entry(item);
     }
     if let Some(last) = items.last().filter(|_| !page["next_cursor"].is_null()) {
         println!(
@@ -158,15 +152,16 @@ async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::
         println!("{:#}", Value::Array(entries));
         return Ok(ExitCode::SUCCESS);
     }
-    let local = LocalTime::of(server, policy, subject).await;
     for entry in &entries {
         print!("{:>6} ", entry["number"].to_string());
-        print_entry(entry, &local);
+        print_entry(entry);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_entry(entry: &Value, local: &LocalTime) {
+/// Prints an entry, in the time zone that its policy had then.
+fn print_entry(entry: &Value) {
+    let local = LocalTime::new(&entry["time_zone"]);
     let limits = entry["limits"].as_array().into_iter().flatten();
     let used: Vec<String> = limits
         .map(|limit| {

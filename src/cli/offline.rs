@@ -9,7 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::client::TryAgain;
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
@@ -17,23 +21,28 @@ use crate::ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
-/// Without a terminal, progress is reported once for this many positions.
+/// Without a terminal, progress is reported once for this many things.
 const TOLD_EVERY: u64 = 100_000;
 
-/// Shows how many positions of the record are done.
-pub struct PositionBar {
+/// Shows how many things are done.
+pub struct WorkBar {
     bar: ProgressBar,
+    things: &'static str,
     told: Cell<u64>,
 }
 
-impl PositionBar {
-    pub fn new() -> anyhow::Result<Self> {
+impl WorkBar {
+    /// For positions of the record.
+    pub fn of_positions() -> anyhow::Result<Self> {
+        Self::of("positions")
+    }
+
+    pub fn of(things: &'static str) -> anyhow::Result<Self> {
         let bar = ProgressBar::new(0);
-        bar.set_style(ProgressStyle::with_template(
-            "{bar:40} {percent:>3} %, {pos} of {len} positions",
-        )?);
+        let style = format!("{{bar:40}} {{percent:>3}} %, {{pos}} of {{len}} {things}");
+        bar.set_style(ProgressStyle::with_template(&style)?);
         let told = Cell::new(0);
-        Ok(Self { bar, told })
+        Ok(Self { bar, things, told })
     }
 
     pub fn tell(&self, done: u64, of: u64) {
@@ -45,7 +54,7 @@ impl PositionBar {
         }
         if !stderr().is_terminal() && done - self.told.get() >= TOLD_EVERY {
             self.told.set(done);
-            eprintln!("{done} of {of} positions");
+            eprintln!("{done} of {of} {}", self.things);
         }
     }
 
@@ -56,16 +65,18 @@ impl PositionBar {
 
 /// Opens a ledger for a long command. Such a command neither creates nor migrates a ledger.
 pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
-    Ok(Ledger::open_existing(&options(database), Clock::system().now()).await?)
+    let opened = Ledger::open_existing(&options(database), Clock::system().now()).await;
+    opened.map_err(unopened)
 }
 
 /// As [`open`], for a command that writes nothing: a standby will do.
 pub async fn open_to_read(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
     let (options, now) = (options(database), Clock::system().now());
     match Ledger::open_existing(&options, now).await {
-        Err(OpenError::Standby(_)) => Ok(Ledger::open_to_read(&options, now).await?),
-        opened => Ok(opened?),
+        Err(OpenError::Standby(_)) => Ledger::open_to_read(&options, now).await,
+        opened => opened,
     }
+    .map_err(unopened)
 }
 
 fn options(database: &DatabaseArgs) -> LedgerOptions {
@@ -73,6 +84,26 @@ fn options(database: &DatabaseArgs) -> LedgerOptions {
         url: database.url().to_owned(),
         claim_timeout: QUERY_TIME,
         query_timeout: QUERY_TIME,
+    }
+}
+
+/// What did not succeed just now is [`TryAgain`].
+fn unopened(error: OpenError) -> anyhow::Error {
+    match error {
+        OpenError::Unreadable {
+            is_lasting: false, ..
+        } => TryAgain(Chain(&error).to_string()).into(),
+        error => error.into(),
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM. From the first poll on, neither ends the process by itself: so poll it
+/// before the work.
+pub async fn interruption() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = ctrl_c() => Ok(interrupted?),
+        _ = terminate.recv() => Ok(()),
     }
 }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use tokio::signal::ctrl_c;
 
 use super::ServerArgs;
 use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
 use super::export_check::{Witnesses, verify_export};
-use super::offline::{PositionBar, open, open_to_read, present, read_key, tell_of_no_key};
+use super::offline::{
+    WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
+};
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
@@ -292,12 +293,10 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     };
     let ledger = open_to_read(&args.database).await?;
     let given = GivenSeal { key, seal };
-    let bar = PositionBar::new()?;
+    let bar = WorkBar::of_positions()?;
     let verified = tokio::select! {
-        // Ctrl-C is polled first: from its first poll on, Ctrl-C no longer ends the process by
-        // itself.
         biased;
-        interrupted = ctrl_c() => {
+        interrupted = interruption() => {
             interrupted?;
             return Err(TryAgain("interrupted: run the same command again".to_owned()).into());
         }

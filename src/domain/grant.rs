@@ -256,6 +256,14 @@ impl Followers {
         followers
     }
 
+    /// The instant at which the hold of a grant lapsed, if its lapse is recorded. It is the end of the
+    /// hold. An earlier perdiem recorded lapses later.
+    pub fn lapsed_at(&self, grant: &Entry) -> Option<DateTime<Utc>> {
+        let closing = self.closing.as_ref()?;
+        let is_lapse = matches!(closing.kind, EntryKind::Lapse { .. });
+        is_lapse.then(|| grant.held_until().unwrap_or(closing.at))
+    }
+
     /// The units of a grant that were not given back, if no entry closes it.
     pub fn left(&self, grant: &Entry) -> Option<Units> {
         grant.units.less(self.returned)
@@ -266,12 +274,10 @@ impl Followers {
     pub fn end_of(&self, grant: &Entry, now: DateTime<Utc>) -> Option<GrantEnd> {
         let confirmed = self.confirmation.as_ref();
         let until = grant.held_until().filter(|_| confirmed.is_none());
-        match &self.closing {
-            Some(closing) if matches!(closing.kind, EntryKind::Lapse { .. }) => {
-                Some(GrantEnd::Lapsed(closing.at))
-            }
-            Some(closing) => Some(GrantEnd::Reversed(closing.at)),
-            None => until.filter(|until| *until <= now).map(GrantEnd::Lapsed),
+        match (self.lapsed_at(grant), &self.closing) {
+            (Some(at), _) => Some(GrantEnd::Lapsed(at)),
+            (None, Some(closing)) => Some(GrantEnd::Reversed(closing.at)),
+            (None, None) => until.filter(|until| *until <= now).map(GrantEnd::Lapsed),
         }
     }
 }

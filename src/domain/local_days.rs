@@ -5,6 +5,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use super::policy::Policy;
 use super::window::Calendar;
 use super::window::Length;
+use super::zone::Zone;
 
 /// The local days of a policy, past and future. Each day follows the version that was active then.
 ///
@@ -84,6 +85,12 @@ impl<'p> LocalDays<'p> {
     /// The calendars that were or will be active, oldest first, without gaps.
     pub fn lived(&self) -> &[Lived<'p>] {
         &self.lived
+    }
+
+    /// The time zone that was active at an instant. Without versions there is none.
+    pub fn zone(&self, at: DateTime<Utc>) -> Option<&'p Zone> {
+        let begun = self.lived.iter().rev().find(|lived| lived.from <= at);
+        begun.map(|lived| &lived.calendar.zone)
     }
 
     /// The first instant of a local day. A skipped date starts with the next date.
@@ -171,6 +178,9 @@ mod tests {
         // At noon UTC it was the 4th at +14:00, and it is the 3rd at -10:00.
         assert_eq!(days.date(noon - TimeDelta::seconds(1)), date("2026-11-04"));
         assert_eq!(days.date(noon), date("2026-11-04"));
+        let zone = |at| days.zone(at).map(Zone::name);
+        assert_eq!(zone(noon - TimeDelta::microseconds(1)), Some("+14:00"));
+        assert_eq!(zone(noon), Some("-10:00"));
         let start = |text: &str| days.start(date(text)).to_rfc3339();
         assert_eq!(start("2026-11-04"), "2026-11-03T10:00:00+00:00");
         assert_eq!(start("2026-11-05"), "2026-11-05T10:00:00+00:00");

@@ -1,7 +1,7 @@
 //! Which units of a grant a reversal gives back, and which a confirmation leaves used.
 
 use super::claim::Units;
-use super::grant::{Entry, EntryKind, Follower, Followers};
+use super::grant::{Entry, Follower, Followers};
 use super::refusal::CorrectionRefusal;
 
 /// The most partial reversals of a grant: everybody who looks at the grant reads them.
@@ -41,11 +41,13 @@ pub fn check_reversal<'a>(
     followers: &'a Followers,
     asked: Option<Units>,
 ) -> Result<Reversing<'a>, CorrectionRefusal> {
+    if let Some(lapsed_at) = followers.lapsed_at(grant) {
+        return Err(CorrectionRefusal::GivenBack(lapsed_at));
+    }
     if let Some(closing) = &followers.closing {
-        return match (closing.kind, asked) {
-            (EntryKind::Lapse { .. }, _) => Err(CorrectionRefusal::GivenBack(closing.at)),
-            (_, None) => Ok(Reversing::Before(closing)),
-            (_, Some(_)) => Err(CorrectionRefusal::Reversed(closing.at)),
+        return match asked {
+            None => Ok(Reversing::Before(closing)),
+            Some(_) => Err(CorrectionRefusal::Reversed(closing.at)),
         };
     }
     let left = followers.left(grant);
@@ -75,11 +77,11 @@ pub fn check_confirmation<'a>(
     if grant.held_until().is_none() {
         return Err(CorrectionRefusal::NotAHold);
     }
+    if let Some(lapsed_at) = followers.lapsed_at(grant) {
+        return Err(CorrectionRefusal::Lapsed(lapsed_at));
+    }
     if let Some(closing) = &followers.closing {
-        return Err(match closing.kind {
-            EntryKind::Lapse { .. } => CorrectionRefusal::Lapsed(closing.at),
-            _ => CorrectionRefusal::Reversed(closing.at),
-        });
+        return Err(CorrectionRefusal::Reversed(closing.at));
     }
     if let Some(confirmation) = &followers.confirmation {
         return match asked {
@@ -105,11 +107,12 @@ pub fn check_confirmation<'a>(
 mod tests {
     use std::sync::Arc;
 
-    use chrono::{DateTime, Utc};
+    use chrono::{DateTime, TimeDelta, Utc};
     use uuid::Uuid;
 
     use super::*;
     use crate::domain::account::{Verdict, decide};
+    use crate::domain::grant::{EntryKind, GrantEnd};
     use crate::domain::identity::{AccountId, EntryId};
     use crate::domain::past::Past;
     use crate::domain::samples;
@@ -186,6 +189,15 @@ mod tests {
         }
         let refusal = CorrectionRefusal::Lapsed(noon());
         assert_eq!(check_confirmation(&hold, &lapsed(), None), Err(refusal));
+        // A lapse that was recorded later.
+        let mut late = lapsed();
+        late.closing.as_mut().unwrap().at += TimeDelta::hours(3);
+        let refusal = CorrectionRefusal::Lapsed(noon());
+        assert_eq!(check_confirmation(&hold, &late, None), Err(refusal));
+        let refusal = CorrectionRefusal::GivenBack(noon());
+        assert_eq!(check_reversal(&hold, &late, None), Err(refusal));
+        let end = late.end_of(&hold, noon());
+        assert_eq!(end, Some(GrantEnd::Lapsed(noon())));
         for followers in [none(), reversed(none())] {
             let refused = check_confirmation(&grant(None), &followers, None);
             assert_eq!(refused, Err(CorrectionRefusal::NotAHold));

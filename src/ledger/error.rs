@@ -57,6 +57,11 @@ const POSTGRES_LOCKED: &str = "55P03";
 /// PostgreSQL's code for a read on a standby that stood in the way of the replay:
 /// serialization_failure. No other read gets it.
 const POSTGRES_REPLAY: &str = "40001";
+/// PostgreSQL's classes of errors that can be over later: connection_exception,
+/// invalid_transaction_state (such as a transaction that was idle for too long, or a read-only server),
+/// transaction_rollback, insufficient_resources, object_not_in_prerequisite_state and
+/// operator_intervention.
+const POSTGRES_PASSING: [&str; 6] = ["08", "25", "40", "53", "55", "57"];
 
 impl LedgerError {
     /// Whether the store's disk did not take the write.
@@ -84,6 +89,31 @@ impl LedgerError {
     pub fn is_out_of_time(&self) -> bool {
         matches!(self, Self::Unavailable(sqlx::Error::PoolTimedOut))
             || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
+    }
+
+    /// Whether the same can succeed later: the store does not answer, or it ended the session, the
+    /// transaction or the wait for a lock.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Conflict => true,
+            Self::Unavailable(sqlx::Error::Database(error)) => {
+                let is_of_class =
+                    |code: &str| POSTGRES_PASSING.iter().any(|class| code.starts_with(class));
+                match error.try_downcast_ref::<PgDatabaseError>() {
+                    Some(error) => is_of_class(error.code()),
+                    None => self.is_locked() || self.is_out_of_time() || self.is_disk_full(),
+                }
+            }
+            Self::Unavailable(error) => matches!(
+                error,
+                sqlx::Error::Io(_)
+                    | sqlx::Error::Tls(_)
+                    | sqlx::Error::Protocol(_)
+                    | sqlx::Error::PoolTimedOut
+                    | sqlx::Error::WorkerCrashed
+            ),
+            _ => false,
+        }
     }
 
     /// Whether the error is about one item of a request or batch. Without that item the others

@@ -47,7 +47,7 @@ pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
 pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
-pub use tables::cuts::{Cut, CutText, Dropped};
+pub use tables::cuts::{Cut, CutText, DropCursor};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::erasures::NewErasure;
 pub use tables::grant_lists::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};

@@ -349,7 +349,7 @@ async fn nothing_is_dropped_with_it() {
     };
     let refusal = async |ground: &Ground| {
         let ledger = ledger(ground).await;
-        let dropped = drop_archived(&ledger, &order, instant(NOON), |_, _| ()).await;
+        let dropped = drop_archived(&ledger, &order, instant(NOON), |_, _| (), |_, _| ()).await;
         ledger.close().await;
         dropped.expect_err("a refusal").to_string()
     };

@@ -94,8 +94,9 @@ impl Replay {
         is_left: impl Fn() -> bool,
     ) -> Result<Option<Backtested>, LedgerError> {
         let (mut from, to) = self.backtest.span();
-        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), None).await?;
         let mut snapshot = ledger.snapshot().await?;
+        // After the view began: what is dropped later is still in it.
+        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), None).await?;
         loop {
             let page = snapshot.replayed(self.policy, from, to, PAGE).await?;
             for entry in &page {

@@ -118,8 +118,9 @@ impl Engine {
                 GrantScope::Policy(_) | GrantScope::All => None,
             };
             let from = Some(filter.from.at());
-            check_cut(&engine.ledger, RecordPlace::FIRST, from, accounts).await?;
             let mut snapshot = engine.ledger.snapshot().await?;
+            // After the view began: what is dropped later is still in it.
+            check_cut(&engine.ledger, RecordPlace::FIRST, from, accounts).await?;
             let first = snapshot.grants(&filter, EXPORT_PAGE).await?;
             Ok::<_, LedgerError>((snapshot, filter, first))
         };

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Days, TimeDelta, Utc};
 use tokio::time::sleep;
-use uuid::Uuid;
 
 use super::writing::{ArchiveOrder, Archived, archive_ledger};
-use super::{ArchiveFailure, check_archive, compare_archive, refused};
-use crate::domain::identity::{AccountId, to_micros};
+use super::{ArchiveFailure, check_archive, compare_archive, not_yet, refused};
+use crate::domain::identity::to_micros;
 use crate::domain::record::RecordPlace;
-use crate::ledger::{Act, ActKind, Cut, CutText, Ledger, LedgerError};
+use crate::engine::reconcile::Pace;
+use crate::faults::reach;
+use crate::ledger::{Act, ActKind, Cut, CutText, DropCursor, Ledger, LedgerError};
 
 /// The longest time between the begin or end of a day in UTC and in any zone, including wrong
 /// clocks.
@@ -19,8 +20,6 @@ const ZONES_DIFFER: TimeDelta = TimeDelta::days(4);
 /// The longest wait for the seal of a cut.
 const SEAL_TIME: Duration = Duration::from_secs(60);
 const SEAL_LOOK: Duration = Duration::from_millis(200);
-/// The longest pause between two transactions. The pause leaves the ledger to claims.
-const REST_MOST: Duration = Duration::from_millis(100);
 /// The author of the act.
 const BY: &str = "perdiem";
 
@@ -35,9 +34,16 @@ pub struct DroppedArchive {
     pub last: u64,
 }
 
+/// The entries that a drop will drop, and how often accounts had got random ids before they were
+/// counted.
+struct Survey {
+    entries: u64,
+    moves: u64,
+}
+
 /// Archives what was recorded before an instant, and drops the archived entries that nothing needs
 /// any more. After an interruption the same call continues. `tell` gets the progress of the
-/// archive.
+/// archive in positions, and `tell_dropped` that of the drop in entries.
 ///
 /// Invariant: an entry is dropped only after a cut that names it was sealed.
 ///
@@ -48,6 +54,7 @@ pub async fn drop_archived(
     order: &ArchiveOrder,
     now: DateTime<Utc>,
     tell: impl Fn(u64, u64),
+    tell_dropped: impl Fn(u64, u64),
 ) -> Result<Option<DroppedArchive>, ArchiveFailure> {
     // 1. Check the date, and that this user may drop entries.
     check_age(ledger, order.before, now).await?;
@@ -68,8 +75,11 @@ pub async fn drop_archived(
     //    recorded it already.
     let wanted = ledger.mark_before(order.before).await?.position;
     let last_cut = ledger.last_cut(RecordPlace::LAST).await?;
-    let cut = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
-        Some(cut) if cut.text.last_position <= checked.index.last => cut,
+    let (cut, survey) = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
+        Some(cut) if cut.text.last_position <= checked.index.last => {
+            let survey = survey(ledger, cut.place).await?;
+            (cut, survey)
+        }
         Some(cut) => {
             let (last, place) = (cut.text.last_position, order.folder.display());
             return refused(format!(
@@ -78,30 +88,44 @@ pub async fn drop_archived(
             ));
         }
         None => {
+            let place = ledger.mark_to(wanted).await?.place;
+            check_place(ledger, place, wanted, order.before).await?;
+            let survey = survey(ledger, place).await?;
+            // After the survey: another drop may go on, and `verify` must never miss an entry.
+            let entries = ledger.count_entries(place).await?;
             let text = CutText {
                 before: order.before,
                 last_position: wanted,
-                kept_entries: kept(ledger, wanted, order.before).await?,
+                kept_entries: entries.saturating_sub(survey.entries),
                 origin: checked.index.origin,
                 root: checked.index.root,
             };
-            record(ledger, text, order, now).await?
+            (record(ledger, text, order, now).await?, survey)
         }
     };
     // 4. Wait until the cut is sealed. Dropped entries without a sealed cut would look like a
     //    deletion by hand.
     wait_for_seal(ledger, &cut).await?;
-    // 5. Drop the entries, a few in each transaction.
+    // 5. Drop the entries, a few in each transaction. What a transaction drops is found before it, and
+    //    it pauses after it, so that it holds its locks briefly.
     let mut entries = 0;
-    let mut next = Some(AccountId(Uuid::nil()));
-    while let Some(after) = next {
-        let begun = Instant::now();
-        let Some(dropped) = ledger.drop_entries(&cut, after).await? else {
-            return refused(ERASING.to_owned());
+    let mut next = Some(DropCursor::FIRST);
+    while let Some(from) = next {
+        let pace = Pace::begin();
+        let step = ledger.drop_step(cut.place, from).await?;
+        reach("drop.found");
+        let Some(dropped) = ledger.drop_entries(&cut, &step).await? else {
+            return not_yet(ERASING.to_owned());
         };
-        entries += dropped.entries;
-        next = dropped.next;
-        sleep(begun.elapsed().min(REST_MOST)).await;
+        reach("drop.committed");
+        entries += dropped;
+        tell_dropped(entries, survey.entries);
+        next = step.next;
+        pace.rest().await;
+    }
+    // 6. An account that got its random id meanwhile may have moved to an id that was passed before.
+    if ledger.account_moves().await? != Some(survey.moves) {
+        return not_yet(ERASING.to_owned());
     }
     Ok(Some(DroppedArchive {
         archived,
@@ -113,6 +137,26 @@ pub async fn drop_archived(
 
 const ERASING: &str = "the account of an erased subject gets its random id at the moment: run the \
      same command again in a minute";
+
+/// Finds all entries that a cut up to a place drops.
+async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFailure> {
+    let Some(moves) = ledger.account_moves().await? else {
+        return not_yet(ERASING.to_owned());
+    };
+    let mut entries = 0;
+    let mut next = Some(DropCursor::FIRST);
+    while let Some(from) = next {
+        let pace = Pace::begin();
+        let step = ledger.drop_step(up_to, from).await?;
+        entries += step.entries;
+        next = step.next;
+        pace.rest().await;
+    }
+    match ledger.account_moves().await? == Some(moves) {
+        true => Ok(Survey { entries, moves }),
+        false => not_yet(ERASING.to_owned()),
+    }
+}
 
 /// The date must be old enough by the record's clock and by this machine's clock: the earlier one
 /// counts.
@@ -141,9 +185,13 @@ async fn check_age(
     }
 }
 
-/// How many entries up to a position are kept. Refuses a position where the record cannot be cut.
-async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, ArchiveFailure> {
-    let place = ledger.mark_to(last).await?.place;
+/// Refuses a position where the record cannot be cut.
+async fn check_place(
+    ledger: &Ledger,
+    place: RecordPlace,
+    last: u64,
+    before: DateTime<Utc>,
+) -> Result<(), ArchiveFailure> {
     // Entries that are older than the numbering of transactions are in the order of their ids, not
     // of their numbers. A cut among them is impossible.
     if place.xact == 0 && place < RecordPlace::OLD_END {
@@ -157,16 +205,13 @@ async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, 
         }
     }
     let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
-    if ledger.figures_position().await? < counted {
-        return refused(
+    match ledger.figures_position().await? < counted {
+        true => not_yet(
             "the statistics do not have these entries yet: let an instance make them, and run the \
              same command again"
                 .to_owned(),
-        );
-    }
-    match ledger.kept_entries(place).await? {
-        Some(kept) => Ok(kept),
-        None => refused(ERASING.to_owned()),
+        ),
+        false => Ok(()),
     }
 }
 
@@ -200,7 +245,7 @@ async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure>
     let begun = Instant::now();
     while !is_sealed(ledger, cut).await? {
         if begun.elapsed() >= SEAL_TIME {
-            return refused(format!(
+            return not_yet(format!(
                 "the cut is recorded (change {}), but not sealed yet: nothing was dropped. Let an \
                  instance with PERDIEM_SEAL_KEY_FILE seal it, and run the same command again",
                 cut.revision

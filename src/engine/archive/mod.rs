@@ -30,6 +30,9 @@ pub enum ArchiveFailure {
     /// Why the command refuses, and what to do.
     #[error("{0}")]
     Refused(String),
+    /// What the command waited for. The same call succeeds later.
+    #[error("{0}")]
+    NotYet(String),
     /// What differs, and where.
     #[error("{0}")]
     Differs(String),
@@ -37,6 +40,10 @@ pub enum ArchiveFailure {
 
 fn refused<T>(why: String) -> Result<T, ArchiveFailure> {
     Err(ArchiveFailure::Refused(why))
+}
+
+fn not_yet<T>(what: String) -> Result<T, ArchiveFailure> {
+    Err(ArchiveFailure::NotYet(what))
 }
 
 fn differs<T>(what: String) -> Result<T, ArchiveFailure> {

@@ -15,9 +15,11 @@ use crate::domain::forecast::{Forecast, Foreknown, foresee};
 use crate::domain::grant::{Followers, Grant, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
+use crate::domain::local_days::LocalDays;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::refusal::{DeniedClaim, Refusal};
+use crate::domain::zone::Zone;
 use crate::engine::claim::{once_foreknown, once_known};
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
@@ -42,6 +44,8 @@ pub struct ClaimQuery {
 #[derive(Debug)]
 pub struct PlacedEntry {
     pub position: Option<u64>,
+    /// The policy's time zone at the instant in whose windows the units count.
+    pub zone: Option<Zone>,
     pub listed: ListedEntry,
 }
 
@@ -167,7 +171,8 @@ impl Engine {
                     }
                     verdict => verdict,
                 };
-                let limits = self.limits_then(account, last, totals, &lapsed, at).await?;
+                let behind = (account, last, &LocalDays::of(&versions));
+                let limits = self.limits_then(behind, totals, &lapsed, at).await?;
                 Some((LimitsThen { terms, limits }, verdict))
             }
         };
@@ -186,6 +191,13 @@ impl Engine {
     ) -> Result<Option<ExplainedGrant>, ListFailure> {
         let knowledge = self.knowledge(known_at).await?;
         let mut life = self.ledger.life_of(&grant.entry).await?;
+        // The grant may have been dropped since it was found.
+        let is_first = life
+            .first()
+            .is_some_and(|first| first.entry.id == grant.entry.id);
+        if !is_first && self.ledger.is_dropped(grant.entry.id).await? {
+            return Err(LedgerError::Archived(LINES_ARE_DROPPED.to_owned()).into());
+        }
         life.retain(|listed| listed.place <= knowledge.up_to);
         let Some(first) = life.first() else {
             return Ok(None);
@@ -211,12 +223,12 @@ impl Engine {
         let totals = once_known(&self.ledger, account, last, at, |known| {
             terms.before(entry, last, &known.past)
         });
-        let limits = self
-            .limits_then(account, last, totals.await?, &[], at)
-            .await?;
+        let days = LocalDays::of(&versions);
+        let behind = (account, last, &days);
+        let limits = self.limits_then(behind, totals.await?, &[], at).await?;
         grant.followers = Followers::among(entry.id, life.iter().map(|listed| &listed.entry));
         let positions = self.positions_of(life.iter()).await?;
-        let mut since = placed(life, &positions);
+        let mut since = placed(life, &positions, &days);
         Ok(Some(ExplainedGrant {
             entry: since.remove(0),
             since,
@@ -251,20 +263,18 @@ impl Engine {
         })
     }
 
-    /// Adds to each total the entries behind it, up to a line.
+    /// Adds to each total the entries behind it: those of an account up to a line, with the local days
+    /// of its policy.
     async fn limits_then(
         &self,
-        account: AccountId,
-        last: Option<&Line>,
+        (account, last, days): (AccountId, Option<&Line>, &LocalDays<'_>),
         totals: Vec<Total>,
         lapsed: &[Hold],
         at: DateTime<Utc>,
     ) -> Result<Vec<LimitThen>, LedgerError> {
         let mut read = Vec::with_capacity(totals.len());
-        let cut_at = self.ledger.cut_at(account).await?;
         for total in totals {
             let span = total.span(at);
-            check_window(cut_at, span)?;
             let counted = match last {
                 Some(line) => {
                     let counted = self.ledger.counted_in(account, line, span, ENTRIES_MOST);
@@ -273,6 +283,11 @@ impl Engine {
                 None => (0, Vec::new()),
             };
             read.push((total, span, counted));
+        }
+        // After the entries: some may be dropped while they are read.
+        let cut_at = self.ledger.cut_at(account).await?;
+        for (_, span, _) in &read {
+            check_window(cut_at, *span)?;
         }
         let all = read.iter().flat_map(|(_, _, (_, newest))| newest);
         let positions = self.positions_of(all).await?;
@@ -287,7 +302,7 @@ impl Engine {
                 total,
                 count,
                 lapsed,
-                newest: placed(newest, &positions),
+                newest: placed(newest, &positions, days),
             }
         });
         Ok(limits.collect())
@@ -307,20 +322,25 @@ impl Engine {
     }
 }
 
+const LINES_ARE_DROPPED: &str =
+    "the entries that explain this were archived and dropped: look for them in the archive";
+
 /// The error that the line was dropped, or is missing without a cut.
 fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     match cut_at {
-        Some(_) => LedgerError::Archived(
-            "the entries that explain this were archived and dropped: look for them in the archive"
-                .to_owned(),
-        ),
+        Some(_) => LedgerError::Archived(LINES_ARE_DROPPED.to_owned()),
         None => LedgerError::Corrupt("the line before an entry is gone".to_owned()),
     }
 }
 
-fn placed(listed: Vec<ListedEntry>, positions: &BTreeMap<RecordPlace, u64>) -> Vec<PlacedEntry> {
+fn placed(
+    listed: Vec<ListedEntry>,
+    positions: &BTreeMap<RecordPlace, u64>,
+    days: &LocalDays<'_>,
+) -> Vec<PlacedEntry> {
     let placed = listed.into_iter().map(|listed| PlacedEntry {
         position: positions.get(&listed.place).copied(),
+        zone: days.zone(listed.entry.counted_at()).cloned(),
         listed,
     });
     placed.collect()

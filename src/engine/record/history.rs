@@ -2,25 +2,21 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::cut::CLOCKS_DIFFER;
 use super::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
 use super::reader::{RecordPage, RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
-use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
-use crate::domain::record::{Mark, RecordPlace};
+use crate::domain::record::Mark;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::Place;
 use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure, Share};
-use crate::ledger::{EntryFilter, Ledger, LedgerError};
-
-/// No entry gets its position earlier than this before the instant in which it counts: clocks of
-/// instances never differ so much.
-const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
+use crate::ledger::EntryFilter;
 
 /// The point up to which a list shows the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,8 +246,7 @@ impl Engine {
         })
     }
 
-    /// A reader of the entries of a query, and the instants in which they count. Refuses a list that may
-    /// need dropped entries.
+    /// A reader of the entries of a query, and the instants in which they count.
     pub(super) async fn reader(
         &self,
         query: &HistoryQuery,
@@ -259,14 +254,13 @@ impl Engine {
     ) -> Result<(RecordReader, Option<InstantSpan>), ListFailure> {
         let (mut filter, counted) = self.entry_filter(query, span).await?;
         let from = counted.map(|span| span.from);
-        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await?;
         let mut after = span.after;
         if let Some(from) = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER)) {
             after = after.later(self.ledger.mark_before(from).await?);
             filter.after = after.place;
         }
         let positions = (after.position, span.up_to.position);
-        let reader = RecordReader::new(self.ledger.clone(), filter, positions).await?;
+        let reader = RecordReader::new(self.ledger.clone(), filter, positions, from).await?;
         Ok((reader, counted))
     }
 
@@ -306,38 +300,5 @@ impl Engine {
             metadata: metadata.cloned(),
         };
         Ok((filter, counted))
-    }
-}
-
-/// Checks that no entry is missing that comes after a place, counts from an instant on, and belongs
-/// to some accounts, where these are given.
-///
-/// # Errors
-/// [`LedgerError::Archived`] if such entries may have been dropped.
-pub async fn check_cut(
-    ledger: &Ledger,
-    after: RecordPlace,
-    from: Option<DateTime<Utc>>,
-    accounts: Option<&[AccountId]>,
-) -> Result<(), LedgerError> {
-    let Some(cut) = ledger.last_cut(RecordPlace::LAST).await? else {
-        return Ok(());
-    };
-    let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
-    if from.is_some_and(|from| from >= cut.text.before) {
-        return Ok(());
-    }
-    // A mark may end after its last place.
-    let end = ledger.mark_at(cut.text.last_position).await?;
-    if end.is_some_and(|end| after >= end.place) {
-        return Ok(());
-    }
-    let mut is_cut = accounts.is_none();
-    for account in accounts.into_iter().flatten() {
-        is_cut |= ledger.cut_at(*account).await?.is_some();
-    }
-    match is_cut {
-        true => Err(cut.refusal()),
-        false => Ok(()),
     }
 }

@@ -5,9 +5,11 @@ use std::collections::hash_map::Entry;
 
 use chrono::{DateTime, NaiveDate, Utc};
 
+use super::cut::check_cut;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::RecordPlace;
+use crate::domain::zone::Zone;
 use crate::ledger::{EntryFilter, EntryIndex, Ledger, LedgerError, ListedEntry};
 
 /// An entry in the record.
@@ -18,6 +20,8 @@ pub struct RecordedEntry {
     /// The local date on which the units count, by the version of the policy that was in force
     /// then.
     pub counted_on: NaiveDate,
+    /// The time zone of that version.
+    pub zone: Option<Zone>,
     pub listed: ListedEntry,
 }
 
@@ -40,7 +44,8 @@ pub struct RecordPage {
 }
 
 /// Reads the entries of a filter, in the order of the record. Invariant: the result never changes,
-/// because also the versions of policies are those that were known at the filter's last place.
+/// because also the versions of policies are those that were known at the filter's last place. A
+/// reader whose next entries may have been dropped ends with [`LedgerError::Archived`].
 pub struct RecordReader {
     ledger: Ledger,
     filter: EntryFilter,
@@ -48,15 +53,19 @@ pub struct RecordReader {
     after: u64,
     /// What finds the entries. Without an index they are read one after the other.
     index: Option<EntryIndex>,
+    /// No entry of the filter counts before this instant.
+    counted_from: Option<DateTime<Utc>>,
     versions: HashMap<PolicyId, Vec<Policy>>,
 }
 
 impl RecordReader {
-    /// `after` and `end` are the positions of the filter's two places.
+    /// `after` and `end` are the positions of the filter's two places; `counted_from` is the instant from
+    /// which on the entries count, if the filter has one.
     pub async fn new(
         ledger: Ledger,
         filter: EntryFilter,
         (after, end): (u64, u64),
+        counted_from: Option<DateTime<Utc>>,
     ) -> Result<Self, LedgerError> {
         let index = match end.saturating_sub(after) > REGION {
             true => ledger.entry_index(&filter).await?,
@@ -67,6 +76,7 @@ impl RecordReader {
             filter,
             after,
             index,
+            counted_from,
             versions: HashMap::new(),
         })
     }
@@ -84,6 +94,7 @@ impl RecordReader {
                 self.ledger.entries_in_turn(&region, limit).await?
             }
         };
+        self.check_cut().await?;
         let is_full = listed.len() == limit as usize;
         let entries = self.recorded(listed).await?;
         let last = entries.last().filter(|_| is_full);
@@ -103,6 +114,12 @@ impl RecordReader {
         };
         self.after = read_to.unwrap_or(self.after);
         Ok(RecordPage { entries, read_to })
+    }
+
+    /// Checks that no entry of the next page was dropped.
+    async fn check_cut(&self) -> Result<(), LedgerError> {
+        let accounts = self.filter.accounts.as_deref();
+        check_cut(&self.ledger, self.filter.after, self.counted_from, accounts).await
     }
 
     /// As [`RecordReader::next`], for a caller that reads everything: empty only at the end.
@@ -132,11 +149,12 @@ impl RecordReader {
                     unknown.insert(versions)
                 }
             };
-            let counted_at = listed.entry.counted_at();
+            let (days, counted_at) = (LocalDays::of(versions), listed.entry.counted_at());
             entries.push(RecordedEntry {
                 position,
                 recorded_at,
-                counted_on: LocalDays::of(versions).date(counted_at),
+                counted_on: days.date(counted_at),
+                zone: days.zone(counted_at).cloned(),
                 listed,
             });
         }

@@ -3,10 +3,11 @@
 use chrono::{DateTime, NaiveDate, TimeDelta};
 
 use super::day_span::Bound;
-use crate::domain::local_days::{Lived, LocalDays};
+use crate::domain::local_days::{InForce, Lived, LocalDays};
 use crate::domain::policy::PolicyName;
 use crate::domain::record::RecordPlace;
 use crate::domain::window::{Length, Window};
+use crate::domain::zone::Zone;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, InvalidCursor, ListFailure};
 
@@ -21,11 +22,13 @@ pub struct WindowQuery {
     pub to: Option<Bound>,
 }
 
-/// A window, with its local date.
-#[derive(Debug, Clone, Copy)]
+/// A window, with its local date, and the version of the policy whose calendar has it.
+#[derive(Debug, Clone)]
 pub struct LivedWindow {
     pub window: Window,
     pub local_date: NaiveDate,
+    pub policy_version: u32,
+    pub zone: Zone,
 }
 
 impl Engine {
@@ -89,9 +92,17 @@ impl Engine {
             let both = since | i128::from(window.end.timestamp().cast_unsigned());
             cursor::encode(identity, &list, &both.to_be_bytes())
         });
-        let lived = |(lived, window): (&Lived<'_>, Window)| LivedWindow {
-            window,
-            local_date: lived.calendar.local_date(query.per, window),
+        let in_force = InForce::of(&versions);
+        let lived = |(lived, window): (&Lived<'_>, Window)| {
+            // Several versions may have the calendar: name the one of the window's beginning.
+            let from = window.start.max(lived.from);
+            let begun = in_force.iter().rev().find(|it| it.from <= from);
+            LivedWindow {
+                window,
+                local_date: lived.calendar.local_date(query.per, window),
+                policy_version: begun.map_or(0, |it| it.version.version),
+                zone: lived.calendar.zone.clone(),
+            }
         };
         Ok((windows.into_iter().map(lived).collect(), next))
     }

@@ -11,6 +11,7 @@ use crate::domain::grant::{Direction, Entry, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
+use crate::domain::zone::Zone;
 use crate::engine::Adjustment;
 use crate::http::answer::{
     ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, entered_once, page, words,
@@ -67,6 +68,11 @@ pub struct EntryBody {
     /// The version of the policy that was in force for the entry.
     #[schema(example = 1)]
     pub policy_version: u32,
+    /// The policy's time zone at `counted_at`. Absent in exports, whose manifests have the zones, and in
+    /// the answer to an adjustment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "+08:00")]
+    pub time_zone: Option<String>,
     /// The policy's limits after the entry, in the policy's order.
     pub limits: Vec<LimitUsage>,
 }
@@ -75,6 +81,13 @@ page! {
     /// A page of an account's entries.
     EntryList of EntryBody
     /// The cursor of the next page; null on the last page.
+}
+
+impl EntryBody {
+    pub fn in_zone(self, zone: Option<Zone>) -> Self {
+        let time_zone = zone.map(|zone| zone.name().to_owned());
+        Self { time_zone, ..self }
+    }
 }
 
 impl From<&Entry> for EntryBody {
@@ -91,6 +104,7 @@ impl From<&Entry> for EntryBody {
             by: note.map(|note| note.by.to_string()),
             reason: note.and_then(|note| note.reason.clone()),
             policy_version: entry.line.policy_version,
+            time_zone: None,
             limits: LimitUsage::all(&entry.line.totals),
         }
     }
@@ -196,8 +210,15 @@ pub async fn list(
 ) -> HttpAnswer {
     let (policy, subject) = (policy.0, subject.0);
     let found = engine.entries(policy.clone(), &subject, page.limit, page.cursor());
-    let found = found.await?;
+    let (entries, next_cursor) = found.await?;
     let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());
     read.await?;
-    EntryList::answer(found, |entry| EntryBody::from(&entry))
+    let wanted = entries
+        .iter()
+        .map(|entry| (policy.clone(), entry.counted_at()));
+    let zones = engine.zones(wanted.collect()).await?;
+    let entries = entries.iter().zip(zones).collect();
+    EntryList::answer((entries, next_cursor), |(entry, zone)| {
+        EntryBody::from(entry).in_zone(zone)
+    })
 }

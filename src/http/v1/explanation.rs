@@ -186,6 +186,12 @@ pub struct CountedEntryBody {
     /// The position of the entry. Null while it has none.
     #[schema(example = 1842)]
     position: Option<u64>,
+    /// The version of the policy that was in force for the entry. Null for a lapse that has no entry yet.
+    #[schema(example = 1)]
+    policy_version: Option<u32>,
+    /// The policy's time zone at `counted_at`. Null for a lapse that has no entry yet.
+    #[schema(example = "+08:00")]
+    time_zone: Option<String>,
     /// The grant that the entry corrects; null for grants and adjustments.
     grant: Option<Uuid>,
     /// The key that claimed or corrected, if it has a name.
@@ -212,6 +218,8 @@ impl From<PlacedEntry> for CountedEntryBody {
             counted_at: entry.counted_at(),
             at: entry.line.at,
             position: placed.position,
+            policy_version: Some(entry.line.policy_version),
+            time_zone: placed.zone.map(|zone| zone.name().to_owned()),
             grant: entry.kind.of().map(|grant| grant.0),
             by: note.map(|note| note.by.to_string()).or(claimed_by),
             reason: note.and_then(|note| note.reason.clone()),
@@ -229,6 +237,8 @@ impl From<Hold> for CountedEntryBody {
             counted_at: lapsed.grant.at(),
             at: lapsed.until,
             position: None,
+            policy_version: None,
+            time_zone: None,
             grant: Some(lapsed.grant.0),
             by: None,
             reason: None,

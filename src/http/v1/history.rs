@@ -42,7 +42,7 @@ pub struct HistoryItem {
     pub subject: Option<String>,
     /// The local date on which the units count, by the version of the policy that was in force
     /// then. If a change of the policy's zone set the local clock back, the day of the change is
-    /// longer.
+    /// longer: its last hours have the date of its first hours.
     #[schema(example = "2026-11-21")]
     pub counted_on: NaiveDate,
     #[serde(flatten)]
@@ -110,10 +110,20 @@ impl From<RecordedEntry> for HistoryItem {
     }
 }
 
+impl HistoryItem {
+    /// The item of a list: its rows have the time zone, too.
+    fn listed(mut recorded: RecordedEntry) -> Self {
+        let zone = recorded.zone.take();
+        let item = Self::from(recorded);
+        let entry = item.entry.in_zone(zone);
+        Self { entry, ..item }
+    }
+}
+
 impl From<HistoryPage> for HistoryList {
     fn from(page: HistoryPage) -> Self {
         Self {
-            items: page.entries.into_iter().map(HistoryItem::from).collect(),
+            items: page.entries.into_iter().map(HistoryItem::listed).collect(),
             next_cursor: page.next_cursor,
             as_of: page.as_of,
         }

@@ -37,6 +37,13 @@ pub struct WindowAnswer {
     /// The local date of the window, or of its first day.
     #[schema(example = "2026-11-21")]
     local_date: NaiveDate,
+    /// The version of the policy that was in force when the window began. If the calendar changed
+    /// inside the window: the version that brought the calendar.
+    #[schema(example = 1)]
+    policy_version: u32,
+    /// The time zone of that version.
+    #[schema(example = "+08:00")]
+    time_zone: String,
 }
 
 impl From<LivedWindow> for WindowAnswer {
@@ -45,6 +52,8 @@ impl From<LivedWindow> for WindowAnswer {
             start: lived.window.start,
             end: lived.window.end,
             local_date: lived.local_date,
+            policy_version: lived.policy_version,
+            time_zone: lived.zone.name().to_owned(),
         }
     }
 }

@@ -2,23 +2,26 @@
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
 
 use super::acts::{Act, add_act_in};
 use super::record::HOLD_POSITIONS;
 use super::replacements::HOLD_LEDGER;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::record::RecordPlace;
+use crate::faults::reach;
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::kind;
-use crate::ledger::query::{Session, query};
-use crate::ledger::row::StoredRow;
+use crate::ledger::query::{Session, Texts, query};
+use crate::ledger::row::{StoredRow, only};
 use crate::ledger::service_role::Ownership;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many entries one transaction drops.
 const ENTRIES_MOST: u64 = 500;
-/// How many accounts one transaction looks at.
-const ACCOUNTS_MOST: u32 = 50;
+/// How many accounts are read to find them.
+const ACCOUNTS_MOST: u32 = 500;
 
 /// The text of the act of a cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,26 +68,6 @@ const LAST_CUTS: &str =
     "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
 
-/// The first hold of the account `$account` that no entry up to the number `$last` ends.
-macro_rules! first_open_hold {
-    ($account:literal, $last:literal) => {
-        concat!(
-            "SELECT MIN(hold.number) FROM entry_details AS hold
-             WHERE hold.account = ",
-            $account,
-            " AND hold.held_until IS NOT NULL AND hold.number <= ",
-            $last,
-            " AND NOT EXISTS (
-                 SELECT 1 FROM entry_details AS named
-                 WHERE named.of_grant = hold.id AND named.kind <> ",
-            kind!(PARTIAL_REVERSAL),
-            " AND named.number <= ",
-            $last,
-            ")"
-        )
-    };
-}
-
 /// Whether the account gets its random id at the moment: its entries are then under two ids.
 macro_rules! is_moving {
     () => {
@@ -92,60 +75,241 @@ macro_rules! is_moving {
     };
 }
 
-const IS_MOVING: &str = is_moving!();
-/// How many entries are kept of those up to ($1, $2).
-const KEPT: &str = concat!(
-    "SELECT CAST(COALESCE(SUM(cut.last - COALESCE((",
-    first_open_hold!("cut.account", "cut.last"),
-    "), cut.last) + 1), 0) AS bigint) AS kept, (",
+/// How often accounts have got random ids, and whether one gets its random id at the moment: its
+/// entries are then under two ids.
+const MOVES: &str = concat!(
+    "SELECT erasures, (",
     is_moving!(),
-    ") AS is_moving FROM (
-         SELECT account, MAX(number) AS last FROM entries WHERE (xact, id) <= ($1, $2)
-         GROUP BY account
-     ) AS cut"
+    ") AS is_moving FROM ledger"
 );
-/// Accounts after $1 with entries up to ($2, $3), and the first and last number of these entries.
-const ACCOUNTS: &str = "SELECT account, MIN(number) AS first, MAX(number) AS last FROM entries
-    WHERE account > $1 AND (xact, id) <= ($2, $3)
-    GROUP BY account ORDER BY account LIMIT $4";
-const FIRST_OPEN_HOLD: &str = first_open_hold!("$1", "$2");
+const IS_MOVING: &str = is_moving!();
+const COUNT: &str = "SELECT count(*) FROM entries WHERE xact <= $1 AND (xact, id) <= ($1, $2)";
+/// Accounts from $1 on. Of each one: its first entry, for the account $1 not below the number $2; and
+/// among the next $6 entries the first one after the place ($3, $4), the last one, and the first hold that
+/// no entry up to the place ends. So a look reads few entries of an account, however long it is.
+const ACCOUNTS: &str = concat!(
+    "SELECT account, first, (
+         SELECT MIN(e.number) FROM entries AS e
+         WHERE e.account = opened.account AND e.number >= first AND e.number <= first + $6
+             AND (e.xact, e.id) > ($3, $4)
+     ) AS newer, (
+         SELECT MAX(e.number) FROM entries AS e
+         WHERE e.account = opened.account AND e.number <= first + $6
+     ) AS last, (
+         SELECT MIN(hold.number) FROM entry_details AS hold
+         WHERE hold.account = opened.account AND hold.number >= first
+             AND hold.number <= first + $6 AND hold.held_until IS NOT NULL AND NOT EXISTS (
+                 SELECT 1 FROM entry_details AS named
+                 JOIN entries AS e ON e.account = named.account AND e.number = named.number
+                 WHERE named.of_grant = hold.id AND named.kind <> ",
+    kind!(PARTIAL_REVERSAL),
+    " AND (e.xact, e.id) <= ($3, $4)
+             )
+     ) AS hold FROM (
+         SELECT id AS account, (
+             SELECT MIN(number) FROM entries
+             WHERE account = accounts.id
+                 AND number >= CASE WHEN accounts.id = $1 THEN $2 ELSE 0 END
+         ) AS first FROM accounts WHERE id >= $1 ORDER BY id LIMIT $5
+     ) AS opened ORDER BY account"
+);
 
-// Stores the places of the entries below the number $2 of the account $1, for the cut $3.
-const NOTE_PLACES: &str = "INSERT INTO dropped_entries (xact, id, revision)
-    SELECT xact, id, $3 FROM entries WHERE account = $1 AND number < $2";
-const FORGET_CUT: &str = "DELETE FROM cuts WHERE entry IN (
-        SELECT id FROM entries WHERE account = $1 AND number < $2
-    )";
-const ADD_CUT: &str = "INSERT INTO cuts (entry, at, revision)
-    SELECT kept.id, gone.at, $3 FROM entries AS kept
-    JOIN entries AS gone ON gone.account = kept.account AND gone.number = kept.number - 1
-    WHERE kept.account = $1 AND kept.number = $2";
-const DROP_DETAILS: &str = "DELETE FROM entry_details WHERE account = $1 AND number < $2";
-const DROP_ENTRIES: &str = "DELETE FROM entries WHERE account = $1 AND number < $2";
+/// A statement about the entries `gone` of the spans in the JSON array $1: an account, and the number
+/// below which its entries are dropped.
+macro_rules! of_spans {
+    ($text:ident) => {
+        Texts {
+            postgres: $text!(
+                "(SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+                 FROM json_array_elements(CAST($1 AS json)) AS d) AS span"
+            ),
+            sqlite: $text!(
+                "(SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+                 FROM json_each($1)) AS span"
+            ),
+        }
+    };
+}
+
+/// The rows `gone` of a table that are in the spans.
+macro_rules! gone {
+    ($table:literal, $spans:literal) => {
+        concat!(
+            $spans,
+            " CROSS JOIN ",
+            $table,
+            " AS gone WHERE gone.account = span.account AND gone.number < span.below"
+        )
+    };
+}
+
+macro_rules! note_places {
+    ($spans:literal) => {
+        concat!(
+            "INSERT INTO dropped_entries (xact, id, revision) SELECT gone.xact, gone.id, $2 FROM ",
+            gone!("entries", $spans),
+            " RETURNING id"
+        )
+    };
+}
+
+macro_rules! add_cuts {
+    ($spans:literal) => {
+        concat!(
+            "INSERT INTO cuts (entry, at, revision) SELECT kept.id, gone.at, $2 FROM ",
+            $spans,
+            " CROSS JOIN entries AS kept CROSS JOIN entries AS gone
+             WHERE kept.account = span.account AND kept.number = span.below
+                 AND gone.account = span.account AND gone.number = span.below - 1"
+        )
+    };
+}
+
+macro_rules! forget_cuts {
+    ($spans:literal) => {
+        concat!(
+            "DELETE FROM cuts WHERE entry IN (SELECT gone.id FROM ",
+            gone!("entries", $spans),
+            ")"
+        )
+    };
+}
+
+macro_rules! drop_rows {
+    ($table:literal, $spans:literal) => {
+        concat!(
+            "DELETE FROM ",
+            $table,
+            " WHERE (account, number) IN (SELECT gone.account, gone.number FROM ",
+            gone!($table, $spans),
+            ")"
+        )
+    };
+}
+
+macro_rules! drop_details {
+    ($spans:literal) => {
+        drop_rows!("entry_details", $spans)
+    };
+}
+
+macro_rules! drop_entries {
+    ($spans:literal) => {
+        drop_rows!("entries", $spans)
+    };
+}
+
+/// Stores the places of the entries, for the cut $2.
+const NOTE_PLACES: Texts = of_spans!(note_places);
+const ADD_CUTS: Texts = of_spans!(add_cuts);
+const FORGET_CUTS: Texts = of_spans!(forget_cuts);
+const DROP_DETAILS: Texts = of_spans!(drop_details);
+const DROP_ENTRIES: Texts = of_spans!(drop_entries);
 const KEEP_FIGURES: &str = "UPDATE day_figures_mark SET kept_to = $1
     WHERE kept_to IS NULL OR kept_to < $1";
 
-/// An account with entries that may be dropped.
-struct CutAccount {
+/// Where a drop goes on: at an account, from a number on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DropCursor {
     account: AccountId,
-    first: u64,
-    last: u64,
+    number: u64,
 }
 
-/// The result of one transaction.
-#[derive(Debug)]
-pub struct Dropped {
+impl DropCursor {
+    pub const FIRST: Self = Self {
+        account: AccountId(Uuid::nil()),
+        number: 0,
+    };
+}
+
+/// The entries of an account that one transaction may drop, and what stays.
+#[derive(Debug, Clone, Copy)]
+struct CutAccount {
+    account: AccountId,
+    /// The first entry; `None` if no entry is left.
+    first: Option<u64>,
+    /// The first entry after the cut.
+    newer: Option<u64>,
+    last: Option<u64>,
+    /// The first hold that was open at the cut.
+    hold: Option<u64>,
+}
+
+/// The oldest entries of an account: those below a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DropSpan {
+    account: AccountId,
+    below: u64,
+}
+
+/// What one transaction drops. Invariant: only the cut decides what is dropped, so a step that was found
+/// before the transaction is still right in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DropStep {
+    spans: Vec<DropSpan>,
     pub entries: u64,
-    /// The account after which the next transaction continues; `None` at the end.
-    pub next: Option<AccountId>,
+    /// Where the next step begins; `None` at the end.
+    pub next: Option<DropCursor>,
 }
 
 fn decode_account(row: &StoredRow<'_>) -> Result<CutAccount, LedgerError> {
     Ok(CutAccount {
         account: row.get("account")?,
         first: row.get("first")?,
+        newer: row.get("newer")?,
         last: row.get("last")?,
+        hold: row.get("hold")?,
     })
+}
+
+impl CutAccount {
+    /// The first entry that stays: the last one up to the cut, or the first open hold.
+    fn kept(&self) -> Option<u64> {
+        let last = self.newer.map(|newer| newer - 1).or(self.last)?;
+        Some(self.hold.map_or(last, |hold| hold.min(last)))
+    }
+}
+
+impl DropStep {
+    /// As many entries of some accounts as one transaction may drop. `has_more` says whether accounts
+    /// follow.
+    fn of(accounts: &[CutAccount], has_more: bool) -> Self {
+        let mut step = Self {
+            spans: Vec::new(),
+            entries: 0,
+            next: None,
+        };
+        for found in accounts {
+            let (Some(first), Some(kept)) = (found.first, found.kept()) else {
+                continue;
+            };
+            let below = kept.min(first + ENTRIES_MOST - step.entries);
+            let account = found.account;
+            if first < below {
+                step.spans.push(DropSpan { account, below });
+                step.entries += below - first;
+            }
+            // The remaining entries of a long account come next.
+            if step.entries == ENTRIES_MOST {
+                step.next = Some(DropCursor {
+                    account,
+                    number: below,
+                });
+                return step;
+            }
+        }
+        step.next = accounts.last().filter(|_| has_more).map(|last| DropCursor {
+            account: last.account,
+            number: i64::MAX.cast_unsigned(),
+        });
+        step
+    }
+
+    /// The spans as JSON, so that one statement drops all.
+    fn encode(&self) -> String {
+        let span = |span: &DropSpan| json!([span.account.0.simple(), span.below]);
+        json!(self.spans.iter().map(span).collect::<Vec<_>>()).to_string()
+    }
 }
 
 impl Ledger {
@@ -189,16 +353,20 @@ impl Ledger {
         }
     }
 
-    /// How many entries up to a place are kept when the others are dropped. `None` while an account
-    /// gets its random id.
-    pub async fn kept_entries(&self, up_to: RecordPlace) -> Result<Option<u64>, LedgerError> {
-        let kept = query(KEPT).bind(up_to.xact).bind(up_to.id);
+    /// How often accounts have got random ids. `None` while an account gets its random id.
+    pub async fn account_moves(&self) -> Result<Option<u64>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
-            let kept: u64 = row.get("kept")?;
-            Ok((!row.get::<bool>("is_moving")?).then_some(kept))
+            let moves: u64 = row.get("erasures")?;
+            Ok((!row.get::<bool>("is_moving")?).then_some(moves))
         };
-        let kept = self.own().await?.lend().first(kept, decode).await?;
-        Ok(kept.flatten())
+        let moves = self.own().await?.lend().first(query(MOVES), decode).await?;
+        Ok(moves.flatten())
+    }
+
+    /// How many entries the ledger has up to a place.
+    pub async fn count_entries(&self, up_to: RecordPlace) -> Result<u64, LedgerError> {
+        let count = query(COUNT).bind(up_to.xact).bind(up_to.id);
+        self.own().await?.lend().one(count).await
     }
 
     /// Adds the act of a cut. From then on the figures that were recorded up to `kept_to` are kept
@@ -213,13 +381,37 @@ impl Ledger {
         .await
     }
 
-    /// Drops entries of some accounts after `after`, as the cut says. Returns `None` and drops
-    /// nothing while an account gets its random id.
+    /// The next entries that a cut up to a place drops. It takes no lock.
+    pub async fn drop_step(
+        &self,
+        up_to: RecordPlace,
+        from: DropCursor,
+    ) -> Result<DropStep, LedgerError> {
+        let accounts = query(ACCOUNTS)
+            .bind(from.account)
+            .bind(from.number)
+            .bind(up_to.xact)
+            .bind(up_to.id)
+            .bind(ACCOUNTS_MOST)
+            .bind(ENTRIES_MOST);
+        let mut held = self.own().await?;
+        let accounts = held.lend().all(accounts, decode_account).await?;
+        let has_more = accounts.len() == ACCOUNTS_MOST as usize;
+        Ok(DropStep::of(&accounts, has_more))
+    }
+
+    /// Drops the entries of a step that are left, and returns how many it dropped. Returns `None` and
+    /// drops nothing while an account gets its random id.
     pub async fn drop_entries(
         &self,
         cut: &Cut,
-        after: AccountId,
-    ) -> Result<Option<Dropped>, LedgerError> {
+        step: &DropStep,
+    ) -> Result<Option<u64>, LedgerError> {
+        if step.entries == 0 {
+            return Ok(Some(0));
+        }
+        let spans = step.encode();
+        let of_spans = |texts: Texts| query(texts).bind(&*spans);
         self.own_edit(async |mut session| {
             // Every transaction takes these locks in the same order. No account gets another id
             // while this one is held.
@@ -229,60 +421,84 @@ impl Ledger {
             if session.one::<bool>(query(IS_MOVING)).await? {
                 return Ok(Ending::Rollback(None));
             }
-            // 2. Read the next accounts with entries that may be dropped.
-            let accounts = query(ACCOUNTS)
-                .bind(after)
-                .bind(cut.place.xact)
-                .bind(cut.place.id)
-                .bind(ACCOUNTS_MOST);
-            let accounts = session.all(accounts, decode_account).await?;
-            let mut dropped = Dropped {
-                entries: 0,
-                next: Some(after),
-            };
-            let is_end = accounts.len() < ACCOUNTS_MOST as usize;
-            // 3. Drop their entries, as many as one transaction may.
-            for account in accounts {
-                let room = ENTRIES_MOST - dropped.entries;
-                let lines = drop_lines(&mut session, &account, cut, room).await?;
-                dropped.entries += lines;
-                // The remaining entries of a long account come next.
-                if lines == room {
-                    return Ok(Ending::Commit(Some(dropped)));
-                }
-                dropped.next = Some(account.account);
+            // 2. Store the places of the entries and the cuts of the accounts.
+            let places = of_spans(NOTE_PLACES).bind(cut.revision);
+            let places: Vec<EntryId> = session.all(places, only).await?;
+            session
+                .execute(of_spans(ADD_CUTS).bind(cut.revision))
+                .await?;
+            // 3. Drop the entries.
+            for texts in [FORGET_CUTS, DROP_DETAILS, DROP_ENTRIES] {
+                session.execute(of_spans(texts)).await?;
             }
-            if is_end {
-                dropped.next = None;
-            }
-            Ok(Ending::Commit(Some(dropped)))
+            reach("drop.deleted");
+            Ok(Ending::Commit(Some(places.len() as u64)))
         })
         .await
     }
 }
 
-/// Drops the oldest entries of an account, at most `most`, and returns how many it dropped.
-async fn drop_lines(
-    session: &mut Session<'_>,
-    of: &CutAccount,
-    cut: &Cut,
-    most: u64,
-) -> Result<u64, LedgerError> {
-    // 1. Keep the last entry, and every entry from the first open hold on.
-    let hold = query(FIRST_OPEN_HOLD).bind(of.account).bind(of.last);
-    let hold: Option<u64> = session.one(hold).await?;
-    let kept = hold.unwrap_or(of.last);
-    let kept = kept.min(of.first + most);
-    if kept <= of.first {
-        return Ok(0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(number: u128) -> AccountId {
+        AccountId(Uuid::from_u128(number))
     }
-    let below = |text: &'static str| query(text).bind(of.account).bind(kept);
-    // 2. Store the places of the others and the cut, then drop them.
-    for text in [NOTE_PLACES, ADD_CUT] {
-        session.execute(below(text).bind(cut.revision)).await?;
+
+    fn found(number: u128, first: u64, newer: Option<u64>, hold: Option<u64>) -> CutAccount {
+        CutAccount {
+            account: account(number),
+            first: Some(first),
+            newer,
+            last: Some(newer.unwrap_or(first + ENTRIES_MOST)),
+            hold,
+        }
     }
-    for text in [FORGET_CUT, DROP_DETAILS, DROP_ENTRIES] {
-        session.execute(below(text)).await?;
+
+    fn spans(step: &DropStep) -> Vec<(u128, u64)> {
+        let spans = step.spans.iter();
+        spans
+            .map(|span| (span.account.0.as_u128(), span.below))
+            .collect()
     }
-    Ok(kept - of.first)
+
+    #[test]
+    fn the_last_entry_and_open_holds_stay() {
+        let gone = CutAccount {
+            first: None,
+            last: None,
+            ..found(4, 1, None, None)
+        };
+        let accounts = [
+            found(1, 1, Some(5), None),
+            found(2, 3, Some(9), Some(4)),
+            // All entries are after the cut.
+            found(3, 7, Some(7), None),
+            gone,
+            // A hold alone.
+            found(5, 2, Some(3), Some(2)),
+        ];
+        let step = DropStep::of(&accounts, false);
+        assert_eq!(spans(&step), [(1, 4), (2, 4)]);
+        assert_eq!((step.entries, step.next), (4, None));
+        let next = DropStep::of(&accounts, true).next;
+        assert_eq!(next.map(|next| next.account), Some(account(5)));
+    }
+
+    #[test]
+    fn a_long_account_takes_several_steps() {
+        let short = found(1, 1, Some(12), None);
+        let step = DropStep::of(&[short, found(2, 1, None, None)], false);
+        assert_eq!(spans(&step), [(1, 11), (2, ENTRIES_MOST - 9)]);
+        assert_eq!(step.entries, ENTRIES_MOST);
+        let number = ENTRIES_MOST - 9;
+        let next = DropCursor {
+            account: account(2),
+            number,
+        };
+        assert_eq!(step.next, Some(next));
+        let step = DropStep::of(&[found(2, number, None, None)], false);
+        assert_eq!(spans(&step), [(2, number + ENTRIES_MOST)]);
+    }
 }

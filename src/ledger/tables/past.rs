@@ -103,9 +103,11 @@ impl Ledger {
             .bind(EntryId::first_at(window.start))
             .bind(EntryId::first_at(window.end));
         self.in_time(async |mut session| {
+            let sum = session.one(sum).await?;
+            // After the sum: entries may be dropped between the two.
             let cut = session.first(query(CUT_AT).bind(account), only).await?;
             check_window(cut, window)?;
-            session.one(sum).await
+            Ok(sum)
         })
         .await
     }
@@ -119,9 +121,10 @@ impl Ledger {
     ) -> Result<Vec<Movement>, LedgerError> {
         let tail = query(TAIL).bind(account).bind(number).bind(since);
         self.in_time(async |mut session| {
+            let tail = session.all(tail, decode_movement).await?;
             let cut = session.first(query(CUT_AT).bind(account), only).await?;
             check_since(cut, since)?;
-            session.all(tail, decode_movement).await
+            Ok(tail)
         })
         .await
     }

@@ -4,15 +4,14 @@ use std::fs;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::domain::identity::AccountId;
 use perdiem::domain::record::RecordPlace;
 use perdiem::engine::{
     ArchiveOrder, DroppedArchive, compare_archive, drop_archived, restart_seals,
 };
+use perdiem::ledger::DropCursor;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use super::{Archivist, serving};
 use crate::http::{items, problem};
@@ -30,11 +29,11 @@ on_every_store!(
 );
 
 /// The instant of the oldest entries.
-const YEAR_ONE: &str = "2023-01-05T10:00:00Z";
+pub const YEAR_ONE: &str = "2023-01-05T10:00:00Z";
 /// The instant of the later entries.
-const YEAR_TWO: &str = "2024-06-01T10:00:00Z";
+pub const YEAR_TWO: &str = "2024-06-01T10:00:00Z";
 /// The instant of the first drop, which drops entries that were recorded before [`NEW_YEAR`].
-const YEAR_THREE: &str = "2025-07-01T10:00:00Z";
+pub const YEAR_THREE: &str = "2025-07-01T10:00:00Z";
 pub const NEW_YEAR: &str = "2024-01-01T00:00:00Z";
 
 /// Waits until the newest seal has all positions.
@@ -51,7 +50,7 @@ pub async fn is_sealed(archivist: &Archivist) {
     .await;
 }
 
-async fn figures_are_made(archivist: &Archivist) {
+pub async fn figures_are_made(archivist: &Archivist) {
     eventually("the figures are made", || async {
         let sql = "SELECT CAST((SELECT max(position) FROM record_marks)
             - (SELECT position FROM day_figures_mark) AS text)";
@@ -110,7 +109,7 @@ async fn last_of_year_one(archivist: &Archivist) -> u64 {
     mark.position
 }
 
-async fn reconciled(app: &App) -> Value {
+pub async fn reconciled(app: &App) -> Value {
     let request = app.request(Method::POST, "/v1/reconciliations");
     let report = Answer::of(request.json(&json!({ "apply": false }))).await;
     report.is(201)
@@ -354,8 +353,10 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     let killed = ledger(&archivist.ground).await;
     let cut = killed.last_cut(RecordPlace::LAST).await.expect("a read");
     let cut = cut.expect("a cut");
-    let step = killed.drop_entries(&cut, AccountId(Uuid::nil())).await;
-    let step = step.expect("a step").expect("no erasure is open");
+    let step = killed.drop_step(cut.place, DropCursor::FIRST).await;
+    let step = step.expect("a step");
+    let dropped = killed.drop_entries(&cut, &step).await.expect("a drop");
+    let dropped = dropped.expect("no erasure is open");
     killed.close().await;
     is_sealed(&archivist).await;
     verified(&archivist.ground, None).await.expect("valid");
@@ -378,15 +379,15 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     let (first, second) = (order(archivist.folder.clone()), order(copy));
     let now = archivist.clock.now();
     let (first, second) = tokio::join!(
-        drop_archived(&one, &first, now, |_, _| ()),
-        drop_archived(&two, &second, now, |_, _| ()),
+        drop_archived(&one, &first, now, |_, _| (), |_, _| ()),
+        drop_archived(&two, &second, now, |_, _| (), |_, _| ()),
     );
     one.close().await;
     two.close().await;
     let entries = |dropped: Option<DroppedArchive>| dropped.expect("entries to drop").entries;
     let both =
         entries(first.expect("the drop succeeds")) + entries(second.expect("the drop succeeds"));
-    assert_eq!(step.entries + both, 5);
+    assert_eq!(dropped + both, 5);
     assert_eq!(rows(&archivist, "acts WHERE kind = 'cut'").await, 1);
     is_sealed(&archivist).await;
     verified(&archivist.ground, None).await.expect("valid");

@@ -6,6 +6,7 @@ mod interrupted;
 mod orders;
 mod refused;
 mod round_trip;
+mod steps;
 mod tampering;
 
 use std::collections::BTreeMap;
@@ -122,7 +123,7 @@ impl Archivist {
             key: Some(verifier()),
         };
         let ledger = ledger(&self.ground).await;
-        let dropped = drop_archived(&ledger, &order, now, |_, _| ()).await;
+        let dropped = drop_archived(&ledger, &order, now, |_, _| (), |_, _| ()).await;
         ledger.close().await;
         dropped.map(|dropped| dropped.expect("something to archive"))
     }

@@ -16,3 +16,4 @@ mod overrides;
 mod policies;
 pub mod statistics;
 mod windows;
+mod zones;

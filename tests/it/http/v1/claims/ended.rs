@@ -14,6 +14,7 @@ on_every_stack!(
     a_key_of_a_reversed_grant_grants_nothing,
     a_key_of_a_lapsed_hold_grants_nothing,
     a_retry_says_so_in_every_way,
+    what_comes_late_is_told_when_the_hold_lapsed,
 );
 
 tests_on!(a_counted_grant_that_was_reversed_says_so: redis_and_sqlite RedisAndSqlite, redis_and_postgres RedisAndPostgres);
@@ -91,6 +92,41 @@ async fn a_key_of_a_lapsed_hold_grants_nothing(stack: Stack) {
         (again.status.as_u16(), &again.json()["grant"]["state"]),
         (200, &json!("granted"))
     );
+}
+
+/// The instant is the end of the hold, however late the confirmation comes, and whether or not the lapse is
+/// recorded.
+async fn what_comes_late_is_told_when_the_hold_lapsed(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(3, "UTC").await;
+    let body = json!({ "subject": "a", "hold_seconds": 60 });
+    let claimed = app.claim_body(body.clone(), Some("order-1")).await;
+    let hold = claimed.grant_id();
+    let until = claimed.at("/grant/held_until");
+    let until = until.as_str().expect("an instant");
+    let lapsed = format!("lapsed at {until}");
+    for _ in 0..2 {
+        clock.advance(TimeDelta::hours(5));
+        let retry = app.claim_body(body.clone(), Some("order-1")).await;
+        let confirmed = app.confirm(&hold).await;
+        let reversed = app.reverse(&hold, "too late").await;
+        for (answer, status) in [(retry, 410), (confirmed, 410), (reversed, 409)] {
+            let told = problem(&answer, status, "hold-lapsed");
+            let detail = told["detail"].as_str().expect("a text");
+            assert!(detail.contains(&lapsed), "{detail}");
+        }
+        let fault = command(&app, &format!("confirm {hold}")).await.fault();
+        assert!(fault.contains(&lapsed), "{fault}");
+        app.claim("a", None).await.is(201);
+        let explained = app.get(&format!("/v1/grants/{hold}/explanation")).await;
+        let explained = explained.is(200);
+        assert_eq!(explained["since"][0]["kind"], "lapse", "{explained}");
+        assert_eq!(explained["since"][0]["at"], until, "{explained}");
+        let printed = command(&app, &format!("explain {hold}")).await.well(0);
+        let since: Vec<&str> = printed.split("since then: lapsed\n").collect();
+        let shown = until.trim_end_matches('Z');
+        assert!(since[1].trim_start().starts_with(shown), "{printed}");
+    }
 }
 
 /// In a batch, in an atomic batch, in a dry run, under a paused and under an observing policy, and on the
