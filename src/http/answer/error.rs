@@ -486,22 +486,14 @@ impl From<ClaimFailure> for ApiError {
 
 impl From<Undecided> for ApiError {
     fn from(undecided: Undecided) -> Self {
-        if let Undecided::Ledger(error) = &undecided
-            && let LedgerError::Archived(what) = &**error
-        {
-            return Self::Archived(what.clone());
+        let Undecided::Ledger(error) = &undecided else {
+            return Self::Undecided(undecided);
+        };
+        match (&**error, error.unreadable_terms()) {
+            (LedgerError::Archived(what), _) => Self::Archived(what.clone()),
+            (_, Some(terms)) => Self::UnreadableTerms(terms),
+            (_, None) => Self::Undecided(undecided),
         }
-        match unreadable_terms(&undecided) {
-            Some(terms) => Self::UnreadableTerms(terms),
-            None => Self::Undecided(undecided),
-        }
-    }
-}
-
-fn unreadable_terms(undecided: &Undecided) -> Option<Arc<UnreadableTerms>> {
-    match undecided {
-        Undecided::Ledger(error) => error.unreadable_terms(),
-        _ => None,
     }
 }
 
