@@ -16,6 +16,9 @@ on_every_store!(pages_go_on_until_the_list_ends);
 const MANY: usize = 18_000;
 const A_TRANSACTION: usize = 1000;
 
+/// A filter, and which items it fits.
+type ListCase<'a> = (&'a str, &'a dyn Fn(&Value) -> bool);
+
 /// Appends grants like the first one of `member`, to its account.
 async fn append_many(ground: &Ground) {
     let mut direct = Direct::to(ground).await;
@@ -73,7 +76,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
         positions.is_sorted(),
         "the list is in the order of the record"
     );
-    let filters: &[(&str, &dyn Fn(&Value) -> bool)] = &[
+    let filters: &[ListCase] = &[
         ("policy=rare", &|it| it["policy"] == "rare"),
         ("policy=rare&on=2026-11-21", &|it| {
             it["policy"] == "rare" && it["counted_on"] == "2026-11-21"
@@ -116,7 +119,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
 
     let grants: Vec<Value> = all_items(&app, "/v1/grants?limit=1000").await;
     assert_eq!(grants.len(), MANY + 5);
-    let filters: &[(&str, &dyn Fn(&Value) -> bool)] = &[
+    let filters: &[ListCase] = &[
         ("policy=rare", &|it| it["policy"] == "rare"),
         ("subject=few", &|it| it["subject"] == "few"),
         ("state=reversed", &|it| it["state"] == "reversed"),
