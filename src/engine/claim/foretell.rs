@@ -4,7 +4,6 @@
 //! a claim was refused without a look at its account. The memory keeps what was read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout_at};
@@ -25,10 +24,6 @@ use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
 use crate::engine::instance::Outlook;
 use crate::ledger::{Ledger, LedgerError};
-
-/// How long an answer waits for what only its forecast needs. Without it the forecast knows windows
-/// and changes of the terms: the told instant can then be too late.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
@@ -124,7 +119,7 @@ impl Engine {
         is_committed: bool,
         deadline: Instant,
     ) -> Foretold {
-        let until = deadline.min(Instant::now() + PATIENCE);
+        let until = deadline.min(self.forecast_deadline());
         let forecast = match &outcome {
             Outcome::Entered(entry) => {
                 let foretelling = self.foretell_after(policy, account, &entry.line, until);
@@ -220,7 +215,7 @@ impl Engine {
     pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
         match self.policies.terms.get(policy, entry.line.at) {
             Ok(Some(policy)) => {
-                let until = Instant::now() + PATIENCE;
+                let until = self.forecast_deadline();
                 let foretelling = self.foretell_after(&policy, entry.account, &entry.line, until);
                 foretelling.await
             }
@@ -294,6 +289,12 @@ impl Engine {
         })
     }
 
+    /// How long an answer waits for what only its forecast needs: a quarter of a claim's time. Without
+    /// it the forecast knows windows and changes of the terms, so the told instant can be too late.
+    fn forecast_deadline(&self) -> Instant {
+        Instant::now() + self.claim_deadline / 4
+    }
+
     fn course(&self, question: &Question, last: Option<&Line>) -> Course {
         let terms = &self.policies.terms;
         terms.course(&question.policy, question.account, last, question.now)
@@ -319,7 +320,7 @@ impl Engine {
             units: None,
             now,
             is_committed: true,
-            until: Instant::now() + PATIENCE,
+            until: self.forecast_deadline(),
         };
         let is_counted = matches!(question.after, After::Counted(_));
         match !is_counted && self.is_by_time_alone(&question, &last) {
