@@ -29,6 +29,7 @@ impl StandbyFollower {
         }
     }
 
+    /// Looks once.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].

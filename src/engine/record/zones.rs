@@ -1,6 +1,5 @@
-//! The time zones that policies had.
+//! The time zones that a policy had.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -13,27 +12,22 @@ use crate::engine::{Engine, Failure};
 use crate::ledger::LedgerError;
 
 impl Engine {
-    /// The time zone that each policy had at its instant. `None` for a policy without a version.
+    /// The time zone that a policy had at each of some instants. `None` for a policy without a version.
     ///
     /// # Errors
     /// [`Failure`].
     pub async fn zones(
         self: &Arc<Self>,
-        wanted: Vec<(PolicyName, DateTime<Utc>)>,
+        policy: PolicyName,
+        instants: Vec<DateTime<Utc>>,
     ) -> Result<Vec<Option<Zone>>, Failure> {
         let engine = self.clone();
         let read = async move {
-            let mut versions = HashMap::new();
-            for (policy, _) in &wanted {
-                if !versions.contains_key(policy) {
-                    let known = engine.ledger.known_versions(policy, RecordPlace::LAST);
-                    versions.insert(policy.clone(), known.await?);
-                }
-            }
-            let zone = |(policy, at): &(PolicyName, DateTime<Utc>)| {
-                LocalDays::of(&versions[policy]).zone(*at).cloned()
-            };
-            Ok::<_, LedgerError>(wanted.iter().map(zone).collect())
+            let known = engine.ledger.known_versions(&policy, RecordPlace::LAST);
+            let versions = known.await?;
+            let days = LocalDays::of(&versions);
+            let zones = instants.into_iter().map(|at| days.zone(at).cloned());
+            Ok::<_, LedgerError>(zones.collect())
         };
         Ok(self.detached(read).await??)
     }

@@ -138,14 +138,18 @@ impl<W, P> Caller<W, P> {
     }
 
     /// Records that the caller looked at a subject, if the settings say so. A handler whose answer
-    /// shows a named subject calls it when the answer is ready.
-    pub async fn record_read(
+    /// shows a named subject calls it when the answer is ready. Without a subject the answer shows
+    /// nobody.
+    pub async fn record_read<'s>(
         &self,
         engine: &Engine,
         kind: ReadKind,
         policy: Option<&PolicyName>,
-        subject: &str,
+        subject: impl Into<Option<&'s str>>,
     ) -> Result<(), ApiError> {
+        let Some(subject) = subject.into() else {
+            return Ok(());
+        };
         let read = SubjectRead {
             kind,
             policy,

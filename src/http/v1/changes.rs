@@ -374,10 +374,8 @@ pub async fn list(
     let query = faults.or(Some(query))?;
     let (policy, subject) = (query.policy.clone(), query.subject.clone());
     let found = engine.changes(query, page.limit, page.cursor()).await?;
-    if let Some(subject) = subject {
-        let (kind, policy) = (ReadKind::Changes, policy.as_ref());
-        let read = caller.record_read(&engine, kind, policy, subject.as_str());
-        read.await?;
-    }
+    let subject = subject.as_ref().map(Subject::as_str);
+    let read = caller.record_read(&engine, ReadKind::Changes, policy.as_ref(), subject);
+    read.await?;
     ChangeList::answer(found, ChangeAnswer::from)
 }

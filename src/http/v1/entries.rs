@@ -213,10 +213,8 @@ pub async fn list(
     let (entries, next_cursor) = found.await?;
     let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());
     read.await?;
-    let wanted = entries
-        .iter()
-        .map(|entry| (policy.clone(), entry.counted_at()));
-    let zones = engine.zones(wanted.collect()).await?;
+    let instants = entries.iter().map(Entry::counted_at).collect();
+    let zones = engine.zones(policy, instants).await?;
     let entries = entries.iter().zip(zones).collect();
     EntryList::answer((entries, next_cursor), |(entry, zone)| {
         EntryBody::from(entry).in_zone(zone)

@@ -13,6 +13,7 @@ use utoipa::IntoParams;
 use super::exports::ExportQuery;
 use super::history::{HistoryFilterQuery, KeyName};
 use super::manifests::{ExportAct, ExportFile, ExportMade, Manifest};
+use crate::domain::claim::Subject;
 use crate::domain::reads::ReadKind;
 use crate::engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
 use crate::http::answer::{ApiError, ExportFormat, Forbidden, HttpAnswer, streamed};
@@ -213,11 +214,7 @@ async fn export_again(
         let after = after.map(|after| ("after".to_owned(), after.to_string()));
         made.about.filters.extend(after);
     }
-    if let Some(subject) = &history.subject {
-        let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
-        let read = caller.record_read(engine, kind, policy, subject.as_str());
-        read.await?;
-    }
+    record_read(caller, engine, &history).await?;
     let export = engine.repeat_export(&caller.key(), history).await?;
     Ok((made, format, export))
 }
@@ -252,16 +249,23 @@ pub async fn manifest(
         match piece.map_err(Failure::from)? {
             ExportPiece::Rows(entries) => drop(file.rows(entries)),
             ExportPiece::End(end) => {
-                if let Some(subject) = &history.subject {
-                    let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
-                    let read = caller.record_read(&engine, kind, policy, subject.as_str());
-                    read.await?;
-                }
+                record_read(&caller, &engine, &history).await?;
                 return Ok(HttpResponse::Ok().json(file.manifest(&end)));
             }
         }
     }
     Err(Failure::Interrupted.into())
+}
+
+/// Records a read of the rows of a recorded export, or of their hash.
+async fn record_read<W, P>(
+    caller: &Caller<W, P>,
+    engine: &EngineData,
+    history: &HistoryQuery,
+) -> Result<(), ApiError> {
+    let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
+    let subject = history.subject.as_ref().map(Subject::as_str);
+    caller.record_read(engine, kind, policy, subject).await
 }
 
 const ERASED: &str =

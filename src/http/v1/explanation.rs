@@ -7,7 +7,6 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::blocks::BlockAnswer;
-use super::grants::record_read;
 use super::history::{KeyName, parse_as_of};
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
@@ -421,6 +420,8 @@ pub async fn of_grant(
     let found = engine.explain_grant(grant, known_at).await?;
     let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
-    record_read(&caller, &engine, ReadKind::Explanation, &found.grant).await?;
+    let (policy, subject) = (Some(&found.grant.policy), found.grant.subject.as_deref());
+    let read = caller.record_read(&engine, ReadKind::Explanation, policy, subject);
+    read.await?;
     Ok(HttpResponse::Ok().json(GrantExplanation::new(found)))
 }

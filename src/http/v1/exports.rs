@@ -6,6 +6,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
+use crate::domain::claim::Subject;
 use crate::domain::grant::Grant;
 use crate::domain::reads::ReadKind;
 use crate::engine::ExportPiece;
@@ -57,11 +58,9 @@ pub async fn export(
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
     let (policy, subject) = (filter.policy.clone(), filter.subject.clone());
     let pieces = engine.export(&caller.key(), filter).await?;
-    if let Some(subject) = subject {
-        let (kind, policy) = (ReadKind::Grants, policy.as_ref());
-        let read = caller.record_read(&engine, kind, policy, subject.as_str());
-        read.await?;
-    }
+    let subject = subject.as_ref().map(Subject::as_str);
+    let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
+    read.await?;
     let header = match format {
         ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
         ExportFormat::Ndjson => Bytes::new(),

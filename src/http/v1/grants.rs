@@ -5,10 +5,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::domain::claim::{IdempotencyKey, Subject};
-use crate::domain::grant::{Grant, GrantState};
+use crate::domain::grant::GrantState;
 use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
-use crate::engine::{Engine, GrantQuery, ProvisionalScope};
+use crate::engine::{GrantQuery, ProvisionalScope};
 use crate::http::answer::{ApiError, GrantBody, HttpAnswer, page, words};
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query,
@@ -113,24 +113,10 @@ pub async fn get(
     let grant = engine.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    record_read(&caller, &engine, ReadKind::Grant, &grant).await?;
+    let (policy, subject) = (Some(&grant.policy), grant.subject.as_deref());
+    let read = caller.record_read(&engine, ReadKind::Grant, policy, subject);
+    read.await?;
     Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.now())))
-}
-
-/// Records a read that shows a grant. An erased grant shows nobody.
-pub async fn record_read<W, P>(
-    caller: &Caller<W, P>,
-    engine: &Engine,
-    kind: ReadKind,
-    grant: &Grant,
-) -> Result<(), ApiError> {
-    match &grant.subject {
-        Some(subject) => {
-            let read = caller.record_read(engine, kind, Some(&grant.policy), subject);
-            read.await
-        }
-        None => Ok(()),
-    }
 }
 
 /// List grants, newest first.
@@ -157,11 +143,9 @@ pub async fn list(
     let filter = faults.or(Some(filter))?;
     let (policy, subject) = (filter.policy.clone(), filter.subject.clone());
     let found = engine.grants(filter, page.limit, page.cursor()).await?;
-    if let Some(subject) = subject {
-        let (kind, policy) = (ReadKind::Grants, policy.as_ref());
-        let read = caller.record_read(&engine, kind, policy, subject.as_str());
-        read.await?;
-    }
+    let subject = subject.as_ref().map(Subject::as_str);
+    let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
+    read.await?;
     let now = engine.now();
     let found = (found.grants, found.next_cursor);
     GrantList::answer(found, |grant| GrantBody::new(&grant, now))

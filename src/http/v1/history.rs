@@ -287,11 +287,9 @@ pub async fn list(
             }
             continue;
         }
-        if let Some(subject) = &filter.subject {
-            let (kind, policy) = (ReadKind::Entries, filter.policy.as_ref());
-            let read = caller.record_read(&engine, kind, policy, subject.as_str());
-            read.await?;
-        }
+        let (kind, policy) = (ReadKind::Entries, filter.policy.as_ref());
+        let subject = filter.subject.as_ref().map(Subject::as_str);
+        caller.record_read(&engine, kind, policy, subject).await?;
         // 4. Answer. The read keeps its place until its answers are written.
         let text = Bytes::from_owner(Text(found));
         return Ok(HttpResponse::Ok()

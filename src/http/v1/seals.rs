@@ -187,11 +187,9 @@ pub async fn proof(
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let proof = engine.grant_proof(id).await?;
-    if let Some(subject) = proof.opened.subject() {
-        let policy = Some(&grant.policy);
-        let read = caller.record_read(&engine, ReadKind::Proof, policy, &subject);
-        read.await?;
-    }
+    let (policy, subject) = (Some(&grant.policy), proof.opened.subject());
+    let read = caller.record_read(&engine, ReadKind::Proof, policy, subject.as_deref());
+    read.await?;
     Ok(proof_file(&id, &proof))
 }
 
@@ -216,10 +214,9 @@ pub async fn change_proof(
 ) -> HttpAnswer {
     let proof = engine.change_proof(revision.0).await?;
     // The subject of an override or a block.
-    if let Some(subject) = proof.opened.subject() {
-        let read = caller.record_read(&engine, ReadKind::Proof, None, &subject);
-        read.await?;
-    }
+    let subject = proof.opened.subject();
+    let read = caller.record_read(&engine, ReadKind::Proof, None, subject.as_deref());
+    read.await?;
     Ok(proof_file(&revision.0, &proof))
 }
 

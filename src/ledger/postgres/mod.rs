@@ -72,7 +72,8 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         // 1. Connect.
-        let base = Sessions::of(&options.url)?;
+        // No statement reads so much that compiling it first would pay.
+        let base = Sessions::of(&options.url)?.with("jit", "off");
         let place = base.place();
         let base = match opening {
             Opening::Read => base.with("default_transaction_read_only", "on"),
@@ -83,8 +84,7 @@ impl Store {
             .clone()
             .with_timeouts(OWN_TIMEOUT)
             .with("plan_cache_mode", "force_custom_plan")
-            .with("enable_seqscan", "off")
-            .with("jit", "off");
+            .with("enable_seqscan", "off");
         let own = for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT);
         let own = own
             .test_before_acquire(false)
@@ -176,9 +176,7 @@ impl Store {
         // Plan lists with their values: a plan for all values may read and sort a whole policy.
         let planning = |timeout| {
             let sessions = base.clone().with_timeouts(timeout);
-            sessions
-                .with("plan_cache_mode", "force_custom_plan")
-                .with("jit", "off")
+            sessions.with("plan_cache_mode", "force_custom_plan")
         };
         let (answering, lasting) = (planning(options.query_timeout), planning(OWN_TIMEOUT));
         let patience = options.query_timeout / 4;
@@ -187,8 +185,7 @@ impl Store {
         // The claims' way always uses indexes, also where a plan was made for an empty table.
         let claiming = base
             .with_timeouts(options.claim_timeout)
-            .with("enable_seqscan", "off")
-            .with("jit", "off");
+            .with("enable_seqscan", "off");
         let turns = claiming.pool(TURN_CONNECTIONS, options.claim_timeout / 3);
         let turns = claiming.connect_lazy(turns.test_before_acquire(false));
         Ok(Self {

@@ -114,6 +114,9 @@ pub(super) use with_names;
 /// policy $6, of the kinds from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata
 /// $12 and $13. $15 says that the accounts do not matter.
 macro_rules! listed {
+    ($source:expr, $condition:expr) => {
+        listed!($source, $condition, "e.xact, e.id")
+    };
     ($source:expr, $condition:expr, $order:expr) => {
         concat!(
             with_names!(concat!(
@@ -168,8 +171,8 @@ macro_rules! sqlite_fits {
 
 /// Entries one after the other.
 const IN_TURN: Texts = Texts {
-    postgres: listed!("entries", postgres_fits!(), "e.xact, e.id"),
-    sqlite: listed!("entries", sqlite_fits!(), "e.xact, e.id"),
+    postgres: listed!("entries", postgres_fits!()),
+    sqlite: listed!("entries", sqlite_fits!()),
 };
 
 /// The same for the transaction 0, by the index of ids. On SQLite no entry has it.
@@ -187,11 +190,7 @@ const OLD_IN_TURN: Texts = Texts {
         ),
         concat!(millisecond!("e.id"), ", e.id")
     ),
-    sqlite: listed!(
-        "entries",
-        concat!(" AND e.xact = 0", sqlite_fits!()),
-        "e.xact, e.id"
-    ),
+    sqlite: listed!("entries", concat!(" AND e.xact = 0", sqlite_fits!())),
 };
 
 /// The most entries that an index may find, so that a page sorts them: more are read one after the other.
@@ -389,14 +388,9 @@ macro_rules! indexed {
             list: Texts {
                 postgres: listed!(
                     concat!("(", $choice!(postgres, "f.*"), ")"),
-                    postgres_fits!(),
-                    "e.xact, e.id"
+                    postgres_fits!()
                 ),
-                sqlite: listed!(
-                    concat!("(", $choice!(sqlite, "f.*"), ")"),
-                    sqlite_fits!(),
-                    "e.xact, e.id"
-                ),
+                sqlite: listed!(concat!("(", $choice!(sqlite, "f.*"), ")"), sqlite_fits!()),
             },
         }
     };

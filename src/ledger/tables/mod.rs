@@ -35,8 +35,8 @@ pub mod seals;
 pub mod statistics;
 pub mod versions;
 
-/// The statements of lists, by name, for a test that reads their plans.
+/// The statements of lists and positions, by name, for a test that reads their plans.
 #[cfg(feature = "faults")]
 pub fn list_texts() -> Vec<(String, super::query::Texts)> {
-    [history::texts(), grant_lists::texts()].concat()
+    [history::texts(), grant_lists::texts(), positions::texts()].concat()
 }

@@ -164,6 +164,13 @@ const MARK_AT: Texts = Texts {
     sqlite: mark_at!(sqlite_entries!()),
 };
 
+/// Every statement, by name.
+#[cfg(feature = "faults")]
+pub(super) fn texts() -> Vec<(String, Texts)> {
+    let texts = [("positions", POSITIONS), ("mark at", MARK_AT)];
+    texts.map(|(name, texts)| (name.to_owned(), texts)).to_vec()
+}
+
 /// A statement with the values of $1 and $2.
 fn numbering(texts: Texts) -> Statement {
     query(texts)

@@ -215,7 +215,7 @@ async fn an_erasure_removes_the_name_from_reads(stack: Stack) {
     let act = items(&app.get("/v1/changes?kind=read").await);
     assert_eq!(act[1]["after"]["erased"], json!(["subject"]), "{act:?}");
     assert_eq!(act[1]["after"]["filters"], json!({ "policy": "benefit" }));
-    // Whoever asks for the name later tells it again, until it is erased again.
+    // A later read of the name records it again, until it is erased again.
     clock.advance(TimeDelta::hours(1));
     read(&app, &auditor, &entries("a")).await.is(200);
     assert_eq!(named().await, ["a", "b", "none"]);

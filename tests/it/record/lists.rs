@@ -42,6 +42,21 @@ async fn append_many(ground: &Ground) {
     }
 }
 
+/// Compares lists with the items of the whole list that fit.
+async fn lists_fit(app: &App, list: &str, all: &[Value], cases: &[ListCase<'_>]) {
+    for (filter, fits) in cases {
+        let expected: Vec<&Value> = all.iter().filter(|item| fits(item)).collect();
+        let found = all_items(app, &format!("/v1/{list}?{filter}&limit=1000")).await;
+        let found: Vec<&Value> = found.iter().collect();
+        assert!(
+            found == expected,
+            "{list} {filter}: {} of {}",
+            found.len(),
+            expected.len()
+        );
+    }
+}
+
 async fn pages_go_on_until_the_list_ends(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant("2026-11-20T12:00:00Z"));
@@ -105,17 +120,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
             it["counted_on"] == "2026-11-21"
         }),
     ];
-    for (filter, fits) in filters {
-        let expected: Vec<&Value> = all.iter().filter(|entry| fits(entry)).collect();
-        let found = all_items(&app, &format!("/v1/entries?{filter}&limit=1000")).await;
-        let found: Vec<&Value> = found.iter().collect();
-        assert!(
-            found == expected,
-            "{filter}: {} of {}",
-            found.len(),
-            expected.len()
-        );
-    }
+    lists_fit(&app, "entries", &all, filters).await;
 
     let grants: Vec<Value> = all_items(&app, "/v1/grants?limit=1000").await;
     assert_eq!(grants.len(), MANY + 5);
@@ -132,17 +137,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
         ("state=held", &|_| false),
         ("would_deny=true", &|_| false),
     ];
-    for (filter, fits) in filters {
-        let expected: Vec<&Value> = grants.iter().filter(|grant| fits(grant)).collect();
-        let found = all_items(&app, &format!("/v1/grants?{filter}&limit=1000")).await;
-        let found: Vec<&Value> = found.iter().collect();
-        assert!(
-            found == expected,
-            "{filter}: {} of {}",
-            found.len(),
-            expected.len()
-        );
-    }
+    lists_fit(&app, "grants", &grants, filters).await;
     // The export has the same entries.
     let export = app
         .get("/v1/entries/export?format=ndjson&policy=benefit&on=2026-11-20")
