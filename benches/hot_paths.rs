@@ -131,7 +131,8 @@ const YESTERDAY: TimeDelta = TimeDelta::days(1);
 #[bench::next_day_of_1_limit(1, 3, YESTERDAY)]
 #[bench::next_day_of_3_limits(3, 3, YESTERDAY)]
 fn decision((policy, last): Account) -> Result<Verdict, Unknown> {
-    let (policy, last) = (black_box(policy), black_box(last));
+    let policy = black_box(policy);
+    let last = black_box(last);
     decide(policy, Units::ONE, last, &Past::default(), black_box(NOW))
 }
 

@@ -12,10 +12,10 @@ impl fmt::Display for Chain<'_> {
         let mut text = self.0.to_string();
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            let told = error.to_string();
-            if !text.contains(&told) {
+            let cause_text = error.to_string();
+            if !text.contains(&cause_text) {
                 text.push_str(": ");
-                text.push_str(&told);
+                text.push_str(&cause_text);
             }
             cause = error.source();
         }

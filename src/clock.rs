@@ -128,9 +128,9 @@ const READINGS_MOST: u32 = 10;
 fn offset_between(own: impl Fn() -> i64, theirs: impl Fn() -> i64) -> i64 {
     let read = || {
         let before = own();
-        let told = theirs();
+        let their_time = theirs();
         let apart = own() - before;
-        (apart, told - before - apart / 2)
+        (apart, their_time - before - apart / 2)
     };
     let mut closest = read();
     for _ in 1..READINGS_MOST {
@@ -205,7 +205,8 @@ mod tests {
     /// The clocks of a machine: the second reading of `own` can come late.
     #[test]
     fn clocks_that_are_read_apart_are_read_again() {
-        let (now, pauses) = (Cell::new(0), Cell::new(0));
+        let now = Cell::new(0);
+        let pauses = Cell::new(0);
         let own = || {
             let pause = if pauses.replace(pauses.get() + 1) == 1 {
                 2_000_000
@@ -220,7 +221,8 @@ mod tests {
 
     #[test]
     fn clocks_that_are_never_read_together_are_read_as_close_as_possible() {
-        let (now, pause) = (Cell::new(0), Cell::new(40_000));
+        let now = Cell::new(0);
+        let pause = Cell::new(40_000);
         let own = || {
             pause.set(pause.get() - 1000);
             now.set(now.get() + pause.get());
@@ -233,7 +235,8 @@ mod tests {
     #[test]
     fn the_machines_clock_starts_at_the_wall_clock_and_goes_on() {
         let clock = Clock::system();
-        let (first, wall) = (clock.now(), wall_clock());
+        let first = clock.now();
+        let wall = wall_clock();
         assert!(
             (first - wall).abs() < TimeDelta::seconds(1),
             "{first} {wall}"

@@ -220,12 +220,12 @@ pub enum LogFormat {
 
 /// A setting that cannot be used, found after all settings were read.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting} {told}")]
+#[error("{setting} {reason}")]
 pub struct WrongSetting {
     /// The environment variable that has the setting.
     pub setting: &'static str,
     /// What is wrong, and what to do.
-    pub told: String,
+    pub reason: String,
 }
 
 /// The rights of all other users, in a file's mode.
@@ -240,9 +240,10 @@ pub fn read_secret(path: &str) -> Result<String, String> {
         fs::read_to_string(path).map_err(|error| format!("the file cannot be read: {error}"))?;
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);
-    match secret.is_empty() {
-        true => Err("the file is empty: write the secret into it".to_owned()),
-        false => Ok(secret.to_owned()),
+    if secret.is_empty() {
+        Err("the file is empty: write the secret into it".to_owned())
+    } else {
+        Ok(secret.to_owned())
     }
 }
 
@@ -268,16 +269,16 @@ pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
 /// # Errors
 /// A part is no level.
 fn read_levels(text: &str) -> Result<String, String> {
-    let told = "write error, warn, info, debug, trace or off; for a module, such as \
+    let reason = "write error, warn, info, debug, trace or off; for a module, such as \
                 info,perdiem=debug";
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         // An empty level is `error` to the filter.
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
-            return Err(told.to_owned());
+            return Err(reason.to_owned());
         }
     }
-    let filter = EnvFilter::try_new(text).map_err(|error| format!("{error}; {told}"));
+    let filter = EnvFilter::try_new(text).map_err(|error| format!("{error}; {reason}"));
     filter.map(|_| text.to_owned())
 }
 
@@ -302,7 +303,7 @@ impl ServeArgs {
         match (&self.seal_to, may_seal) {
             (Some(_), false) => Err(WrongSetting {
                 setting: "PERDIEM_SEAL_TO",
-                told: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE".to_owned(),
+                reason: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE".to_owned(),
             }),
             _ => Ok(()),
         }
@@ -315,7 +316,7 @@ impl ServeArgs {
     pub fn check_read_only(&self) -> Result<(), WrongSetting> {
         let is_on_postgres = self.database.url().starts_with("postgres");
         let has_redis = self.redis_url.is_some() || self.redis_url_file.is_some();
-        let (setting, told) = match (is_on_postgres, has_redis, &self.seal_to) {
+        let (setting, reason) = match (is_on_postgres, has_redis, &self.seal_to) {
             _ if !self.read_only => return Ok(()),
             (true, false, None) if self.record_reads => (
                 "PERDIEM_RECORD_READS",
@@ -335,8 +336,8 @@ impl ServeArgs {
                 "cannot be used with PERDIEM_READ_ONLY: an instance that only reads seals nothing",
             ),
         };
-        let told = told.to_owned();
-        Err(WrongSetting { setting, told })
+        let reason = reason.to_owned();
+        Err(WrongSetting { setting, reason })
     }
 
     /// The options of the engine, with the machine's clock.

@@ -67,9 +67,10 @@ impl RunningTime {
 
 /// The microseconds between two beats in which the process did not run.
 fn held_up_in(gap: u64) -> u64 {
-    match Duration::from_micros(gap) > HELD_UP {
-        true => gap - BEAT.as_micros() as u64,
-        false => 0,
+    if Duration::from_micros(gap) > HELD_UP {
+        gap - BEAT.as_micros() as u64
+    } else {
+        0
     }
 }
 

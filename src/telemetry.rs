@@ -76,9 +76,10 @@ impl Sparing {
             written.lines = 0;
         }
         let is_written = written.lines < LINES_A_SECOND;
-        match is_written {
-            true => written.lines += 1,
-            false => written.left_out += 1,
+        if is_written {
+            written.lines += 1
+        } else {
+            written.left_out += 1
         }
         is_written
     }
@@ -86,10 +87,10 @@ impl Sparing {
     /// The places whose lines were left out since the last call, with the number of lines.
     fn take_left_out(&self) -> Vec<(&'static Metadata<'static>, u64)> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = places
+        let suppressed = places
             .values_mut()
             .map(|written| (written.place, std::mem::take(&mut written.left_out)));
-        taken.filter(|(_, left_out)| *left_out > 0).collect()
+        suppressed.filter(|(_, left_out)| *left_out > 0).collect()
     }
 }
 
@@ -109,7 +110,8 @@ async fn tell_left_out(sparing: Sparing) {
     loop {
         ticks.tick().await;
         for (place, lines) in sparing.take_left_out() {
-            let (module, line) = (place.target(), place.line());
+            let module = place.target();
+            let line = place.line();
             tracing::warn!(
                 lines,
                 module,
@@ -141,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_and_counted() {
-        let (sparing, lines) = (Sparing::default(), Lines::default());
+        let sparing = Sparing::default();
+        let lines = Lines::default();
         let writer = lines.clone();
         let layer = fmt::layer().with_writer(move || writer.clone());
         let log = tracing_subscriber::registry().with(layer.with_filter(sparing.clone()));

@@ -162,14 +162,15 @@ fn read_line(
             format!("{at:?} is no instant: write one such as 2026-11-03T00:00:00Z"),
         );
     }
-    match faults.is_empty() {
-        true => Ok(AdjustmentLine {
+    if faults.is_empty() {
+        Ok(AdjustmentLine {
             line,
             subject: subject.to_owned(),
             units,
             at: at.map(str::to_owned),
-        }),
-        false => Err(faults),
+        })
+    } else {
+        Err(faults)
     }
 }
 

@@ -103,9 +103,10 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         let steps: Vec<Value> = steps.iter().map(PlanStep::json).collect();
         println!("{:#}", Value::Array(steps));
     }
-    Ok(match args.dry_run && has_changes {
-        true => ExitCode::from(WOULD_CHANGE),
-        false => ExitCode::SUCCESS,
+    Ok(if args.dry_run && has_changes {
+        ExitCode::from(WOULD_CHANGE)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
@@ -189,9 +190,10 @@ async fn plan(
         if policies.iter().any(|(in_file, _)| *in_file == name) {
             continue;
         }
-        let action = match args.prune {
-            true => Action::Archive,
-            false => Action::Leave,
+        let action = if args.prune {
+            Action::Archive
+        } else {
+            Action::Leave
         };
         let reason = args.reason.as_deref();
         let reason = reason.map(|reason| ("reason".to_owned(), reason.into()));
@@ -254,9 +256,10 @@ async fn rehearse(
     tell_warnings(&answer);
     // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
-        step.action = match before["version"] == answer["version"] {
-            true => Action::Keep,
-            false => Action::Replace,
+        step.action = if before["version"] == answer["version"] {
+            Action::Keep
+        } else {
+            Action::Replace
         };
     }
     if step.action != Action::Keep {
@@ -276,9 +279,10 @@ async fn perform(server: &ServerArgs, steps: &mut [PlanStep]) -> anyhow::Result<
         result.with_context(|| {
             let names = |steps: &[&mut PlanStep]| -> String {
                 let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
-                match names.is_empty() {
-                    true => "nothing".to_owned(),
-                    false => names.join(", "),
+                if names.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    names.join(", ")
                 }
             };
             format!(
@@ -365,11 +369,13 @@ impl PlanStep {
 
     /// The fields that differ; for a new policy, the fields in the file.
     fn differences(&self) -> Vec<FieldDifference<'_>> {
-        let (before, after) = (self.before.as_ref(), self.after.as_ref());
+        let before = self.before.as_ref();
+        let after = self.after.as_ref();
         let differences = differences(before, after);
         match (before, after) {
             (Some(before), Some(after)) => {
-                let (before, after) = (effect(before), effect(after));
+                let before = effect(before);
+                let after = effect(after);
                 let effect = (before != after).then_some(("effective", before, after));
                 differences.chain(effect).collect()
             }
@@ -382,9 +388,10 @@ impl PlanStep {
 
 /// When the version takes effect: `now`, or an instant.
 fn effect(version: &Value) -> String {
-    match version["in_force_version"] == version["version"] {
-        true => "now".to_owned(),
-        false => words(&version["effective_at"]),
+    if version["in_force_version"] == version["version"] {
+        "now".to_owned()
+    } else {
+        words(&version["effective_at"])
     }
 }
 

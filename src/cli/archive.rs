@@ -77,19 +77,18 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
         drop_bar.tell(done, of);
     };
     let work = async {
-        match args.drop {
-            true => {
-                let dropped = drop_archived(&ledger, &order, now, tell, tell_dropped).await?;
-                Ok(dropped.map_or((None, None), |dropped| {
-                    let text = format!(
-                        "{} entries were dropped. Of the entries up to position {}, {} stay: the last \
+        if args.drop {
+            let dropped = drop_archived(&ledger, &order, now, tell, tell_dropped).await?;
+            Ok(dropped.map_or((None, None), |dropped| {
+                let text = format!(
+                    "{} entries were dropped. Of the entries up to position {}, {} stay: the last \
                          entry of each account, and open holds",
-                        dropped.entries, dropped.last, dropped.kept
-                    );
-                    (Some(dropped.archived), Some(text))
-                }))
-            }
-            false => Ok((archive_ledger(&ledger, &order, now, tell).await?, None)),
+                    dropped.entries, dropped.last, dropped.kept
+                );
+                (Some(dropped.archived), Some(text))
+            }))
+        } else {
+            Ok((archive_ledger(&ledger, &order, now, tell).await?, None))
         }
     };
     let archived = unless_interrupted(work, GOES_ON).await;
@@ -159,7 +158,8 @@ pub async fn verify(
     let archive = unless_interrupted(checking, BEGINS_AGAIN).await;
     bar.end();
     let archive = archive?;
-    let (index, checkpoint) = (&archive.index, &archive.checkpoint);
+    let index = &archive.index;
+    let checkpoint = &archive.checkpoint;
     if key.is_none() {
         tell_of_no_key();
     }

@@ -101,7 +101,8 @@ async fn remove(args: DeleteArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn path(policy: &str, subject: &str) -> String {
-    let (policy, subject) = (segment(policy), segment(subject));
+    let policy = segment(policy);
+    let subject = segment(subject);
     format!("/v1/policies/{policy}/blocks/{subject}")
 }
 

@@ -85,7 +85,8 @@ fn print_change(change: &Value) {
         },
     );
     let version = |name: &str| change.get(name).filter(|version| !version.is_null());
-    let (before, after) = (version("before"), version("after"));
+    let before = version("before");
+    let after = version("after");
     for (field, before, after) in differences(before, after) {
         match version("before") {
             Some(_) => println!("    {field}: {before} → {after}"),

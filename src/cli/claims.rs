@@ -76,9 +76,10 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         }
         print_limits(limits, &local);
     }
-    Ok(match denied {
-        true => ExitCode::from(DENIED),
-        false => ExitCode::SUCCESS,
+    Ok(if denied {
+        ExitCode::from(DENIED)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -77,7 +77,8 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     if !is_http {
         bail!(WrongSetting {
             setting: "PERDIEM_URL",
-            told: "is not the URL of a server: write one such as http://127.0.0.1:8080".to_owned(),
+            reason: "is not the URL of a server: write one such as http://127.0.0.1:8080"
+                .to_owned(),
         });
     }
     let key = server.key_file.as_ref().or(server.key.as_ref());
@@ -86,7 +87,7 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     if !is_key(key) {
         bail!(WrongSetting {
             setting: "PERDIEM_KEY",
-            told: "is not an API key: it is empty, or has a space, a control character or a \
+            reason: "is not an API key: it is empty, or has a space, a control character or a \
                    character outside of ASCII"
                 .to_owned(),
         });
@@ -101,10 +102,12 @@ pub struct TryAgain(pub String);
 
 async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
     request.send().await.map_err(|error| {
-        let told = "the server does not answer: check that it runs, and that PERDIEM_URL names it";
-        match error.is_builder() {
-            true => anyhow::Error::new(error).context(told),
-            false => anyhow::Error::new(error).context(TryAgain(told.to_owned())),
+        let reason =
+            "the server does not answer: check that it runs, and that PERDIEM_URL names it";
+        if error.is_builder() {
+            anyhow::Error::new(error).context(reason)
+        } else {
+            anyhow::Error::new(error).context(TryAgain(reason.to_owned()))
         }
     })
 }

@@ -124,7 +124,8 @@ async fn show_correction(
             _ => println!("{done}"),
         }
         let grant = &answer["grant"];
-        let (policy, subject) = (text(&grant["policy"]), text(&grant["subject"]));
+        let policy = text(&grant["policy"]);
+        let subject = text(&grant["subject"]);
         let local = LocalTime::of(server, policy, subject).await;
         print_limits(&answer["limits"], &local);
     }
@@ -158,7 +159,8 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
 async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {
     let rows = adjustment_file::read(file);
     let rows = rows.with_context(|| format!("{} cannot be read", file.display()))?;
-    let (mut entered, mut before) = (0, 0);
+    let mut entered = 0;
+    let mut before = 0;
     for row in &rows {
         let line = row.line;
         let body = json!({ "units": row.units, "at": row.at, "reason": args.reason });
@@ -185,7 +187,8 @@ async fn enter(
     body: &Value,
     key: Option<&str>,
 ) -> anyhow::Result<(StatusCode, Value)> {
-    let (policy, subject) = (segment(&args.policy), segment(subject));
+    let policy = segment(&args.policy);
+    let subject = segment(subject);
     let path = format!("/v1/policies/{policy}/subjects/{subject}/adjustments");
     let mut request = request(&args.server, Method::POST, &path)?.json(body);
     if let Some(key) = key {

@@ -99,9 +99,10 @@ pub fn orphans(policy: &Value) -> Option<String> {
         format!("{subject} ({})", words(&orphan["limits"]))
     });
     let named: Vec<String> = named.collect();
-    let more = match count > named.len() as u64 {
-        true => ", …",
-        false => "",
+    let more = if count > named.len() as u64 {
+        ", …"
+    } else {
+        ""
     };
     let named = named.join(", ");
     Some(format!(

@@ -59,7 +59,8 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         None => {
             let ends = [&version["active_from"], &version["active_until"]];
             let detail = local.show_within(text(&answer["detail"]), ends);
-            let (outcome, at) = (text(&answer["outcome"]), local.show(&answer["at"]));
+            let outcome = text(&answer["outcome"]);
+            let at = local.show(&answer["at"]);
             println!("{outcome} at {at}: {detail}");
             if let fits_at @ Value::String(_) = &answer["fits_at"] {
                 println!(
@@ -105,9 +106,10 @@ fn print_grant(grant: &Value, answer: &Value, local: &LocalTime) {
 /// Such as `2nd of 3 per day`.
 fn describe_took(took: &Value) -> String {
     let [first, last] = ["first", "last"].map(|end| ordinal(took[end].as_u64().unwrap_or(0)));
-    let units = match first == last {
-        true => first,
-        false => format!("{first} to {last}"),
+    let units = if first == last {
+        first
+    } else {
+        format!("{first} to {last}")
     };
     format!("{units} of {} per {}", took["max"], text(&took["per"]))
 }

@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest wait for the next bytes.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Without a terminal, progress is reported once for this many rows.
-const TOLD_EVERY: u64 = 100_000;
+const SHOWN_EVERY: u64 = 100_000;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -281,7 +281,7 @@ struct Download {
     is_resumed: bool,
     bar: ProgressBar,
     /// The number of rows at the last report of progress, without a terminal.
-    told: u64,
+    shown: u64,
 }
 
 impl Download {
@@ -327,7 +327,7 @@ impl Download {
             state,
             is_resumed,
             bar,
-            told: 0,
+            shown: 0,
         })
     }
 
@@ -371,8 +371,8 @@ impl Download {
     fn tell(&mut self, part: &PartFile) {
         self.bar.set_position(part.last.unwrap_or_default());
         self.bar.set_message(part.count.to_string());
-        if !stderr().is_terminal() && part.count - self.told >= TOLD_EVERY {
-            self.told = part.count;
+        if !stderr().is_terminal() && part.count - self.shown >= SHOWN_EVERY {
+            self.shown = part.count;
             eprintln!("{} rows", part.count);
         }
     }

@@ -37,8 +37,10 @@ struct Contents {
 impl Contents {
     fn read(file: &Path, is_csv: bool) -> anyhow::Result<Self> {
         let mut reader = File::open(file)?;
-        let (mut contents, mut hasher) = (Self::default(), Sha256::new());
-        let (mut cutter, mut names) = (RowCutter::new(is_csv), Vec::new());
+        let mut contents = Self::default();
+        let mut hasher = Sha256::new();
+        let mut cutter = RowCutter::new(is_csv);
+        let mut names = Vec::new();
         let mut bytes = vec![0; 1 << 16];
         loop {
             let count = reader.read(&mut bytes)?;
@@ -76,7 +78,7 @@ impl Contents {
     }
 
     /// The fields of a manifest that describe the file's contents.
-    fn told(&self) -> [(&'static str, Value); 5] {
+    fn recorded(&self) -> [(&'static str, Value); 5] {
         // No file has a number above 64 bits.
         let number = |units: u128| json!(u64::try_from(units).unwrap_or(u64::MAX));
         [
@@ -100,7 +102,8 @@ fn fields(row: &[u8], names: &[String]) -> Value {
 
 /// The cells of a row of CSV (RFC 4180).
 fn csv_cells(row: &[u8]) -> Vec<String> {
-    let (mut cells, mut is_quoted) = (vec![Vec::new()], false);
+    let mut cells = vec![Vec::new()];
+    let mut is_quoted = false;
     let mut bytes = row.trim_ascii_end().iter().peekable();
     while let Some(byte) = bytes.next() {
         match byte {
@@ -189,7 +192,7 @@ impl RecordedExport {
             }
         }
         let at: Option<DateTime<Utc>> = text(&manifest["exported_at"]).parse().ok();
-        for (name, found, told) in [
+        for (name, found, recorded) in [
             ("revision", &manifest["revision"], &json!(revision)),
             ("format", &manifest["format"], &self.about["format"]),
             ("as_of", &manifest["as_of"], &self.about["as_of"]),
@@ -198,8 +201,8 @@ impl RecordedExport {
             ("exported_at", &json!(at), &json!(self.at)),
         ] {
             ensure!(
-                found == told,
-                "the manifest has {found} for {name}, but the recorded export has {told}: the \
+                found == recorded,
+                "the manifest has {found} for {name}, but the recorded export has {recorded}: the \
                  manifest was changed"
             );
         }
@@ -219,7 +222,7 @@ pub async fn verify_export(
     let document: Value = serde_json::from_str(&document)
         .with_context(|| format!("{} is not a manifest", manifest.display()))?;
     let found = match document.get(WORKBOOK_SHA256) {
-        Some(told) => check_workbook(file, text(told))?,
+        Some(recorded) => check_workbook(file, text(recorded))?,
         None => check_rows(file, &document)?,
     };
     println!("{} matches its manifest, SHA-256 {found}", file.display());
@@ -254,7 +257,8 @@ pub async fn verify_export(
 
 /// The SHA-256 of a file.
 pub fn sha256_of(file: &Path) -> io::Result<String> {
-    let (mut reader, mut hasher) = (BufReader::new(File::open(file)?), Sha256::new());
+    let mut reader = BufReader::new(File::open(file)?);
+    let mut hasher = Sha256::new();
     loop {
         let bytes = reader.fill_buf()?;
         if bytes.is_empty() {
@@ -266,20 +270,20 @@ pub fn sha256_of(file: &Path) -> io::Result<String> {
     }
 }
 
-fn check_digest(file: &Path, found: String, told: &str) -> anyhow::Result<String> {
+fn check_digest(file: &Path, found: String, recorded: &str) -> anyhow::Result<String> {
     ensure!(
-        found == told,
-        "{} has the SHA-256 {found}, but its manifest has {told}: one of the two files was changed",
+        found == recorded,
+        "{} has the SHA-256 {found}, but its manifest has {recorded}: one of the two files was changed",
         file.display()
     );
     Ok(found)
 }
 
 /// Checks a workbook by the digest in its manifest.
-fn check_workbook(file: &Path, told: &str) -> anyhow::Result<String> {
+fn check_workbook(file: &Path, recorded: &str) -> anyhow::Result<String> {
     let found = sha256_of(file);
     let found = found.with_context(|| format!("{} cannot be read", file.display()))?;
-    check_digest(file, found, told)
+    check_digest(file, found, recorded)
 }
 
 /// Checks the rows of a file by its manifest.
@@ -287,11 +291,11 @@ fn check_rows(file: &Path, manifest: &Value) -> anyhow::Result<String> {
     let contents = Contents::read(file, manifest["format"] == "csv");
     let contents = contents.with_context(|| format!("{} cannot be read", file.display()))?;
     let digest = check_digest(file, contents.sha256.clone(), text(&manifest["sha256"]))?;
-    for (name, found) in contents.told() {
-        let told = &manifest[name];
+    for (name, found) in contents.recorded() {
+        let recorded = &manifest[name];
         ensure!(
-            found == *told,
-            "{} has {found} for {name}, but its manifest has {told}: the manifest was changed",
+            found == *recorded,
+            "{} has {found} for {name}, but its manifest has {recorded}: the manifest was changed",
             file.display()
         );
     }

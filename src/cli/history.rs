@@ -126,7 +126,8 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
     }
     let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
     for item in items {
-        let (policy, subject) = (text(&item["policy"]), text(&item["subject"]));
+        let policy = text(&item["policy"]);
+        let subject = text(&item["subject"]);
         let position = item["position"].to_string();
         print!("{position:>8} {policy:<16} {subject:<20} ");
         print_entry(item);
@@ -165,7 +166,9 @@ fn print_entry(entry: &Value) {
     let limits = entry["limits"].as_array().into_iter().flatten();
     let used: Vec<String> = limits
         .map(|limit| {
-            let (used, max, per) = (&limit["used"], &limit["max"], text(&limit["per"]));
+            let used = &limit["used"];
+            let max = &limit["max"];
+            let per = text(&limit["per"]);
             format!("{used} of {max} per {per}")
         })
         .collect();

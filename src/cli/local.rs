@@ -20,7 +20,8 @@ impl LocalTime {
     /// A policy's zone, from a subject's usage, which every key of the policy may read. UTC where
     /// the usage cannot be read.
     pub async fn of(server: &ServerArgs, policy: &str, subject: &str) -> Self {
-        let (policy, subject) = (segment(policy), segment(subject));
+        let policy = segment(policy);
+        let subject = segment(subject);
         let path = format!("/v1/policies/{policy}/subjects/{subject}");
         let usage = match request(server, Method::GET, &path) {
             Ok(request) => call(request).await.unwrap_or_default(),

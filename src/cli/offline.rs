@@ -22,13 +22,13 @@ use crate::ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
 /// Without a terminal, progress is reported once for this many things.
-const TOLD_EVERY: u64 = 100_000;
+const SHOWN_EVERY: u64 = 100_000;
 
 /// Shows how many things are done.
 pub struct WorkBar {
     bar: ProgressBar,
     things: &'static str,
-    told: Cell<u64>,
+    shown: Cell<u64>,
 }
 
 impl WorkBar {
@@ -41,19 +41,19 @@ impl WorkBar {
         let bar = ProgressBar::new(0);
         let style = format!("{{bar:40}} {{percent:>3}} %, {{pos}} of {{len}} {things}");
         bar.set_style(ProgressStyle::with_template(&style)?);
-        let told = Cell::new(0);
-        Ok(Self { bar, things, told })
+        let shown = Cell::new(0);
+        Ok(Self { bar, things, shown })
     }
 
     pub fn tell(&self, done: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(done);
-        let is_back = done < self.told.get();
+        let is_back = done < self.shown.get();
         if is_back {
-            self.told.set(0);
+            self.shown.set(0);
         }
-        if !stderr().is_terminal() && done - self.told.get() >= TOLD_EVERY {
-            self.told.set(done);
+        if !stderr().is_terminal() && done - self.shown.get() >= SHOWN_EVERY {
+            self.shown.set(done);
             eprintln!("{done} of {of} {}", self.things);
         }
     }
@@ -71,7 +71,8 @@ pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
 
 /// As [`open`], for a command that writes nothing: a standby will do.
 pub async fn open_to_read(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
-    let (options, now) = (options(database), Clock::system().now());
+    let options = options(database);
+    let now = Clock::system().now();
     match Ledger::open_existing(&options, now).await {
         Err(OpenError::Standby(_)) => Ledger::open_to_read(&options, now).await,
         opened => opened,

@@ -150,7 +150,8 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn path(policy: &str, subject: &str) -> String {
-    let (policy, subject) = (segment(policy), segment(subject));
+    let policy = segment(policy);
+    let subject = segment(subject);
     format!("/v1/policies/{policy}/overrides/{subject}")
 }
 

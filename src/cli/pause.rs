@@ -26,15 +26,12 @@ pub struct StopArgs {
 /// Pauses or resumes a policy. Nothing else is changed.
 pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}/pause", segment(&args.policy));
-    let request = match paused {
-        true => {
-            let body = json!({ "reason": args.reason });
-            request(&args.server, Method::PUT, &path)?.json(&body)
-        }
-        false => {
-            let request = request(&args.server, Method::DELETE, &path)?;
-            request.query(&[("reason", &args.reason)])
-        }
+    let request = if paused {
+        let body = json!({ "reason": args.reason });
+        request(&args.server, Method::PUT, &path)?.json(&body)
+    } else {
+        let request = request(&args.server, Method::DELETE, &path)?;
+        request.query(&[("reason", &args.reason)])
     };
     let policy = call(request).await?;
     show(&args.server, &policy);

@@ -82,12 +82,13 @@ pub fn tell_warnings(policy: &Value) {
 fn print_policy(policy: &Value) {
     let version = &policy["version"];
     let in_force = &policy["in_force_version"];
-    let begins = match in_force.is_null() || in_force == version {
-        true => String::new(),
-        false => format!(
+    let begins = if in_force.is_null() || in_force == version {
+        String::new()
+    } else {
+        format!(
             "  (from {}; until then version {in_force})",
             LocalTime::new(&policy["time_zone"]).show(&policy["effective_at"])
-        ),
+        )
     };
     println!(
         "{:<24} version {:<4} {:<24} {}{}{begins}",

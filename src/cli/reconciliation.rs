@@ -38,9 +38,10 @@ pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     } else {
         print_report(&report);
     }
-    Ok(match report["difference_count"] == report["healed_count"] {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(WRONG),
+    Ok(if report["difference_count"] == report["healed_count"] {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(WRONG)
     })
 }
 

@@ -151,7 +151,8 @@ mod tests {
         let ndjson = b"{\"position\":12,\"reason\":\"a \\\"b\"}\n{\"manifest\":{}}\n{\"posi";
         for size in 1..csv.len() {
             let cut = |is_csv: bool, text: &[u8]| {
-                let (mut cutter, mut rows) = (RowCutter::new(is_csv), Vec::new());
+                let mut cutter = RowCutter::new(is_csv);
+                let mut rows = Vec::new();
                 for bytes in text.chunks(size) {
                     let took = cutter.cut(bytes, |row, bytes| {
                         rows.push((row, bytes.len()));

@@ -152,7 +152,7 @@ pub fn key_to_serve(args: &ServeArgs) -> anyhow::Result<Option<Arc<SealKey>>> {
     let place = path.display().to_string();
     let key = read_seal_key(&place).map_err(|error| WrongSetting {
         setting: "PERDIEM_SEAL_KEY_FILE",
-        told: format!("is not set, and {place} cannot be used: {error}"),
+        reason: format!("is not set, and {place} cannot be used: {error}"),
     });
     Ok(Some(key?))
 }
@@ -253,7 +253,8 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
     let proof = proof.with_context(|| format!("{}", file.display()))?;
     let proven = proof.check(key);
     let proven = proven.with_context(|| format!("{}", file.display()))?;
-    let (leaf, checkpoint) = (&proven.leaf, &proof.checkpoint);
+    let leaf = &proven.leaf;
+    let checkpoint = &proof.checkpoint;
     println!(
         "position {} of {}, sealed with {} others:",
         leaf["position"],
@@ -312,9 +313,9 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
         "{} positions match the seals of {} ({} checkpoints); {} positions are not sealed yet",
         verified.sealed, verified.origin, verified.seals, verified.unsealed
     );
-    let CheckedFigures { days, told } = verified.figures;
+    let CheckedFigures { days, recorded } = verified.figures;
     println!(
-        "the figures of {days} days are those of the entries; the record tells {told} of these days"
+        "the figures of {days} days are those of the entries; the record tells {recorded} of these days"
     );
     if let Some(DroppedLeaves {
         leaves,

@@ -50,9 +50,10 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
 /// Where to write the first key: nowhere if a person reads the standard output at a terminal. A log
 /// must not have the key: many people can read logs, and logs are kept.
 fn first_key_folder() -> Option<PathBuf> {
-    match stdout().is_terminal() {
-        true => None,
-        false => Some(env::current_dir().unwrap_or_default()),
+    if stdout().is_terminal() {
+        None
+    } else {
+        Some(env::current_dir().unwrap_or_default())
     }
 }
 

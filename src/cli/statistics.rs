@@ -130,7 +130,8 @@ fn print_line(policy: &str, day: &str, figures: [String; COLUMNS.len()]) {
 
 /// Lists a subject's first denials, newest first.
 pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
-    let (policy, subject) = (segment(&args.policy), segment(&args.subject));
+    let policy = segment(&args.policy);
+    let subject = segment(&args.subject);
     let path = format!("/v1/policies/{policy}/subjects/{subject}/denials");
     let denials = all_found(|| request(&args.server, Method::GET, &path)).await?;
     if args.server.json {
@@ -154,7 +155,9 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn limit(limit: &Value) -> String {
-    let (used, max, per) = (&limit["used"], &limit["max"], text(&limit["per"]));
+    let used = &limit["used"];
+    let max = &limit["max"];
+    let per = text(&limit["per"]);
     let resets_at = text(&limit["resets_at"]);
     format!("{used} of {max} used per {per}, until {resets_at}")
 }

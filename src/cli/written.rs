@@ -42,7 +42,8 @@ pub fn read() -> Cli {
 
 /// The settings of all commands.
 fn settings() -> Vec<Setting> {
-    let (mut found, mut commands) = (Vec::new(), vec![Cli::command()]);
+    let mut found = Vec::new();
+    let mut commands = vec![Cli::command()];
     while let Some(command) = commands.pop() {
         found.extend(command.get_arguments().filter_map(|argument| {
             Some(Setting {
@@ -66,8 +67,8 @@ fn named_as_written(mut error: Error) -> Error {
         };
         return match settings.iter().find(is_broken) {
             Some(setting) => {
-                let told = format!("the value of {} is not UTF-8", setting.variable);
-                Command::error(&mut Cli::command(), ErrorKind::InvalidUtf8, told)
+                let reason = format!("the value of {} is not UTF-8", setting.variable);
+                Command::error(&mut Cli::command(), ErrorKind::InvalidUtf8, reason)
             }
             None => error,
         };
@@ -91,10 +92,13 @@ fn as_written(settings: &[Setting], shown: &str) -> String {
     let flag = shown.split([' ', '=']).next();
     let found = settings.iter().find(|setting| Some(&*setting.flag) == flag);
     match found {
-        Some(setting) if !setting.is_flag_given() => match setting.is_variable_given() {
-            true => setting.variable.clone(),
-            false => format!("{shown} ({})", setting.variable),
-        },
+        Some(setting) if !setting.is_flag_given() => {
+            if setting.is_variable_given() {
+                setting.variable.clone()
+            } else {
+                format!("{shown} ({})", setting.variable)
+            }
+        }
         Some(_) | None => shown.to_owned(),
     }
 }
@@ -156,9 +160,12 @@ pub fn unknown_variables() -> Vec<String> {
 /// The variable whose name is most like this one. `PERDIEM_DATABASE_URL` means `DATABASE_URL`.
 fn nearest<'a>(settings: &'a [Setting], name: &str) -> Option<&'a str> {
     let without = name.strip_prefix(OURS);
-    let distance = |variable: &str| match Some(variable) == without {
-        true => 0,
-        false => damerau_levenshtein(variable, name),
+    let distance = |variable: &str| {
+        if Some(variable) == without {
+            0
+        } else {
+            damerau_levenshtein(variable, name)
+        }
     };
     let variables = settings.iter().map(|setting| setting.variable.as_str());
     variables.min_by_key(|variable| distance(variable))

@@ -222,36 +222,38 @@ mod tests {
     }
 
     proptest! {
-        /// For any measurements in any number.
-        #[test]
-        fn the_time_goes_on_and_comes_near_the_ledgers(
-            ahead in -9_000_000i64..9_000_000,
-            steps in prop::collection::vec((0i64..3_000_000, 0i64..40_000), 1..60),
-        ) {
-            let own = ManualClock::at(instant(1_000_000_000));
-            let clock = FollowedClock::new(Clock::Manual(own.clone()));
-            let theirs = |own: DateTime<Utc>| own - TimeDelta::microseconds(ahead);
-            let mut before = micros(&clock);
-            let (mut passed, mut slowest) = (0, 0);
-            for (wait, call) in steps {
-                let asked_at = clock.own();
-                own.advance(TimeDelta::microseconds(call));
-                let told_at = clock.own();
-                // The clock of the ledger said this in the middle of the call.
-                let told = theirs(asked_at) + TimeDelta::microseconds(call / 2);
-                clock.follow(told, asked_at, told_at, false);
-                own.advance(TimeDelta::microseconds(wait));
-                let (now, by) = (micros(&clock), wait + call);
-                prop_assert!(now >= before + by - by.div_euclid(SLEW) - 2, "{now} {before} {by}");
-                prop_assert!(now <= before + by + by.div_euclid(SLEW) + 2, "{now} {before} {by}");
-                before = now;
-                passed += wait;
-                slowest = slowest.max(call);
-            }
-            if passed > (ahead.abs() + slowest) * SLEW {
-                let off = (micros(&clock) - theirs(clock.own()).timestamp_micros()).abs();
-                prop_assert!(off <= slowest, "{off} {slowest}");
+            /// For any measurements in any number.
+            #[test]
+            fn the_time_goes_on_and_comes_near_the_ledgers(
+                ahead in -9_000_000i64..9_000_000,
+                steps in prop::collection::vec((0i64..3_000_000, 0i64..40_000), 1..60),
+            ) {
+                let own = ManualClock::at(instant(1_000_000_000));
+                let clock = FollowedClock::new(Clock::Manual(own.clone()));
+                let theirs = |own: DateTime<Utc>| own - TimeDelta::microseconds(ahead);
+                let mut before = micros(&clock);
+                let mut passed = 0;
+    let mut slowest = 0;
+                for (wait, call) in steps {
+                    let asked_at = clock.own();
+                    own.advance(TimeDelta::microseconds(call));
+                    let told_at = clock.own();
+                    // The clock of the ledger said this in the middle of the call.
+                    let their_time = theirs(asked_at) + TimeDelta::microseconds(call / 2);
+                    clock.follow(their_time, asked_at, told_at, false);
+                    own.advance(TimeDelta::microseconds(wait));
+                    let now = micros(&clock);
+    let by = wait + call;
+                    prop_assert!(now >= before + by - by.div_euclid(SLEW) - 2, "{now} {before} {by}");
+                    prop_assert!(now <= before + by + by.div_euclid(SLEW) + 2, "{now} {before} {by}");
+                    before = now;
+                    passed += wait;
+                    slowest = slowest.max(call);
+                }
+                if passed > (ahead.abs() + slowest) * SLEW {
+                    let off = (micros(&clock) - theirs(clock.own()).timestamp_micros()).abs();
+                    prop_assert!(off <= slowest, "{off} {slowest}");
+                }
             }
         }
-    }
 }

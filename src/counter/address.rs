@@ -152,9 +152,10 @@ impl<'a> Parts<'a> {
         let (user, hosts) = authority.split_at(at);
         Ok(Self {
             scheme,
-            node_scheme: match scheme.starts_with("rediss") {
-                true => "rediss",
-                false => "redis",
+            node_scheme: if scheme.starts_with("rediss") {
+                "rediss"
+            } else {
+                "redis"
             },
             user,
             hosts: hosts.split(',').collect(),

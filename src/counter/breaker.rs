@@ -166,9 +166,10 @@ impl Breaker {
     /// Writes that leave nothing behind, because their keys have expired already. One server takes
     /// all of them or none.
     fn probes(&self, link: &Link) -> Vec<Cmd> {
-        let keys = match link.is_cluster() {
-            true => &self.probes[..],
-            false => &self.probes[..1],
+        let keys = if link.is_cluster() {
+            &self.probes[..]
+        } else {
+            &self.probes[..1]
         };
         let write = |key: &String| {
             let mut set = cmd("SET");

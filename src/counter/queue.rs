@@ -336,7 +336,8 @@ impl Counters {
             Queued::Grant(queued) => Some(queued.grant.account),
             Queued::Unreadable(..) => None,
         };
-        let (bucket, place) = (queued.bucket(), queued.place());
+        let bucket = queued.bucket();
+        let place = queued.place();
         let aside = format!("{}aside", prefix(self.ledger, bucket));
         let mut names = vec![queue_name(self.ledger, bucket), aside];
         let counter = account.map(|account| counter_name(self.ledger, account));
@@ -461,9 +462,10 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
         grant: CountedGrant {
             account: AccountId(record.account),
             entry: EntryId(decode_id(field("id")?)?),
-            key: match key.is_empty() {
-                true => None,
-                false => Some(KeyId(decode_id(key)?)),
+            key: if key.is_empty() {
+                None
+            } else {
+                Some(KeyId(decode_id(key)?))
             },
             policy: PolicyId(record.policy),
             policy_version: record.policy_version,

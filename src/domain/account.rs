@@ -76,9 +76,10 @@ pub fn decide(
         return Ok(Verdict::Refused(Refusal::TooMany));
     }
     let line = next_line(policy, last, at, totals);
-    Ok(match fits {
-        true => Verdict::Granted(line),
-        false => Verdict::WouldDeny(line),
+    Ok(if fits {
+        Verdict::Granted(line)
+    } else {
+        Verdict::WouldDeny(line)
     })
 }
 
@@ -156,9 +157,10 @@ pub fn record(
         return Ok(Err(too_many));
     }
     let observes = policy.rule.mode == Mode::Observe;
-    let provisional = match observes || fits {
-        true => Provisional::Within,
-        false => Provisional::Over,
+    let provisional = if observes || fits {
+        Provisional::Within
+    } else {
+        Provisional::Over
     };
     Ok(Ok((next_line(policy, last, at, totals), provisional)))
 }
@@ -231,7 +233,8 @@ fn totals_of<'a>(
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
-    let (calendar, line) = (&policy.rule.calendar, next_number(last));
+    let calendar = &policy.rule.calendar;
+    let line = next_number(last);
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
     let mut wanted: Option<WantedPast> = None;
     for limit in limits {

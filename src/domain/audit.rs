@@ -97,7 +97,8 @@ impl AccountAudit {
 
     /// The expected total of the next entry.
     fn expected(&self, total: &Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
-        let (last, at) = (self.before.line(), entry.line.at);
+        let last = self.before.line();
+        let at = entry.line.at;
         let unused = total.emptied(at, next_number(last));
         total_with(total_after(unused, last, past, at)?, last, entry, past)
     }
@@ -120,9 +121,10 @@ impl AccountAudit {
     fn count(&mut self, number: u64) -> Vec<Flaw> {
         let expected = self.number + 1;
         self.number = number;
-        match number == expected {
-            true => Vec::new(),
-            false => vec![Flaw::Gap(expected)],
+        if number == expected {
+            Vec::new()
+        } else {
+            vec![Flaw::Gap(expected)]
         }
     }
 }

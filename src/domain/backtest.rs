@@ -142,7 +142,8 @@ impl Backtest {
     /// A backtest of a draft on a range of its own local days.
     pub fn new(rule: Rule, range: DayRange, blocked: BlockedTimes) -> Self {
         let calendar = &rule.calendar;
-        let (start, end) = (calendar.day_start(range.from), calendar.day_start(range.to));
+        let start = calendar.day_start(range.from);
+        let end = calendar.day_start(range.to);
         let days = calendar.windows(Length::Day, start, end);
         let days = days.map(|window| BacktestDay {
             window,
@@ -182,7 +183,7 @@ impl Backtest {
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
-        let taken = ReplayedUnits {
+        let grant = ReplayedUnits {
             account,
             id: entry.id,
             units,
@@ -198,7 +199,7 @@ impl Backtest {
                         .iter_mut()
                         .all(|limit| limit.fits(account, units, at));
                 if fits {
-                    limits.iter_mut().for_each(|limit| limit.take(taken));
+                    limits.iter_mut().for_each(|limit| limit.take(grant));
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -218,8 +219,8 @@ impl Backtest {
             EntryKind::Adjustment(direction) => {
                 let limits = self.limits.iter_mut();
                 limits.for_each(|limit| match direction {
-                    Direction::Up => limit.take(taken),
-                    Direction::Down => limit.take_off(taken),
+                    Direction::Up => limit.take(grant),
+                    Direction::Down => limit.take_off(grant),
                 });
             }
             EntryKind::Confirmation { .. } => {}
@@ -479,9 +480,10 @@ mod tests {
                     let granted = &mut open[place];
                     granted.is_given_back = true;
                     let of = granted.id;
-                    entry.kind = match lapses {
-                        true => EntryKind::Lapse { of },
-                        false => EntryKind::Reversal { of },
+                    entry.kind = if lapses {
+                        EntryKind::Lapse { of }
+                    } else {
+                        EntryKind::Reversal { of }
                     };
                     (entry.account, entry.units) = (granted.account, granted.units);
                 }
@@ -551,10 +553,7 @@ mod tests {
                     let used = used(&met, entry.account, calendar.window(*per, at));
                     used + entry.units.get() <= *max
                 });
-                match fits {
-                    true => met.push(*entry),
-                    false => refused.push(entry.id),
-                }
+                if fits {met.push(*entry)} else {refused.push(entry.id)}
                 let day = calendar.local_date(Length::Day, calendar.window(Length::Day, at));
                 if day < from {
                     continue;

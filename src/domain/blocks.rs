@@ -30,9 +30,10 @@ impl BlockTerms {
     pub fn check(until: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         check_end(until, now, &mut faults);
-        match faults.is_empty() {
-            true => Ok(Self { until }),
-            false => Err(faults),
+        if faults.is_empty() {
+            Ok(Self { until })
+        } else {
+            Err(faults)
         }
     }
 }

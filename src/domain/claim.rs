@@ -148,9 +148,10 @@ impl Subject {
         }
         // Of ASCII each byte is a character: nothing is decoded.
         let is_plain = text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control());
-        let control = match is_plain {
-            true => None,
-            false => text.chars().find(|character| character.is_control()),
+        let control = if is_plain {
+            None
+        } else {
+            text.chars().find(|character| character.is_control())
         };
         match control {
             Some(control) => Err(ClaimError::SubjectControl(control)),
@@ -293,9 +294,12 @@ fn check_json(value: &Value, depth: usize) -> Result<(), ClaimError> {
     if depth == 0 {
         return Err(ClaimError::MetadataDepth);
     }
-    let check_text = |text: &str| match text.contains('\0') {
-        true => Err(ClaimError::MetadataNul),
-        false => Ok(()),
+    let check_text = |text: &str| {
+        if text.contains('\0') {
+            Err(ClaimError::MetadataNul)
+        } else {
+            Ok(())
+        }
     };
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),

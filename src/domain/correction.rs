@@ -183,9 +183,10 @@ fn return_to(
 ) -> Result<(), Unknown> {
     let granted_at = grant.at();
     let asks = |total: &Total| total.asks_for_changes(granted_at, at);
-    let after = match totals.iter().any(asks) {
-        true => past.after_grant(grant).map_err(Unknown::Past)?,
-        false => None,
+    let after = if totals.iter().any(asks) {
+        past.after_grant(grant).map_err(Unknown::Past)?
+    } else {
+        None
     };
     let given = GivenBack {
         units,
@@ -335,9 +336,12 @@ mod tests {
 
     #[test]
     fn nothing_is_corrected_under_an_older_version() {
-        let (old, new) = (policy(1, &[(9, "day")]), policy(2, &[(9, "day")]));
+        let old = policy(1, &[(9, "day")]);
+        let new = policy(2, &[(9, "day")]);
         let last = line(&new, at(NOON), &[3]);
-        let (last, none, now) = (Some(&last), Past::default(), at(NOON));
+        let last = Some(&last);
+        let none = Past::default();
+        let now = at(NOON);
         let unknown = Err(Unknown::Policy);
         assert_eq!(carry_on(&old, last, &none, now), unknown);
         assert_eq!(
@@ -357,16 +361,17 @@ mod tests {
     ) -> Result<Vec<u64>, Refusal> {
         let policy = policy(1, &[(9, "day"), (9, "month")]);
         let last = line(&policy, at(NOON), &[3, 5]);
-        let (counted_at, now) = (at(counted_at), at(NOON));
+        let counted_at = at(counted_at);
+        let now = at(NOON);
         let mut known = Past::default();
-        let mut told = sums.iter();
+        let mut given_sums = sums.iter();
         loop {
             let last = Some(&last);
             match adjust(&policy, units(by), direction, counted_at, last, &known, now) {
                 Ok(result) => return result.map(|line| used(&line)),
                 Err(Unknown::Past(wanted)) => {
                     for window in wanted.windows {
-                        known.insert(window, *told.next().expect("no more than are told"));
+                        known.insert(window, *given_sums.next().expect("no more than are told"));
                     }
                 }
                 Err(unknown) => panic!("{unknown:?}"),
@@ -376,7 +381,8 @@ mod tests {
 
     #[test]
     fn adjustments_count_in_the_windows_of_their_instant() {
-        let (up, down) = (Direction::Up, Direction::Down);
+        let up = Direction::Up;
+        let down = Direction::Down;
         assert_eq!(adjusted(2, up, NOON, &[]), Ok(vec![5, 7]));
         assert_eq!(adjusted(3, down, NOON, &[]), Ok(vec![0, 2]));
         // An adjustment may go over the limit: the units are already used.
@@ -419,7 +425,8 @@ mod tests {
     #[test]
     fn a_clock_that_stepped_back_leaves_an_adjustment_in_its_window() {
         let policy = policy(1, &[(9, "day")]);
-        let (counted_at, now) = (at("2026-11-22T00:00:00Z"), at("2026-11-21T23:59:59Z"));
+        let counted_at = at("2026-11-22T00:00:00Z");
+        let now = at("2026-11-21T23:59:59Z");
         let none = Past::default();
         let line = adjust(
             &policy,
@@ -479,12 +486,9 @@ mod tests {
             }
             prop_assert!(holds.next.is_sorted_by_key(|hold| hold.until));
             let first = open.iter().map(|hold| hold.until).min();
-            match were_all_read {
-                true => prop_assert_eq!(holds.lapses_at(), first),
-                false => prop_assert!(
+            if were_all_read {prop_assert_eq!(holds.lapses_at(), first)} else {prop_assert!(
                     first.is_none_or(|first| holds.lapses_at().is_some_and(|at| at <= first))
-                ),
-            }
+                )}
         }
     }
 }

@@ -20,7 +20,7 @@ const LAPSES_MOST: u32 = 1000;
 
 /// What is known of an account besides its last line.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct AccountFacts {
     /// The number of lapses in one read.
     pub lapses_most: u32,
     /// The random part of the ids of lapses. It differs between accounts.
@@ -33,7 +33,7 @@ pub struct Known {
     pub followers: Vec<Entry>,
 }
 
-impl Default for Known {
+impl Default for AccountFacts {
     fn default() -> Self {
         Self {
             lapses_most: u32::MAX,
@@ -45,7 +45,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl AccountFacts {
     /// The knowledge of a writer before it reads anything. The number of lapses is bounded, so that
     /// the draft stays within the time of a statement. All lapses share one random number.
     pub fn to_append(nonce: u64) -> Self {
@@ -61,7 +61,7 @@ impl Known {
 pub struct Drafting<'a> {
     account: AccountId,
     policy: &'a Policy,
-    known: &'a Known,
+    known: &'a AccountFacts,
     now: DateTime<Utc>,
     holds: Option<Holds>,
     /// The line that the next entry follows.
@@ -116,19 +116,18 @@ pub fn draft<'w>(
     policy: &Policy,
     last: Option<Line>,
     works: impl Iterator<Item = &'w Work>,
-    known: &Known,
+    known: &AccountFacts,
     now: DateTime<Utc>,
 ) -> Result<Drafted, Unknown> {
     // 1. The lapses that are due come first.
     let mut drafting = Drafting::begin(account, policy, last, known, now)?;
     // 2. If more lapses are due, nothing else is decided yet.
-    let decided = match drafting.has_more_lapses() {
-        true => None,
-        false => {
-            // 3. Each claim is decided on the entries before it.
-            let decided = works.map(|work| drafting.decide(work));
-            Some(decided.collect::<Result<_, _>>()?)
-        }
+    let decided = if drafting.has_more_lapses() {
+        None
+    } else {
+        // 3. Each claim is decided on the entries before it.
+        let decided = works.map(|work| drafting.decide(work));
+        Some(decided.collect::<Result<_, _>>()?)
     };
     Ok(Drafted {
         decided,
@@ -145,7 +144,7 @@ impl<'a> Drafting<'a> {
         account: AccountId,
         policy: &'a Policy,
         last: Option<Line>,
-        known: &'a Known,
+        known: &'a AccountFacts,
         now: DateTime<Utc>,
     ) -> Result<Self, Unknown> {
         let at = instant_after(last.as_ref(), now);
@@ -232,7 +231,8 @@ impl<'a> Drafting<'a> {
     /// # Errors
     /// [`Unknown`]: the draft must be dropped.
     fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
-        let (last, past) = (self.line.as_ref(), self.past());
+        let last = self.line.as_ref();
+        let past = self.past();
         let units = work.units;
         let mut would_deny = false;
         // 1. A claim takes units, if the rule grants it.
@@ -283,7 +283,8 @@ impl<'a> Drafting<'a> {
                         ..work.entry(line)
                     });
                 }
-                let (last, past) = (self.line.as_ref(), self.past());
+                let last = self.line.as_ref();
+                let past = self.past();
                 let line = carry_on(self.policy, last, &past, self.now)?;
                 return Ok(self.enter(Entry {
                     units: settled,
@@ -411,7 +412,7 @@ mod tests {
     fn drafted(
         before: &[Entry],
         works: &[Work],
-        known: &Known,
+        known: &AccountFacts,
         now: DateTime<Utc>,
     ) -> Result<Drafted, Unknown> {
         let last = before.last().map(|entry| entry.line.clone());
@@ -421,13 +422,13 @@ mod tests {
     /// Three holds of one unit. They lapse after 60, 70 and 80 seconds.
     fn three_holds() -> Vec<Entry> {
         let works = [60, 70, 80].map(hold);
-        drafted(&[], &works, &Known::to_append(NONCE), noon(0))
+        drafted(&[], &works, &AccountFacts::to_append(NONCE), noon(0))
             .unwrap()
             .entries
     }
 
     /// What is known at an instant, if this many lapses are read at a time.
-    fn knows_holds(held: &[Entry], now: DateTime<Utc>, lapses_most: usize) -> Known {
+    fn knows_holds(held: &[Entry], now: DateTime<Utc>, lapses_most: usize) -> AccountFacts {
         let open = held.iter().map(|entry| Hold {
             grant: entry.id,
             units: entry.units,
@@ -437,9 +438,9 @@ mod tests {
         let read = lapsed.count().min(lapses_most);
         let next = open.clone().filter(|hold| hold.until > now);
         let found = open.take(read).chain(next).collect();
-        Known {
+        AccountFacts {
             holds: Some(Holds::at(now, found, lapses_most, 64)),
-            ..Known::to_append(NONCE)
+            ..AccountFacts::to_append(NONCE)
         }
     }
 
@@ -451,7 +452,7 @@ mod tests {
     #[test]
     fn each_claim_is_decided_on_what_those_before_it_leave() {
         let works = [1, 2, 3, 4].map(|_| work(Task::Claim(None)));
-        let drafted = drafted(&[], &works, &Known::to_append(NONCE), noon(0)).unwrap();
+        let drafted = drafted(&[], &works, &AccountFacts::to_append(NONCE), noon(0)).unwrap();
         let decided = drafted.decided.unwrap();
         assert!(matches!(
             decided[..],
@@ -469,9 +470,10 @@ mod tests {
 
     #[test]
     fn lapses_go_first_and_what_they_give_back_is_claimed() {
-        let (held, now) = (three_holds(), noon(75));
+        let held = three_holds();
+        let now = noon(75);
         let works = [1, 2, 3].map(|_| work(Task::Claim(None)));
-        let unread = drafted(&held, &works, &Known::to_append(NONCE), now);
+        let unread = drafted(&held, &works, &AccountFacts::to_append(NONCE), now);
         assert_eq!(unread.err(), Some(Unknown::Holds));
         let known = knows_holds(&held, now, 1000);
         let drafted = drafted(&held, &works, &known, now).unwrap();
@@ -492,7 +494,8 @@ mod tests {
 
     #[test]
     fn too_many_lapses_go_alone() {
-        let (held, now) = (three_holds(), noon(100));
+        let held = three_holds();
+        let now = noon(100);
         let works = [work(Task::Claim(None))];
         let first = drafted(&held, &works, &knows_holds(&held, now, 2), now).unwrap();
         assert!(first.decided.is_none());
@@ -511,15 +514,15 @@ mod tests {
         let held = three_holds();
         let grant = Arc::new(held[2].clone());
         let works = [1, 2].map(|_| work(Task::Reverse(grant.clone(), None)));
-        let first = drafted(&held, &works, &Known::to_append(NONCE), noon(1)).unwrap();
+        let first = drafted(&held, &works, &AccountFacts::to_append(NONCE), noon(1)).unwrap();
         assert!(matches!(
             first.decided.as_deref(),
             Some([Decided::Entry(0), Decided::Repeated(0)])
         ));
         assert_eq!(used(&first.entries), [2]);
-        let known = Known {
+        let known = AccountFacts {
             followers: first.entries.clone(),
-            ..Known::to_append(NONCE)
+            ..AccountFacts::to_append(NONCE)
         };
         let second = drafted(&first.entries, &works[..1], &known, noon(2)).unwrap();
         match &second.decided.unwrap()[..] {

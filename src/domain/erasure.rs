@@ -73,7 +73,8 @@ pub fn keys_over_at(last: &Line) -> DateTime<Utc> {
 pub fn names(text: &str, subject: &Subject) -> bool {
     let goes_on = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
     text.match_indices(subject.as_str()).any(|(start, name)| {
-        let (before, behind) = (&text[..start], &text[start + name.len()..]);
+        let before = &text[..start];
+        let behind = &text[start + name.len()..];
         !goes_on(before.chars().next_back()) && !goes_on(behind.chars().next())
     })
 }

@@ -10,7 +10,7 @@ use super::blocks::SubjectTerms;
 use super::claim::Units;
 use super::correction::Hold;
 use super::course::Course;
-use super::drafting::{Drafting, Known};
+use super::drafting::{AccountFacts, Drafting};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::total::Total;
@@ -125,7 +125,7 @@ impl TermsThen {
         &self,
         account: AccountId,
         last: Option<&Line>,
-        known: &Known,
+        known: &AccountFacts,
         at: DateTime<Utc>,
         units: Units,
     ) -> Result<Explanation, Unknown> {
@@ -213,7 +213,7 @@ mod tests {
     /// The `max` at an instant for an account without entries; `None` without an active version.
     fn max_at(versions: &[Policy], overrides: &[Override], seconds: i64) -> Option<u64> {
         let terms = TermsThen::of_claim(versions, overrides, &[], None, at(seconds))?;
-        let known = Known::default();
+        let known = AccountFacts::default();
         let explanation = terms.explain(ACCOUNT, None, &known, at(seconds), Units::ONE);
         Some(explanation.unwrap().totals[0].max)
     }
@@ -253,7 +253,7 @@ mod tests {
         let told = [9, 10, 20, 30, 40, 50].map(|seconds| max_at(&versions, &overrides, seconds));
         assert_eq!(told.map(Option::unwrap), [3, 7, 0, 3, 9, 3]);
         let terms = TermsThen::of_claim(&versions, &overrides, &[], None, at(20)).unwrap();
-        let met = terms.explain(ACCOUNT, None, &Known::default(), at(20), Units::ONE);
+        let met = terms.explain(ACCOUNT, None, &AccountFacts::default(), at(20), Units::ONE);
         let Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. })) = met.unwrap().verdict
         else {
             panic!("not denied")
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_grants_limits_are_those_that_its_line_tells() {
         let versions = [version(1, 3, 0, 0), version(2, 4, 0, 0)];
-        let known = Known::default();
+        let known = AccountFacts::default();
         let overridden = TermsThen::of_claim(
             &versions[..1],
             &[exception(1, 0, Some((9, None)))],

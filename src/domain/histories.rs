@@ -194,9 +194,10 @@ impl History {
                 let grant = self.choose(*index)?;
                 let of = grant.id;
                 let left = Followers::among(of, &self.entries).left(&grant).unwrap();
-                let (kind, units) = match units < left {
-                    true => (EntryKind::PartialReversal { of }, units),
-                    false => (EntryKind::Reversal { of }, left),
+                let (kind, units) = if units < left {
+                    (EntryKind::PartialReversal { of }, units)
+                } else {
+                    (EntryKind::Reversal { of }, left)
                 };
                 let line = self.ask(|past| give_back(policy, units, of, self.last(), past, now));
                 self.enter(kind, units, line.at, line);

@@ -163,7 +163,7 @@ mod tests {
             nonces: (u64, u64),
         ) {
             let at = |micros| DateTime::from_timestamp_micros(micros).unwrap();
-            let (earlier, later) = (earlier.min(later), earlier.max(later));
+            let [earlier, later] = [earlier.min(later), earlier.max(later)];
             let first = EntryId::new(at(earlier), 1, nonces.0);
             let second = EntryId::new(at(later), 2, nonces.1);
             prop_assert_eq!(first.0.get_version_num(), 7);

@@ -191,11 +191,10 @@ fn check_policies(
 /// # Errors
 /// The fault of the end.
 pub fn check_end(ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<(), &'static str> {
-    match ends_at.is_none_or(|end| now < end) {
-        true => Ok(()),
-        false => Err(
-            "ends_at is not in the future; write a later instant, or revoke the key to end it now",
-        ),
+    if ends_at.is_none_or(|end| now < end) {
+        Ok(())
+    } else {
+        Err("ends_at is not in the future; write a later instant, or revoke the key to end it now")
     }
 }
 

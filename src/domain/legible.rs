@@ -33,9 +33,10 @@ pub enum Illegible {
 /// are, has no hidden characters and only one form.
 pub fn check(text: &str) -> Result<(), Illegible> {
     if text.is_ascii() {
-        return match text.starts_with(' ') || text.ends_with(' ') {
-            true => Err(Illegible::Edge),
-            false => Ok(()),
+        return if text.starts_with(' ') || text.ends_with(' ') {
+            Err(Illegible::Edge)
+        } else {
+            Ok(())
         };
     }
     let blanks = CodePointSetData::new::<WhiteSpace>();
@@ -52,9 +53,10 @@ pub fn check(text: &str) -> Result<(), Illegible> {
             return Err(Illegible::Blank(character));
         }
     }
-    match ComposingNormalizerBorrowed::new_nfc().is_normalized(text) {
-        true => Ok(()),
-        false => Err(Illegible::NotComposed),
+    if ComposingNormalizerBorrowed::new_nfc().is_normalized(text) {
+        Ok(())
+    } else {
+        Err(Illegible::NotComposed)
     }
 }
 

@@ -97,9 +97,10 @@ impl OverrideTerms {
             of_max.for_each(|fault| fault.detail = NO_ZERO.to_owned());
         }
         check_end(until, now, &mut faults);
-        match faults.is_empty() {
-            true => Ok(Self { limits, until }),
-            false => Err(faults),
+        if faults.is_empty() {
+            Ok(Self { limits, until })
+        } else {
+            Err(faults)
         }
     }
 

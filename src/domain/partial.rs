@@ -94,12 +94,13 @@ pub fn check_confirmation<'a>(
     let left = followers.left(grant);
     let left = left.ok_or(CorrectionRefusal::FewerLeft(0))?;
     let settled = asked.unwrap_or(left);
-    match settled > left {
-        true => Err(CorrectionRefusal::FewerLeft(left.get())),
-        false => Ok(Confirming::Settle {
+    if settled > left {
+        Err(CorrectionRefusal::FewerLeft(left.get()))
+    } else {
+        Ok(Confirming::Settle {
             settled,
             returned: left.less(settled.get()),
-        }),
+        })
     }
 }
 

@@ -99,7 +99,8 @@ impl Movement {
     /// Changes a total as the entry does. `grant` has what happened after the grant that the entry
     /// names, and `after` what happened after the instant at which the units count.
     fn apply(&self, total: &mut Total, grant: Option<&AfterGrant>, after: &Afterwards) {
-        let (units, counted_at) = (self.units.get(), self.counted_at());
+        let units = self.units.get();
+        let counted_at = self.counted_at();
         total.age(self.at);
         match self.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
@@ -308,9 +309,9 @@ pub fn go_on_after(
         //    past.
         LimitState::Calendar(calendar) => {
             let window = calendar.window;
-            let mut told = last.totals.iter().filter_map(Total::window_use);
-            calendar.used = match told.find(|told| told.window == window) {
-                Some(told) => told.used,
+            let mut uses = last.totals.iter().filter_map(Total::window_use);
+            calendar.used = match uses.find(|one| one.window == window) {
+                Some(one) => one.used,
                 None if window.start > last.at => 0,
                 None => past.sum(window).ok_or_else(|| WantedPast {
                     windows: vec![window],
@@ -403,9 +404,12 @@ fn begin(total: &mut Total, since: DateTime<Utc>, last_at: DateTime<Utc>, moveme
                 .chain(off.map(|change| change.counted_at));
             let used_after = |start| {
                 let inside = changes().filter(|change| start < change.counted_at);
-                inside.fold(0, |used: u64, change| match change.takes {
-                    true => used.saturating_add(change.units),
-                    false => used.saturating_sub(change.units),
+                inside.fold(0, |used: u64, change| {
+                    if change.takes {
+                        used.saturating_add(change.units)
+                    } else {
+                        used.saturating_sub(change.units)
+                    }
                 })
             };
             opened.used = starts.map(used_after).max().unwrap_or_default();
@@ -444,19 +448,19 @@ pub fn total_with(
     entry: &Entry,
     past: &Past,
 ) -> Result<Total, WantedPast> {
-    let (movement, at) = (Movement::from(entry), entry.line.at);
+    let movement = Movement::from(entry);
+    let at = entry.line.at;
     let grant = movement.gives_back();
     let asks = |grant: &EntryId| before.asks_for_changes(grant.at(), at);
     let grant = match grant.filter(asks) {
         Some(grant) => past.after_grant(grant)?,
         None => None,
     };
-    let after = match movement.is_down() {
-        true => {
-            let totals = std::slice::from_ref(&before);
-            past.after_adjustment(totals, movement.counted_at(), last, at)?
-        }
-        false => Afterwards::NOTHING,
+    let after = if movement.is_down() {
+        let totals = std::slice::from_ref(&before);
+        past.after_adjustment(totals, movement.counted_at(), last, at)?
+    } else {
+        Afterwards::NOTHING
     };
     movement.apply(&mut before, grant.as_ref(), &after);
     Ok(before)

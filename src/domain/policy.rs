@@ -320,9 +320,10 @@ pub fn check_text(text: &str) -> Result<(), String> {
 /// # Errors
 /// The fault of the reason.
 pub fn check_reason(text: &str) -> Result<(), String> {
-    match text.trim().is_empty() {
-        true => Err("the reason is empty; say why".to_owned()),
-        false => check_text(text),
+    if text.trim().is_empty() {
+        Err("the reason is empty; say why".to_owned())
+    } else {
+        check_text(text)
     }
 }
 

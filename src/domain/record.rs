@@ -85,9 +85,10 @@ impl Mark {
 
     /// The later one of two marks.
     pub fn later(self, other: Self) -> Self {
-        match self.position < other.position {
-            true => other,
-            false => self,
+        if self.position < other.position {
+            other
+        } else {
+            self
         }
     }
 

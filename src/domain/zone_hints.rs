@@ -138,7 +138,8 @@ fn offset(text: &str) -> Option<i32> {
     if hours.len() > 2 || minutes.len() != 2 || !is_number(hours) || !is_number(minutes) {
         return None;
     }
-    let (hours, minutes): (i32, i32) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let hours: i32 = hours.parse().ok()?;
+    let minutes: i32 = minutes.parse().ok()?;
     let east = 60 * hours + minutes;
     (minutes < 60 && east <= 18 * 60).then_some(sign * east)
 }
@@ -167,9 +168,10 @@ pub fn warning(zone: &Zone) -> Option<String> {
             let number = hours
                 .strip_prefix(['+', '-'])
                 .filter(|hours| *hours != "0")?;
-            let (side, sign) = match hours.starts_with('+') {
-                true => ("behind", '-'),
-                false => ("ahead of", '+'),
+            let (side, sign) = if hours.starts_with('+') {
+                ("behind", '-')
+            } else {
+                ("ahead of", '+')
             };
             Some(format!(
                 "{name} is {number} hours {side} UTC: its sign is the opposite of the usual one; write \

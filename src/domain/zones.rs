@@ -110,14 +110,16 @@ impl Zones {
     /// The tz database of the operating system, or the bundled one if its release is newer: rules
     /// change several times a year, and old rules can be an hour wrong.
     pub fn newest() -> Zones {
-        let (system, bundled) = (Zones::system(), Zones::bundled());
+        let system = Zones::system();
+        let bundled = Zones::bundled();
         let unknown = [&system, &bundled]
             .iter()
             .any(|zones| zones.rules.version == UNKNOWN_VERSION);
         // The name of a release is a year and a letter, so later names sort later.
-        match !unknown && bundled.rules.version > system.rules.version {
-            true => bundled,
-            false => system,
+        if !unknown && bundled.rules.version > system.rules.version {
+            bundled
+        } else {
+            system
         }
     }
 
@@ -292,9 +294,10 @@ fn released_on(version: &str, written_on: NaiveDate) -> Option<NaiveDate> {
     let year = version.get(..4)?.parse().ok()?;
     let first = NaiveDate::from_ymd_opt(year, 1, 1)?;
     let last = NaiveDate::from_ymd_opt(year, 12, 31)?;
-    let first = match version > BUNDLED_VERSION {
-        true => first.max(BUNDLED_RELEASED_ON),
-        false => first,
+    let first = if version > BUNDLED_VERSION {
+        first.max(BUNDLED_RELEASED_ON)
+    } else {
+        first
     };
     Some(written_on.clamp(first, last))
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::claim::{
-    Dispatch, Groups, KeysInProgress, Lanes, SettleQueue, ask_all, probe_all, settle_all,
+    Dispatch, Groups, KeysInProgress, LaneWorker, SettleQueue, ask_all, probe_all, settle_all,
 };
 use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
 use super::erasure::Eraser;
@@ -96,9 +96,10 @@ impl Engine {
         let read_recorder = options
             .record_reads
             .then(|| parts.start_recording_reads(&mut background));
-        let standby = match options.read_only {
-            true => Some(parts.follow_standby(&record, &mut background).await?),
-            false => None,
+        let standby = if options.read_only {
+            Some(parts.follow_standby(&record, &mut background).await?)
+        } else {
+            None
         };
         if let (None, Some(make)) = (&options.seal_key, options.make_seal_key) {
             options.seal_key = make(&options.database_url);
@@ -160,9 +161,10 @@ async fn open_stores(
         query_timeout: options.answer_time * 3 / 4,
     };
     let now = options.clock.now();
-    let ledger = match options.read_only {
-        true => Ledger::open_to_read(&ledger_options, now).await?,
-        false => Ledger::open(&ledger_options, now).await?,
+    let ledger = if options.read_only {
+        Ledger::open_to_read(&ledger_options, now).await?
+    } else {
+        Ledger::open(&ledger_options, now).await?
     };
     let ledger = match options.clock_tolerance {
         None => ledger,
@@ -175,7 +177,8 @@ async fn open_stores(
     };
     let counters = match &options.redis_url {
         Some(url) if !options.read_only => {
-            let (access, id) = (&options.redis_access, ledger.identity().id);
+            let access = &options.redis_access;
+            let id = ledger.identity().id;
             Some(Counters::open(url, access, id, options.redis_timeout).await?)
         }
         Some(_) | None => None,
@@ -240,7 +243,8 @@ impl WorkerParts<'_> {
     }
 
     fn start_recording_reads(&self, background: &mut Background) -> Arc<ReadRecorder> {
-        let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
+        let ledger = self.ledger.clone();
+        let clock = self.clock.clone();
         let recorder = Arc::new(ReadRecorder::new(ledger, clock, self.metrics.clone()));
         let recording = recorder.clone();
         background.keep_running(move || recording.clone().run());
@@ -274,7 +278,8 @@ impl WorkerParts<'_> {
         let Some(key) = options.seal_key.clone() else {
             return status;
         };
-        let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
+        let ledger = self.ledger.clone();
+        let clock = self.clock.clone();
         let pusher = options.seal_to.clone().map(|target| {
             let pusher = SealPusher::new(target, clock.clone(), status.clone());
             let pushing = pusher.clone();
@@ -283,7 +288,9 @@ impl WorkerParts<'_> {
         });
         let found = status.clone();
         let sealing = move || {
-            let (ledger, clock, key) = (ledger.clone(), clock.clone(), key.clone());
+            let ledger = ledger.clone();
+            let clock = clock.clone();
+            let key = key.clone();
             let sealer = Sealer::new(ledger, clock, key, status.clone(), pusher.clone());
             follow(sealer)
         };
@@ -297,7 +304,8 @@ impl WorkerParts<'_> {
         progress: &Arc<RecordProgress>,
         background: &mut Background,
     ) -> Arc<DenialWriter> {
-        let (ledger, progress) = (self.ledger.clone(), progress.clone());
+        let ledger = self.ledger.clone();
+        let progress = progress.clone();
         let following = move || {
             let follower = FigureFollower::new(ledger.clone(), progress.clone());
             follow(follower)
@@ -433,7 +441,7 @@ impl WorkerParts<'_> {
     }
 
     fn start_lanes(&self, dispatch: &Arc<Dispatch>, background: &mut Background) {
-        let lanes = Lanes {
+        let lanes = LaneWorker {
             dispatch: dispatch.clone(),
             ledger: self.ledger.clone(),
             policies: self.policies.clone(),
@@ -445,11 +453,12 @@ impl WorkerParts<'_> {
             Ledger::Sqlite(_) => SQLITE_LANES,
         };
         for _ in 0..beside {
-            let (looking, appending) = (lanes.clone(), lanes.clone());
-            background.keep_running(move || looking.clone().look_all());
-            background.keep_running(move || appending.clone().append_all());
+            let looking = lanes.clone();
+            let appending = lanes.clone();
+            background.keep_running(move || looking.clone().run_looks());
+            background.keep_running(move || appending.clone().run_appends());
         }
-        background.keep_running(move || lanes.clone().contend_all());
+        background.keep_running(move || lanes.clone().run_contended());
     }
 
     fn start_draining(

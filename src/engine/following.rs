@@ -34,7 +34,8 @@ pub async fn follow<F: RecordFollower>(mut follower: F) {
         if let Err(error) = &stepped
             && !is_failing
         {
-            let (name, error) = (F::NAME, Chain(error));
+            let name = F::NAME;
+            let error = Chain(error);
             tracing::warn!(%error, "the {name} cannot go on: trying again");
         }
         is_failing = stepped.is_err();

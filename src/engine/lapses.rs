@@ -15,7 +15,7 @@ use super::reconcile::Pace;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::account::Unknown;
-use crate::domain::drafting::{Drafting, Known};
+use crate::domain::drafting::{AccountFacts, Drafting};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyId};
@@ -97,9 +97,10 @@ impl LapseSweep {
         let mut is_failing = false;
         loop {
             let pace = Pace::begin();
-            let swept = match self.watch.clock_is_off() {
-                true => Ok(false),
-                false => self.step(&mut reached).await,
+            let swept = if self.watch.clock_is_off() {
+                Ok(false)
+            } else {
+                self.step(&mut reached).await
             };
             if let Err(error) = &swept
                 && !is_failing
@@ -200,7 +201,7 @@ impl LapseSweep {
         let Ok(Some(terms)) = self.policies.terms.newest(policy) else {
             return Ok(None);
         };
-        let mut known = Known::to_append(Engine::nonce());
+        let mut known = AccountFacts::to_append(Engine::nonce());
         loop {
             match draft_of_lapses(account, &terms, last, &known, now) {
                 Ok(draft) => return Ok(draft),
@@ -250,7 +251,7 @@ impl LapseSweep {
         for draft in drafts.iter().filter(is_committed) {
             self.metrics.lapses_recorded(draft.entries.len());
             let counts = self.policies.terms.may_be_counted(draft.policy);
-            self.settle.appended(draft, counts, now);
+            self.settle.send_draft(draft, counts, now);
         }
         Ok(())
     }
@@ -270,7 +271,7 @@ pub fn draft_of_lapses(
     account: AccountId,
     policy: &Policy,
     last: &Line,
-    known: &Known,
+    known: &AccountFacts,
     now: DateTime<Utc>,
 ) -> Result<Option<Draft>, Unknown> {
     if last.at > now || !last.may_have_lapses(now) {

@@ -76,18 +76,20 @@ pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
 )]
 pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
     let health = engine.health();
-    let (status, text) = match health.is_ready {
-        true => (StatusCode::OK, "ready"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    let (status, text) = if health.is_ready {
+        (StatusCode::OK, "ready")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready")
     };
     HttpResponse::build(status).json(Readiness {
         status: text,
         troubles: health.troubles.iter().map(ToString::to_string).collect(),
         ledger: health.ledger,
         counters: health.has_counters,
-        seals: match health.is_sealing {
-            true => "sealed",
-            false => "not sealed",
+        seals: if health.is_sealing {
+            "sealed"
+        } else {
+            "not sealed"
         },
         read_only: health.is_read_only,
         lag_seconds: health.lag.map(|lag| lag.as_secs_f64()),

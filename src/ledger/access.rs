@@ -58,7 +58,7 @@ impl Ledger {
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        self.lent(|store| &store.claims, statements).await
+        self.in_session(|store| &store.claims, statements).await
     }
 
     /// For the polls in which the instance looks for changes.
@@ -66,11 +66,11 @@ impl Ledger {
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        self.lent(|store| &store.polls, statements).await
+        self.in_session(|store| &store.polls, statements).await
     }
 
     /// On SQLite both use the connections for the instance's own work.
-    async fn lent<T>(
+    async fn in_session<T>(
         &self,
         connections: impl FnOnce(&postgres::Store) -> &Connections<Sessions>,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
@@ -100,8 +100,9 @@ impl Ledger {
         match self {
             Self::Postgres(_) => self.polled(statements).await,
             Self::Sqlite(store) => {
-                let lent = async |connection: &mut _| statements(Session::Sqlite(connection)).await;
-                store.writer.run(lent).await
+                let in_session =
+                    async |connection: &mut _| statements(Session::Sqlite(connection)).await;
+                store.writer.run(in_session).await
             }
         }
     }

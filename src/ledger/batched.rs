@@ -23,9 +23,10 @@ impl Batched {
 
     /// How many rows the statement for this many rows has.
     pub fn width(rows: usize) -> usize {
-        match rows <= ROWS_FEW {
-            true => ROWS_FEW,
-            false => ROWS_MOST,
+        if rows <= ROWS_FEW {
+            ROWS_FEW
+        } else {
+            ROWS_MOST
         }
     }
 }

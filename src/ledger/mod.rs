@@ -61,7 +61,7 @@ pub use tables::past::check_window;
 pub use tables::policies::{PolicyTerms, Standing};
 pub use tables::policy_edits::EditedPolicy;
 pub use tables::record::Horizon;
-pub use tables::recount::{CountedDay, NamedDay, StoredFigures, ToldDay};
+pub use tables::recount::{CountedDay, NamedDay, RecordedDay, StoredFigures};
 pub use tables::replay::ReplayReading;
 pub use tables::seals::{Seal, SealOrigin, SealedLog};
 pub use tables::statistics::{EarlierEntry, FigureFilter, FiguresMark, PolicyDay};
@@ -366,8 +366,8 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::append`].
-    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let appended = store!(self, store => store.append_all(drafts).await)?;
+    pub async fn append_together(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        let appended = store!(self, store => store.append_together(drafts).await)?;
         appended.map_err(|theirs| self.refused_instant(drafts, theirs))
     }
 

@@ -49,9 +49,10 @@ pub trait Column: Sized {
 
 impl<T: Column> Column for Option<T> {
     fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
-        match row!(row, row => row.try_get_raw(name)?.is_null()) {
-            true => Ok(None),
-            false => T::read(row, name).map(Some),
+        if row!(row, row => row.try_get_raw(name)?.is_null()) {
+            Ok(None)
+        } else {
+            T::read(row, name).map(Some)
         }
     }
 }

@@ -108,7 +108,8 @@ pub fn check(
 /// # Errors
 /// [`OpenError::Missing`] if it has run none; [`OpenError::Older`].
 pub fn check_made(migrator: &Migrator, applied: &[Applied], place: &str) -> Result<(), OpenError> {
-    let (found, known) = (applied.len(), migrator.iter().count());
+    let found = applied.len();
+    let known = migrator.iter().count();
     if found == 0 {
         return Err(OpenError::Missing(place.to_owned()));
     }
@@ -156,7 +157,8 @@ pub async fn log_progress<T>(
     applied: &[Applied],
     migrating: impl Future<Output = T>,
 ) -> T {
-    let (from, to) = (applied.len(), migrator.iter().count());
+    let from = applied.len();
+    let to = migrator.iter().count();
     if from == 0 || from == to {
         return migrating.await;
     }
@@ -197,12 +199,12 @@ mod tests {
                 .join("migrations")
                 .join(store);
             let theirs = Migrator::new(folder).await.expect("a folder of migrations");
-            let told = |migrator: &Migrator| -> Vec<_> {
+            let facts = |migrator: &Migrator| -> Vec<_> {
                 let migrations = migrator.iter().cloned();
-                let told = migrations.map(|m| (m.version, m.description, m.checksum, m.no_tx));
-                told.collect()
+                let facts = migrations.map(|m| (m.version, m.description, m.checksum, m.no_tx));
+                facts.collect()
             };
-            assert_eq!(told(&ours), told(&theirs), "{store}");
+            assert_eq!(facts(&ours), facts(&theirs), "{store}");
         }
     }
 }

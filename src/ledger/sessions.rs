@@ -98,9 +98,10 @@ impl Sessions {
         let setting =
             |(name, value): &(&str, String)| format!("set_config('{name}', '{value}', false)");
         let settings: Vec<String> = self.settings.iter().map(setting).collect();
-        match settings.is_empty() {
-            true => String::new(),
-            false => format!("SELECT {}", settings.join(", ")),
+        if settings.is_empty() {
+            String::new()
+        } else {
+            format!("SELECT {}", settings.join(", "))
         }
     }
 }
@@ -130,7 +131,8 @@ async fn set(session: &mut PgConnection, beginning: &str) -> Result<(), sqlx::Er
 /// # Errors
 /// The connections fail.
 pub async fn shared_by(pool: &PgPool) -> Result<Option<&'static str>, sqlx::Error> {
-    let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+    let mut one = pool.acquire().await?;
+    let mut two = pool.acquire().await?;
     let mut own = process(&mut one, "").await?;
     for _ in 0..COMPARISONS {
         // While the second connection is in a transaction, no pooler gives its session to another.

@@ -52,9 +52,10 @@ pub fn encode_override(limits: Option<&[OtherMax]>, is_blocked: bool) -> Option<
         per: other.per.to_string(),
     };
     let limits = limits.map(|limits| limits.iter().map(record).collect::<Vec<_>>());
-    let text = match is_blocked {
-        true => serde_json::to_string(&OverrideRecord { limits }),
-        false => serde_json::to_string(&limits?),
+    let text = if is_blocked {
+        serde_json::to_string(&OverrideRecord { limits })
+    } else {
+        serde_json::to_string(&limits?)
     };
     Some(text.expect("texts and numbers are JSON"))
 }
@@ -67,9 +68,10 @@ pub fn decode_override(text: Option<&str>) -> Result<Option<Vec<OtherMax>>, Stri
     let Some(text) = text else {
         return Ok(None);
     };
-    let records: Result<Option<Vec<MaxRecord>>, _> = match text.starts_with('{') {
-        true => serde_json::from_str(text).map(|record: OverrideRecord| record.limits),
-        false => serde_json::from_str(text).map(Some),
+    let records: Result<Option<Vec<MaxRecord>>, _> = if text.starts_with('{') {
+        serde_json::from_str(text).map(|record: OverrideRecord| record.limits)
+    } else {
+        serde_json::from_str(text).map(Some)
     };
     let records = records.map_err(|error| error.to_string())?;
     let maxima = records.map(|records| records.into_iter().map(decode_max).collect());

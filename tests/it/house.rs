@@ -106,6 +106,55 @@ fn imported(text: &str) -> BTreeSet<String> {
     named.filter_map(|path| path.into_iter().next()).collect()
 }
 
+/// The rest of a text after the bracket that closes its first one.
+fn after_brackets(text: &str) -> Option<&str> {
+    let mut depth = 0;
+    for (place, character) in text.char_indices() {
+        depth += match character {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return text.get(place + 1..);
+        }
+    }
+    None
+}
+
+/// The lines of a text that give several names at once to several values: `let (a, b) = (c, d);`.
+fn tuple_lets(text: &str) -> Vec<&str> {
+    let statements = text.match_indices("let (").map(|(place, _)| &text[place..]);
+    let is_tuple = |statement: &&str| {
+        let values = after_brackets(&statement["let ".len()..])
+            .and_then(|rest| rest.trim_start().strip_prefix("= "))
+            .filter(|values| values.starts_with('('))
+            .and_then(after_brackets);
+        values.is_some_and(|rest| rest.starts_with(';'))
+    };
+    let tuples = statements.filter(is_tuple);
+    tuples
+        .map(|statement| statement.lines().next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn each_value_gets_its_name_on_a_line_of_its_own() {
+    let text =
+        "let (a, b) = (c(), d);\nlet (e, f) = g;\nlet (Some(h), i) = (j, k) else { return };";
+    assert_eq!(tuple_lets(text), ["let (a, b) = (c(), d);"]);
+    for folder in ["src", "tests/it"] {
+        for (file, text) in rust_files(folder) {
+            if file.ends_with("house.rs") {
+                continue;
+            }
+            let code = code(&text);
+            let found = tuple_lets(&code);
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+        }
+    }
+}
+
 #[test]
 fn imports_are_found() {
     let text = "use crate::domain::x; use crate::{clock::{self, Clock}, ledger}; crate::http::y()";
@@ -288,7 +337,8 @@ fn the_first_build_stays_small() {
 #[test]
 fn both_stores_have_the_same_migrations() {
     let migrations = root().join("migrations");
-    let (postgres, sqlite) = (migrations.join("postgres"), migrations.join("sqlite"));
+    let postgres = migrations.join("postgres");
+    let sqlite = migrations.join("sqlite");
     let names = files_below(&postgres);
     assert_eq!(names, files_below(&sqlite));
     for (index, name) in names.iter().enumerate() {

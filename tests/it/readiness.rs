@@ -129,7 +129,9 @@ async fn a_clock_that_drifts_stays_right() {
     let started_at = real.now();
     let clock = ManualClock::at(started_at);
     let is_over = Arc::new(AtomicBool::new(false));
-    let (hand, ticks, ends) = (clock.clone(), real.clone(), is_over.clone());
+    let hand = clock.clone();
+    let ticks = real.clone();
+    let ends = is_over.clone();
     // A thread of its own, which a busy runtime does not hold up.
     let hand = std::thread::spawn(move || {
         while !ends.load(Ordering::SeqCst) {

@@ -40,10 +40,8 @@ impl Authority {
         let authority = Self { folder };
         std::fs::write(authority.file("openssl.cnf"), EXTENSIONS).expect("a file");
         authority.certify("authority", &[]);
-        let (certificate, key) = (
-            authority.file("authority.pem"),
-            authority.file("authority.key"),
-        );
+        let certificate = authority.file("authority.pem");
+        let key = authority.file("authority.key");
         authority.certify("server", &["-CA", &certificate, "-CAkey", &key]);
         authority
     }
@@ -119,11 +117,13 @@ async fn is_served(settings: &[(&str, &str)], is_served: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_private_authority_is_trusted_where_it_is_named() {
-    let (ours, others) = (Authority::new(), Authority::new());
+    let ours = Authority::new();
+    let others = Authority::new();
     let (redis, port) = encrypted(&ours, &["--requirepass", PASSWORD]);
     let url = format!("rediss://:{PASSWORD}@127.0.0.1:{port}");
     is_served(&[("REDIS_URL", &url)], false).await;
-    let (ca, other_ca) = (ours.file("authority.pem"), others.file("authority.pem"));
+    let ca = ours.file("authority.pem");
+    let other_ca = others.file("authority.pem");
     is_served(&[("REDIS_URL", &url), ("REDIS_CA_FILE", &other_ca)], false).await;
     is_served(&[("REDIS_URL", &url), ("REDIS_CA_FILE", &ca)], true).await;
     drop(redis);
@@ -205,10 +205,8 @@ async fn sentinels_and_their_primary_are_of_a_private_authority() {
 #[test]
 fn what_the_url_makes_no_use_of_is_told() {
     let authority = Authority::new();
-    let (ca, key) = (
-        authority.file("authority.pem"),
-        authority.file("server.key"),
-    );
+    let ca = authority.file("authority.pem");
+    let key = authority.file("server.key");
     let plain = ("REDIS_URL", "redis://127.0.0.1:1");
     let encrypted = ("REDIS_URL", "rediss://127.0.0.1:1");
     let password = ("REDIS_SENTINEL_PASSWORD", SENTINEL_PASSWORD);

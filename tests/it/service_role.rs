@@ -87,7 +87,8 @@ impl Cast {
     fn new() -> Self {
         let ground = Ground::new(Stack::RedisAndPostgres);
         let number = Uuid::new_v4().simple();
-        let (owner, service) = (format!("owner_{number}"), format!("service_{number}"));
+        let owner = format!("owner_{number}");
+        let service = format!("service_{number}");
         let make = format!("CREATE ROLE {owner} LOGIN CREATEROLE; CREATE ROLE {service} LOGIN");
         postgres().execute("postgres", &make);
         let give = format!("ALTER DATABASE {} OWNER TO {owner}", name(&ground));
@@ -406,9 +407,10 @@ async fn nothing_appended_can_be_changed_with_it() {
     for (table, column) in &columns {
         let changed = CHANGED.iter().find(|(changed, _)| changed == table);
         let update = format!("UPDATE {table} SET {column} = DEFAULT WHERE false");
-        match changed.is_some_and(|(_, columns)| columns.contains(&column.as_str())) {
-            true => trier.may(&update).await,
-            false => trier.may_not(&update).await,
+        if changed.is_some_and(|(_, columns)| columns.contains(&column.as_str())) {
+            trier.may(&update).await
+        } else {
+            trier.may_not(&update).await
         }
     }
     let mut tables: Vec<&String> = columns.iter().map(|(table, _)| table).collect();
@@ -421,9 +423,10 @@ async fn nothing_appended_can_be_changed_with_it() {
             "src/ledger/service_role.rs has no rights for {table}"
         );
         let delete = format!("DELETE FROM {table} WHERE false");
-        match FORGOTTEN.contains(&table.as_str()) {
-            true => trier.may(&delete).await,
-            false => trier.may_not(&delete).await,
+        if FORGOTTEN.contains(&table.as_str()) {
+            trier.may(&delete).await
+        } else {
+            trier.may_not(&delete).await
         }
         for sql in [
             format!("TRUNCATE {table}"),
@@ -545,7 +548,8 @@ async fn several_make_one_role_at_once() {
         let grounds = [(); 3].map(|()| Ground::new(Stack::Postgres));
         let mut migrations = JoinSet::new();
         for ground in grounds.iter().flat_map(|ground| [ground, ground]) {
-            let (ground, role) = (ground.clone(), role.clone());
+            let ground = ground.clone();
+            let role = role.clone();
             migrations.spawn(async move { migrate(&ground, &role).await });
         }
         for migrated in migrations.join_all().await {

@@ -118,12 +118,10 @@ async fn claim(request: HttpRequest, body: Json<ClaimBody>, peer: Data<Peer>) ->
 #[actix_web::main]
 async fn main() -> Result<(), Failure> {
     let arguments = Arguments::parse();
-    let shared = match arguments.connection_a_worker {
-        true => None,
-        false => Some(Arc::new(Limiter::open(&arguments).await?)),
-    };
+    let shared = if arguments.connection_a_worker {None} else {Some(Arc::new(Limiter::open(&arguments).await?))};
     let server = HttpServer::new(move || {
-        let (arguments, shared) = (arguments.clone(), shared.clone());
+        let arguments = arguments.clone();
+let shared = shared.clone();
         App::new()
             .data_factory(move || Peer::open(arguments.clone(), shared.clone()))
             .route("/v1/policies/benefit/claims", web::post().to(claim))

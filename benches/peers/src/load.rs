@@ -105,7 +105,8 @@ fn main() -> ExitCode {
     let connected = Arc::new(Barrier::new(arguments.threads));
     let threads: Vec<_> = (0..arguments.threads)
         .map(|number| {
-            let (arguments, connected) = (arguments.clone(), connected.clone());
+            let arguments = arguments.clone();
+let connected = connected.clone();
             thread::spawn(move || drive(&arguments, number, &connected))
         })
         .collect();

@@ -111,7 +111,8 @@ impl Requests {
 
     /// The server of the next request. It changes after each round of the subjects.
     pub fn server(&self) -> usize {
-        let (round, subject) = (self.claimed / self.count, self.claimed % self.count);
+        let round = self.claimed / self.count;
+let subject = self.claimed % self.count;
         ((round + subject) % self.servers) as usize
     }
 

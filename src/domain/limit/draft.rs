@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn each_kind_can_be_written() {
-        let (day, second) = (elapsed("24h"), elapsed("1s"));
+        let day = elapsed("24h");
+        let second = elapsed("1s");
         let sliding = |step: Option<&str>| Shape::Sliding {
             per: day,
             step: step.map(elapsed),

@@ -126,9 +126,10 @@ impl Bucket {
     /// Applies a change at its instant.
     pub fn change(&mut self, max: u64, change: &BucketChange) {
         self.age(max, change.at);
-        match change.takes {
-            true => self.add(max, change.units, change.counted_at),
-            false => self.lower(self.parts(change.units)),
+        if change.takes {
+            self.add(max, change.units, change.counted_at)
+        } else {
+            self.lower(self.parts(change.units))
         }
     }
 
@@ -140,8 +141,8 @@ impl Bucket {
             units: all,
             ..
         } = grant.grant;
-        let taken = |units| self.left_at(max, units, counted_at, at.timestamp_micros());
-        let off = taken(all) - taken(all.saturating_sub(units));
+        let left = |units| self.left_at(max, units, counted_at, at.timestamp_micros());
+        let off = left(all) - left(all.saturating_sub(units));
         self.put_back(max, off, &grant.after);
     }
 
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(bucket.fits_at(10, 21), None);
     }
 
-    fn taken(second: i64) -> BucketChange {
+    fn take_at(second: i64) -> BucketChange {
         let at = at(second * 1_000_000);
         BucketChange {
             at,
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn what_comes_back_is_what_would_not_be_missing() {
         // One unit a second: two grants at once, and one a second later.
-        let changes = [0, 0, 1].map(taken);
+        let changes = [0, 0, 1].map(take_at);
         let mut bucket = bucket("1s", 5);
         for change in &changes {
             bucket.change(1, change);
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_taken_off_was_missing_then() {
         // One unit a second: three units, and two more at the fifth second.
-        let five = [0, 0, 0, 5, 5].map(taken);
+        let five = [0, 0, 0, 5, 5].map(take_at);
         let after = |place: usize| Afterwards {
             line: place as u64 + 1,
             changes: five[place..].to_vec(),
@@ -329,16 +330,16 @@ mod tests {
         }
         // What was taken off then was never missing later.
         let mut bucket = bucket("1s", 10);
-        for change in &[0, 0, 0, 1, 1].map(taken) {
+        for change in &[0, 0, 0, 1, 1].map(take_at) {
             bucket.change(1, change);
         }
         let off = BucketChange {
             takes: false,
-            ..taken(0)
+            ..take_at(0)
         };
         let after = Afterwards {
             line: 4,
-            changes: vec![off, taken(1), taken(1)],
+            changes: vec![off, take_at(1), take_at(1)],
         };
         bucket.take_off(1, 1, &after);
         assert_eq!(bucket.owed, 3_000_000);
@@ -359,7 +360,7 @@ mod tests {
         let all = AfterGrant {
             grant: BucketChange {
                 units: u64::MAX,
-                ..taken(0)
+                ..take_at(0)
             },
             after: Afterwards::NOTHING,
         };

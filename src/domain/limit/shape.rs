@@ -178,10 +178,12 @@ mod tests {
         let step = Some(hour);
         let burst = Some(20);
         let told = |shape: Shape| {
-            let (per, kind) = (shape.per().to_string(), shape.kind().as_str());
+            let per = shape.per().to_string();
+            let kind = shape.kind().as_str();
             (per, kind, shape.step(), shape.burst(), shape.at_once(5))
         };
-        let (calendar, from_first_claim) = ("calendar", "from_first_claim");
+        let calendar = "calendar";
+        let from_first_claim = "from_first_claim";
         for (shape, per, kind, step, burst, at_once) in [
             (Shape::Calendar(Length::Day), "day", calendar, None, None, 5),
             (Shape::Ever, "ever", calendar, None, None, 5),

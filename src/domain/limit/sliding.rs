@@ -160,13 +160,13 @@ mod tests {
     fn a_full_log_merges_the_oldest_pairs_and_tells_no_less() {
         let per = Elapsed::from_seconds(3600).unwrap();
         let mut log = SlidingLog::empty(per, None);
-        let taken = PAIRS_MOST as i64 + 10;
-        for second in 0..taken {
+        let seconds = PAIRS_MOST as i64 + 10;
+        for second in 0..seconds {
             log.add(1, at(second), at(second));
         }
         assert_eq!(
             (log.pairs.len(), log.used()),
-            (PAIRS_MOST, taken.unsigned_abs())
+            (PAIRS_MOST, seconds.unsigned_abs())
         );
         // Eleven units return with the latest of them.
         assert_eq!(
@@ -175,9 +175,9 @@ mod tests {
         );
         // Nobody knows any more to which grant the merged units belong: a reversal leaves them.
         log.give_back(1, at(3));
-        assert_eq!(log.used(), taken.unsigned_abs());
+        assert_eq!(log.used(), seconds.unsigned_abs());
         log.age(at(10) + per.delta());
-        assert_eq!(log.used(), taken.unsigned_abs() - 11);
+        assert_eq!(log.used(), seconds.unsigned_abs() - 11);
     }
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -185,10 +185,10 @@ mod tests {
     }
 
     /// A log of 60 s with these units at these seconds.
-    fn log_of(step: Option<u64>, taken: &[(i64, u64)]) -> SlidingLog {
+    fn log_of(step: Option<u64>, units: &[(i64, u64)]) -> SlidingLog {
         let of = |seconds| Elapsed::from_seconds(seconds).unwrap();
         let mut log = SlidingLog::empty(of(60), step.map(of));
-        for (second, units) in taken {
+        for (second, units) in units {
             log.add(*units, at(*second), at(*second));
         }
         log

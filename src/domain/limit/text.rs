@@ -67,7 +67,8 @@ fn encode_total(text: &mut String, total: &Total) {
             begin(length.map_or(EVER, letter));
             text.push_str(number.format(*used));
             if length.is_some() {
-                let (start, end) = (window.start.timestamp(), window.end.timestamp());
+                let start = window.start.timestamp();
+                let end = window.end.timestamp();
                 text.push(',');
                 text.push_str(number.format(start));
                 text.push('+');
@@ -160,7 +161,8 @@ fn decode_window_use(first: char, text: &str) -> Option<WindowUse> {
     let length = lengths.find(|length| letter(*length) == first)?;
     let (used, window) = text.split_once(',')?;
     let (start, lasts) = window.split_once('+')?;
-    let (start, lasts): (i64, u32) = (start.parse().ok()?, lasts.parse().ok()?);
+    let start: i64 = start.parse().ok()?;
+    let lasts: u32 = lasts.parse().ok()?;
     let instant = |seconds| DateTime::from_timestamp(seconds, 0);
     Some(WindowUse {
         length: Some(length),
@@ -218,7 +220,8 @@ fn decode_bucket(text: &str) -> Option<Bucket> {
     let per = decode_per(parts.next()?)?;
     let burst = parts.next()?.parse().ok()?;
     let (at, owed) = parts.next()?.split_once('+')?;
-    let (at, owed): (i64, u128) = (at.parse().ok()?, owed.parse().ok()?);
+    let at: i64 = at.parse().ok()?;
+    let owed: u128 = owed.parse().ok()?;
     let since = parts.next()?.parse().ok()?;
     decode_instant(at)?;
     let bucket = Bucket {
@@ -239,8 +242,10 @@ fn decode_instant(micros: i64) -> Option<DateTime<chrono::Utc>> {
 /// The pattern by which Lua finds the units used in a calendar window, in a text that
 /// [`encode_totals`] wrote, with a semicolon before and after it.
 pub fn used_pattern(length: Length, window: Window) -> String {
-    let (start, end) = (window.start.timestamp(), window.end.timestamp());
-    let (letter, lasts) = (letter(length), end - start);
+    let start = window.start.timestamp();
+    let end = window.end.timestamp();
+    let letter = letter(length);
+    let lasts = end - start;
     // A minus has a meaning in patterns.
     let start = start.to_string().replace('-', "%-");
     format!(";{letter}%d+,(%d+),{start}%+{lasts};")

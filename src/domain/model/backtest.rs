@@ -25,7 +25,8 @@ struct Stepwise {
 impl Stepwise {
     /// Whether a grant would have been denied.
     fn denies(&mut self, policy: &Policy, entry: &Replayed) -> bool {
-        let (at, none) = (entry.id.at(), Past::default());
+        let at = entry.id.at();
+        let none = Past::default();
         let movements = self.movements.entry(entry.account).or_default();
         let last = self.lines.get(&entry.account);
         let mut line = carry_on(policy, last, &none, at).unwrap();
@@ -126,7 +127,8 @@ proptest! {
         let mut backtest = Backtest::new(draft.rule.clone(), range, BlockedTimes::default());
         let mut stepwise = Stepwise::default();
         let mut denied: Vec<(AccountId, EntryId)> = Vec::new();
-        let (mut grants, mut denied_units) = (0, 0);
+        let mut grants = 0;
+let mut denied_units = 0;
         for entry in entries_of(&steps) {
             backtest.meet(&entry);
             grants += u64::from(matches!(entry.kind, EntryKind::Grant { .. }));

@@ -37,9 +37,10 @@ fn tells_no_less(folded: &SlidingLog, stepwise: &SlidingLog, is_exact: bool) -> 
         pairs.next().map_or(0, |pair| pair.units)
     };
     let mut pairs = stepwise.pairs.iter();
-    match is_exact {
-        true => folded == stepwise,
-        false => pairs.all(|pair| pair.units <= units_at(pair.at)),
+    if is_exact {
+        folded == stepwise
+    } else {
+        pairs.all(|pair| pair.units <= units_at(pair.at))
     }
 }
 

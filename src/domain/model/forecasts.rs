@@ -98,7 +98,8 @@ impl Case {
 
     /// Whether the plain model grants a claim at an instant.
     fn grants(&self, units: Units, at: DateTime<Utc>) -> bool {
-        let (policy, book) = (self.policy(at), self.later(at));
+        let policy = self.policy(at);
+        let book = self.later(at);
         let has_room = |limit: &Limit| {
             let (_, left) = book.used_and_left(&policy, limit, at);
             units.get() <= left && units.get() <= limit.ceiling
@@ -111,7 +112,8 @@ impl Case {
 
     /// The used and the remaining units, and the window, of the limit with the name of another one.
     fn limit_at(&self, limit: &Limit, at: DateTime<Utc>) -> Option<(u64, u64, Option<Window>)> {
-        let (policy, book) = (self.policy(at), self.later(at));
+        let policy = self.policy(at);
+        let book = self.later(at);
         let mut limits = policy.rule.limits.iter();
         let limit = limits.find(|other| other.per() == limit.per())?;
         let (used, left) = book.used_and_left(&policy, limit, at);
@@ -157,22 +159,25 @@ impl Case {
     fn is_foretold(&self, units: Units, others: &[Index]) -> Result<(), TestCaseError> {
         let forecast = self.told_at(&self.book, units, self.now);
         // 1. Granted at the told instant, and at no instant before it.
-        let told = forecast.fits_at;
-        if let Some(told) = told {
-            prop_assert!(self.grants(units, told), "not granted at {told}");
-            let is_before = told > self.now && self.grants(units, told - MICROSECOND);
-            prop_assert!(!is_before, "granted before {told}");
+        let promised = forecast.fits_at;
+        if let Some(promised) = promised {
+            prop_assert!(self.grants(units, promised), "not granted at {promised}");
+            let is_before = promised > self.now && self.grants(units, promised - MICROSECOND);
+            prop_assert!(!is_before, "granted before {promised}");
         }
         let far = self.now + TimeDelta::days(800);
-        for at in self.instants(told.unwrap_or(far), others) {
-            prop_assert!(!self.grants(units, at), "granted at {at}, told {told:?}");
+        for at in self.instants(promised.unwrap_or(far), others) {
+            prop_assert!(
+                !self.grants(units, at),
+                "granted at {at}, told {promised:?}"
+            );
         }
         // 2. While nothing happens the told instant stays, whether or not lapses are recorded.
-        for at in self.instants(told.unwrap_or(far), others) {
+        for at in self.instants(promised.unwrap_or(far), others) {
             let later = self.told_at(&self.book, units, at).fits_at;
-            prop_assert_eq!(later, told, "at {}", at);
+            prop_assert_eq!(later, promised, "at {}", at);
             let later = self.told_at(&self.later(at), units, at).fits_at;
-            prop_assert_eq!(later, told, "at {}, with the lapses", at);
+            prop_assert_eq!(later, promised, "at {}, with the lapses", at);
         }
         // 3. Each limit.
         let limits = self.policy(self.now).rule.limits.clone();
@@ -212,12 +217,12 @@ impl Case {
             (returns.more_at, &has_more),
             (returns.resets_at, &has_reset),
         ];
-        for (told, is_so) in both {
-            if let Some(told) = told {
-                prop_assert!(is_so(told), "{limit:?} at {told}");
+        for (promised, is_so) in both {
+            if let Some(promised) = promised {
+                prop_assert!(is_so(promised), "{limit:?} at {promised}");
             }
-            for at in self.instants(told.unwrap_or(far), others) {
-                prop_assert!(!is_so(at), "{limit:?} at {at}, told {told:?}");
+            for at in self.instants(promised.unwrap_or(far), others) {
+                prop_assert!(!is_so(at), "{limit:?} at {at}, told {promised:?}");
             }
         }
         Ok(())

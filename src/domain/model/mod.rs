@@ -64,9 +64,10 @@ fn what(by_hand: bool) -> BoxedStrategy<What> {
         1 => time().prop_map(What::Record),
         2 => (direction, time()).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
     ];
-    match by_hand {
-        true => prop_oneof![4 => decided, 1 => hand].boxed(),
-        false => decided.boxed(),
+    if by_hand {
+        prop_oneof![4 => decided, 1 => hand].boxed()
+    } else {
+        decided.boxed()
     }
 }
 

@@ -105,7 +105,7 @@ impl Book {
         self.limits.len() - self.limits.iter().rev().take_while(tells).count()
     }
 
-    fn told(&self, place: usize, limit: &Limit) -> Limit {
+    fn limit_at(&self, place: usize, limit: &Limit) -> Limit {
         let limits = self.limits[place].iter();
         *limits
             .into_iter()
@@ -137,7 +137,8 @@ impl Book {
 
     /// The start and the usage of the window.
     pub fn opened_by_claims(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
-        let (kept_from, per) = (self.kept_from(limit), per.micros());
+        let kept_from = self.kept_from(limit);
+        let per = per.micros();
         let mut windows: Vec<(i64, u64)> = Vec::new();
         // The start of a window before the first line is not known: it ends as late as it can, and has
         // the most that a window can have.
@@ -168,7 +169,8 @@ impl Book {
 
     /// The units that count at an instant, by the instants at which they were taken.
     pub fn sliding(&self, limit: &Limit, per: Elapsed, at: i64) -> BTreeMap<i64, u64> {
-        let (kept_from, per) = (self.kept_from(limit), per.micros());
+        let kept_from = self.kept_from(limit);
+        let per = per.micros();
         let step = limit.shape.step().map_or(1, Elapsed::micros);
         let begins_at = self.begins_at(kept_from).unwrap_or_default();
         let ago = per + (begins_at - per).rem_euclid(step);
@@ -180,22 +182,22 @@ impl Book {
             let known = |event: &Event| !is_early(event) || event.at > begins_at - ago;
             counting = self.counting(kept_from, ago + per).filter(known).collect();
         }
-        let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
+        let mut units_by_start: BTreeMap<i64, u64> = BTreeMap::new();
         for event in counting {
             let own = cell(event.counted_at);
             if own + per <= event.at {
                 continue;
             }
             match event.effect {
-                Effect::Take => *taken.entry(own).or_default() += event.units,
+                Effect::Take => *units_by_start.entry(own).or_default() += event.units,
                 Effect::GiveBack(_) => {
-                    if let Some(units) = taken.get_mut(&own) {
+                    if let Some(units) = units_by_start.get_mut(&own) {
                         *units = units.saturating_sub(event.units);
                     }
                 }
                 Effect::TakeOff => {
                     let mut rest = event.units;
-                    for (_, units) in taken.range_mut(event.at - per + 1..=own) {
+                    for (_, units) in units_by_start.range_mut(event.at - per + 1..=own) {
                         let off = rest.min(*units);
                         *units -= off;
                         rest -= off;
@@ -204,18 +206,21 @@ impl Book {
                 Effect::Nothing => {}
             }
         }
-        taken.retain(|instant, units| *units > 0 && at < instant + per);
-        taken
+        units_by_start.retain(|instant, units| *units > 0 && at < instant + per);
+        units_by_start
     }
 
     /// The parts that the bucket lacks.
     pub fn rate(&self, limit: &Limit, per: Elapsed, at: i64) -> i128 {
         let kept_from = self.kept_from(limit);
-        let told = |place| match place < self.limits.len() {
-            true => self.told(place, limit),
-            false => *limit,
+        let limit_at = |place| {
+            if place < self.limits.len() {
+                self.limit_at(place, limit)
+            } else {
+                *limit
+            }
         };
-        let mut bucket = PlainBucket::full(&told(kept_from), per);
+        let mut bucket = PlainBucket::full(&limit_at(kept_from), per);
         // 1. A new bucket is empty one refill time before the line that does not have the limit, and no
         //    emptier at that line.
         if let Some(begins_at) = self.begins_at(kept_from) {
@@ -231,7 +236,7 @@ impl Book {
         let mut before = bucket.begun_at;
         for event in self.events().skip(kept_from) {
             let moved_at = self.moved_before(event.place);
-            bucket.go_on(&told(event.place), before, moved_at);
+            bucket.go_on(&limit_at(event.place), before, moved_at);
             bucket.meet(event, event.at - bucket.refill());
             before = event.at;
         }
@@ -430,7 +435,8 @@ impl PlainBucket {
         let back = |from: i64, to: i64| {
             back_in_micro(self.max) * i128::from(to).saturating_sub(from.into()).max(0)
         };
-        let (mut owed, mut clock) = (self.begun_with, self.begun_at);
+        let mut owed = self.begun_with;
+        let mut clock = self.begun_at;
         for event in &self.events {
             owed = (owed - back(clock, event.at)).max(0);
             clock = event.at;

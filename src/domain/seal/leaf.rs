@@ -76,7 +76,8 @@ pub fn entry_private_json(
     reason: Option<&str>,
     subject: Option<&str>,
 ) -> String {
-    let (mut account_text, mut key_text) = ([0; 36], [0; 36]);
+    let mut account_text = [0; 36];
+    let mut key_text = [0; 36];
     let account: &str = account.hyphenated().encode_lower(&mut account_text);
     let key = key.map(|key| &*key.hyphenated().encode_lower(&mut key_text));
     private_json(&[

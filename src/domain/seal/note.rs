@@ -54,9 +54,10 @@ impl VerifierKey {
         let (name, bytes) = parse_key(text.trim())?;
         let public = bytes.try_into().map_err(|_| NoteError::NoKey)?;
         let key = Self { name, public };
-        match key.to_string() == text.trim() {
-            true => Ok(key),
-            false => Err(NoteError::DamagedKey),
+        if key.to_string() == text.trim() {
+            Ok(key)
+        } else {
+            Err(NoteError::DamagedKey)
         }
     }
 
@@ -82,7 +83,8 @@ impl VerifierKey {
 impl fmt::Display for VerifierKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = [&[ED25519_TYPE][..], &self.public].concat();
-        let (name, id) = (&self.name, hex(&self.id()));
+        let name = &self.name;
+        let id = hex(&self.id());
         write!(formatter, "{name}+{id}+{}", STANDARD.encode(bytes))
     }
 }
@@ -113,9 +115,10 @@ fn parse_key(text: &str) -> Result<(String, Vec<u8>), NoteError> {
 
 fn check_name(name: &str) -> Result<(), NoteError> {
     let is_plain = |it: char| !it.is_whitespace() && !it.is_control() && it != '+';
-    match (1..=100).contains(&name.chars().count()) && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(NoteError::KeyName),
+    if (1..=100).contains(&name.chars().count()) && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(NoteError::KeyName)
     }
 }
 
@@ -147,16 +150,18 @@ impl SealKey {
         let (name, seed) = parse_key(text.strip_prefix(SECRET).ok_or(NoteError::NoKey)?)?;
         let seed = seed.try_into().map_err(|_| NoteError::NoKey)?;
         let key = Self::new(&name, seed)?;
-        match key.secret() == text {
-            true => Ok(key),
-            false => Err(NoteError::DamagedKey),
+        if key.secret() == text {
+            Ok(key)
+        } else {
+            Err(NoteError::DamagedKey)
         }
     }
 
     /// The text of the file of the key.
     pub fn secret(&self) -> String {
         let bytes = [&[ED25519_TYPE][..], &self.seed].concat();
-        let (name, id) = (&self.name, hex(&self.verifier().id()));
+        let name = &self.name;
+        let id = hex(&self.verifier().id());
         format!("{SECRET}{name}+{id}+{}", STANDARD.encode(bytes))
     }
 
@@ -285,9 +290,10 @@ impl Checkpoint {
                     .strip_prefix(&key.id())
                     .is_some_and(|signature| public.verify(text.as_bytes(), signature).is_ok())
         });
-        match is_signed {
-            true => Ok(()),
-            false => Err(NoteError::NotSigned(key.to_string())),
+        if is_signed {
+            Ok(())
+        } else {
+            Err(NoteError::NotSigned(key.to_string()))
         }
     }
 }
@@ -301,9 +307,10 @@ fn parts(note: &str) -> Result<(&str, &str), NoteError> {
     let (text, signatures) = note.split_at(end.ok_or(NoteError::NoNote)? + 1);
     let signatures = &signatures[1..];
     let is_line = |line: &str| line.starts_with("— ") && line.ends_with('\n');
-    match !signatures.is_empty() && signatures.split_inclusive('\n').all(is_line) {
-        true => Ok((text, signatures)),
-        false => Err(NoteError::NoNote),
+    if !signatures.is_empty() && signatures.split_inclusive('\n').all(is_line) {
+        Ok((text, signatures))
+    } else {
+        Err(NoteError::NoNote)
     }
 }
 
@@ -387,7 +394,8 @@ mod tests {
         let key = key("perdiem");
         let note = key.sign("perdiem/1", 5, &[3; 32]);
         let checkpoint = Checkpoint::parse(&note).unwrap();
-        let (origin, size) = (checkpoint.origin.as_str(), checkpoint.size);
+        let origin = checkpoint.origin.as_str();
+        let size = checkpoint.size;
         assert_eq!((origin, size, checkpoint.root), ("perdiem/1", 5, [3; 32]));
         assert_eq!(checkpoint.check(&key.verifier()), Ok(()));
         assert_eq!(checkpoint.check(&key.verifier_of("perdiem/1")), Ok(()));

@@ -155,7 +155,8 @@ mod tests {
 
     fn proof() -> (LogProof, VerifierKey) {
         let key = SealKey::new("perdiem", [7; 32]).unwrap();
-        let (salt, private) = ([9; 32], r#"{"subject":"member-42"}"#);
+        let salt = [9; 32];
+        let private = r#"{"subject":"member-42"}"#;
         let digest = hex(&private_digest(&salt, private));
         let leaf = format!(r#"{{"v":1,"position":2,"private":"{digest}"}}"#);
         let first = leaf_hash(b"first");

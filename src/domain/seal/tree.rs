@@ -141,7 +141,9 @@ pub fn root_of_inclusion(index: u64, size: u64, leaf: Hash, path: &[Hash]) -> Op
     if index >= size {
         return None;
     }
-    let (mut at, mut last, mut root) = (index, size - 1, leaf);
+    let mut at = index;
+    let mut last = size - 1;
+    let mut root = leaf;
     for hash in path {
         if last == 0 {
             return None;
@@ -166,18 +168,21 @@ pub fn is_consistent(from: u64, to: u64, first: Hash, second: Hash, path: &[Hash
         return path.is_empty() && first == second;
     }
     let mut path = path.iter();
-    let start = match from.is_power_of_two() {
-        true => first,
-        false => match path.next() {
+    let start = if from.is_power_of_two() {
+        first
+    } else {
+        match path.next() {
             Some(start) => *start,
             None => return false,
-        },
+        }
     };
-    let (mut fnode, mut snode) = (from - 1, to - 1);
+    let mut fnode = from - 1;
+    let mut snode = to - 1;
     while fnode & 1 == 1 {
         (fnode, snode) = (fnode >> 1, snode >> 1);
     }
-    let (mut fr, mut sr) = (start, start);
+    let mut fr = start;
+    let mut sr = start;
     for hash in path {
         if snode == 0 {
             return false;

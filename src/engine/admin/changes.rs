@@ -51,7 +51,8 @@ impl Engine {
             Some(subject) => Some(self.listed_accounts(subject, query.policy.as_ref()).await?),
             None => None,
         };
-        let (from, to) = (("from", query.from), ("to", query.to));
+        let from = ("from", query.from);
+        let to = ("to", query.to);
         let [from, to] = self.instants(query.policy.as_ref(), from, to).await?;
         let filter = ChangeFilter {
             policy,

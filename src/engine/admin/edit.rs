@@ -75,9 +75,10 @@ impl Precondition {
     /// Checks the condition against the present version. For clients something archived or deleted
     /// does not exist.
     pub fn check(&self, version: Option<u32>) -> Result<(), EditError> {
-        match self.holds(version) {
-            true => Ok(()),
-            false => Err(EditError::PreconditionFailed(version)),
+        if self.holds(version) {
+            Ok(())
+        } else {
+            Err(EditError::PreconditionFailed(version))
         }
     }
 
@@ -123,10 +124,10 @@ impl Engine {
                     rule,
                     effective,
                     reason,
-                    paused: told_paused,
+                    paused: paused_in_request,
                     on_orphans,
                 } = &change;
-                if told_paused.is_some_and(|told| told != paused) {
+                if paused_in_request.is_some_and(|pause| pause != paused) {
                     return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
                 }
                 let rule = &Rule {
@@ -213,10 +214,12 @@ impl Engine {
             } = current;
             precondition.check(Some(newest.version))?;
             let is_so = |version: &Policy| version.rule.paused == paused;
-            match is_so(newest) && is_so(in_force) {
-                true if paused => return Ok(Change::Keep),
-                true => return Err(EditError::NotPaused),
-                false => {}
+            if is_so(newest) && is_so(in_force) {
+                return if paused {
+                    Ok(Change::Keep)
+                } else {
+                    Err(EditError::NotPaused)
+                };
             }
             let with_pause = |version: &Policy| Rule {
                 paused,
@@ -346,10 +349,11 @@ impl Engine {
 
     /// A policy whose newest version was read. This instance knows the version in force.
     fn standing(&self, newest: Policy, pause: Option<PolicyPause>, now: DateTime<Utc>) -> Standing {
-        let in_force = match newest.has_effect(now) {
-            true => None,
+        let in_force = if newest.has_effect(now) {
+            None
+        } else {
             // A policy that cannot be read is in no list.
-            false => self.policies.terms.get(&newest.name, now).ok().flatten(),
+            self.policies.terms.get(&newest.name, now).ok().flatten()
         };
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),

@@ -85,12 +85,15 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Key, KeyError>, Failure> {
-        let change = move |key: &Key| match key.rule.revoked {
-            true => Err(KeyError::Revoked),
-            false => Ok(KeyRule {
-                ends_at,
-                ..key.rule.clone()
-            }),
+        let change = move |key: &Key| {
+            if key.rule.revoked {
+                Err(KeyError::Revoked)
+            } else {
+                Ok(KeyRule {
+                    ends_at,
+                    ..key.rule.clone()
+                })
+            }
         };
         self.change_key(id, reason, precondition, changed_by, change)
             .await

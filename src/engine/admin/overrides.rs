@@ -36,14 +36,16 @@ impl EditedTerms for OverrideTerms {
     const HAS_OWN_REASON: bool = false;
 
     fn check(&self, policy: &Standing) -> Result<(), EditError> {
-        let versions = match policy.in_force.version == policy.newest.version {
-            true => &[&policy.newest][..],
-            false => &[&policy.in_force, &policy.newest],
+        let versions = if policy.in_force.version == policy.newest.version {
+            &[&policy.newest][..]
+        } else {
+            &[&policy.in_force, &policy.newest]
         };
         let misfits = self.misfits(versions);
-        match misfits.is_empty() {
-            true => Ok(()),
-            false => Err(EditError::Misfit(misfits)),
+        if misfits.is_empty() {
+            Ok(())
+        } else {
+            Err(EditError::Misfit(misfits))
         }
     }
 }

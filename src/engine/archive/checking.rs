@@ -29,9 +29,10 @@ pub struct CheckedArchive {
 /// The index of a folder; `None` if there is none.
 pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure> {
     let path = folder.join(INDEX);
-    match path.try_exists().map_err(unusable(&path))? {
-        true => parse_index(&path).map(Some),
-        false => Ok(None),
+    if path.try_exists().map_err(unusable(&path))? {
+        parse_index(&path).map(Some)
+    } else {
+        Ok(None)
     }
 }
 
@@ -79,7 +80,8 @@ pub async fn check_files(
         check_span(folder, span, &mut tree, |done| tell(done, index.last)).await?;
     }
     tell(index.last, index.last);
-    let (last, root) = (index.last, tree.root());
+    let last = index.last;
+    let root = tree.root();
     if encode_hash(&root) != index.root {
         return differs(format!(
             "the leaves of the positions 1 to {last} do not have the root in {INDEX}: somebody \
@@ -90,24 +92,26 @@ pub async fn check_files(
     let path: Option<Vec<Hash>> = index.consistency.iter().map(|it| decode_hash(it)).collect();
     let is_prefix =
         path.is_some_and(|path| is_consistent(last, checkpoint.size, root, checkpoint.root, &path));
-    match is_prefix {
-        true => Ok(CheckedArchive { index, checkpoint }),
-        false => differs(format!(
+    if is_prefix {
+        Ok(CheckedArchive { index, checkpoint })
+    } else {
+        differs(format!(
             "the positions 1 to {last} are not the first ones of {}: somebody made the files \
              again, or the checkpoint is of another log",
             index.checkpoint.name
-        )),
+        ))
     }
 }
 
 fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), ArchiveFailure> {
-    match found == file.sha256 {
-        true => Ok(()),
-        false => differs(format!(
+    if found == file.sha256 {
+        Ok(())
+    } else {
+        differs(format!(
             "{} was changed: its SHA-256 is {found}, but {INDEX} has {}",
             folder.join(&file.name).display(),
             file.sha256
-        )),
+        ))
     }
 }
 

@@ -81,7 +81,8 @@ pub async fn drop_archived(
             (cut, survey)
         }
         Some(cut) => {
-            let (last, place) = (cut.text.last_position, order.folder.display());
+            let last = cut.text.last_position;
+            let place = order.folder.display();
             return refused(format!(
                 "an earlier cut goes up to position {last}, but {place} ends before it: name the \
                  folder of that cut"
@@ -152,9 +153,10 @@ async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFa
         next = step.next;
         pace.rest().await;
     }
-    match ledger.account_moves().await? == Some(moves) {
-        true => Ok(Survey { entries, moves }),
-        false => not_yet(ERASING.to_owned()),
+    if ledger.account_moves().await? == Some(moves) {
+        Ok(Survey { entries, moves })
+    } else {
+        not_yet(ERASING.to_owned())
     }
 }
 
@@ -166,22 +168,24 @@ async fn check_age(
     now: DateTime<Utc>,
 ) -> Result<(), ArchiveFailure> {
     let newest = ledger.last_mark().await?;
-    let (end, of) = match newest.position > 0 && newest.recorded_at < now {
-        true => (
+    let (end, of) = if newest.position > 0 && newest.recorded_at < now {
+        (
             newest.recorded_at,
             "before the newest position of the record",
-        ),
-        false => (now, "before now"),
+        )
+    } else {
+        (now, "before now")
     };
     let latest = end - Cut::KEPT_TIME;
-    match before <= latest {
-        true => Ok(()),
-        false => refused(format!(
+    if before <= latest {
+        Ok(())
+    } else {
+        refused(format!(
             "entries of the last {} days {of} cannot be dropped, since windows and reports may \
              need them: the latest date for --before with --drop is {}; nothing was done",
             Cut::KEPT_TIME.num_days(),
             latest.date_naive()
-        )),
+        ))
     }
 }
 
@@ -205,13 +209,14 @@ async fn check_place(
         }
     }
     let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
-    match ledger.figures_position().await? < counted {
-        true => not_yet(
+    if ledger.figures_position().await? < counted {
+        not_yet(
             "the statistics do not have these entries yet: let an instance make them, and run the \
              same command again"
                 .to_owned(),
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 

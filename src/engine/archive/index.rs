@@ -135,13 +135,15 @@ impl ArchiveIndex {
         }
         let wanted = index.spans.iter().try_fold(0, |after, it| {
             let is_next = it.first == after + 1 && it.first <= it.last;
-            let (leaves, hashes) = (it.span().leaves_name(), it.span().hashes_name());
+            let leaves = it.span().leaves_name();
+            let hashes = it.span().hashes_name();
             let is_named = it.leaves.name == leaves && it.hashes.name == hashes;
             (is_next && is_named).then_some(it.last)
         });
-        match wanted == Some(index.last) && index.last > 0 {
-            true => Ok(index),
-            false => Err("the spans do not have all positions from 1 on"),
+        if wanted == Some(index.last) && index.last > 0 {
+            Ok(index)
+        } else {
+            Err("the spans do not have all positions from 1 on")
         }
     }
 }

@@ -198,14 +198,15 @@ async fn goes_on(
         let tree = tree_of(ledger, seal.origin.number, index.last).await?;
         encode_hash(&tree.root()) == index.root
     };
-    match is_prefix {
-        true => Ok(index.last),
-        false => refused(format!(
+    if is_prefix {
+        Ok(index.last)
+    } else {
+        refused(format!(
             "{place} has {} positions that the ledger does not have in this form: the ledger was \
              restored from a backup since then, or changed. Keep that folder, run `perdiem verify \
              --archive`, and name another folder",
             index.last
-        )),
+        ))
     }
 }
 
@@ -222,7 +223,8 @@ async fn write_span(
     writer.drop_rest()?;
     while writer.next <= span.last {
         tell(writer.next - 1);
-        let (first, end) = (writer.next, (writer.next + LEAVES_MOST).min(span.last + 1));
+        let first = writer.next;
+        let end = (writer.next + LEAVES_MOST).min(span.last + 1);
         for leaf in leaves_between(ledger, first, end).await? {
             let position = leaf.position;
             let Some(line) = leaf.line() else {

@@ -62,7 +62,7 @@ impl Accounts {
 
     /// Takes groups that wait for a lane, until they have about `most` claims.
     pub fn take(&mut self, lane: Lane, most: usize) -> Vec<Group> {
-        let mut taken = Vec::new();
+        let mut groups = Vec::new();
         let mut claims = 0;
         while claims < most
             && let Some(account) = self.queue(lane).pop_front()
@@ -74,17 +74,17 @@ impl Accounts {
             match std::mem::replace(waits, under_way) {
                 AccountGroup::Waits(group) => {
                     claims += group.every_claim().count();
-                    taken.push(*group);
+                    groups.push(*group);
                 }
                 another_lanes => *waits = another_lanes,
             }
         }
-        taken
+        groups
     }
 
     /// Takes a group back from a lane. Returns the lane that the group waits for next, if the group
     /// has claims left.
-    pub fn bring_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
+    pub fn give_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
         if let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&group.account) {
             group.claims.extend(later);
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::group::Group;
-use super::lanes::{Lanes, halves};
-use super::way::{Steps, appended, lost_known_line};
+use super::lane_worker::{LaneWorker, halves};
+use super::way::{Steps, after_append, lost_known_line};
 use crate::domain::identity::AccountId;
 use crate::engine::instance::Stage;
 use crate::faults::reach;
@@ -23,7 +23,7 @@ pub struct EndedTransaction {
     result: Result<HashSet<AccountId>, Arc<LedgerError>>,
 }
 
-impl Lanes {
+impl LaneWorker {
     /// Appends the drafts of groups. If the ledger refuses the data of one draft, each half of the
     /// batch is tried alone. A group whose draft must not be sent any more is not changed.
     pub async fn append(&self, mut groups: Vec<Group>) -> Vec<EndedTransaction> {
@@ -101,15 +101,16 @@ impl Lanes {
 
     /// Tells the groups what their transactions did. Returns the groups, and the error of a
     /// transaction that did not reach the ledger.
-    pub fn appended(
+    pub fn report(
         &self,
         ended: Vec<EndedTransaction>,
         steps: &mut Steps,
     ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
         let present = self.dispatch.present();
-        let (mut all, mut failure) = (Vec::new(), None);
+        let mut all = Vec::new();
+        let mut failure = None;
         for EndedTransaction { mut groups, result } in ended {
-            let losses = appended(&mut groups, &result, &present, steps);
+            let losses = after_append(&mut groups, &result, &present, steps);
             self.metrics.conflicts(losses);
             if let Err(error) = result {
                 failure = matches!(*error, LedgerError::Unavailable(_))
@@ -132,20 +133,20 @@ fn ended_apart(groups: Vec<Group>, appended: Appended) -> impl Iterator<Item = E
         let mut untimely = untimely.iter();
         untimely.find_map(|(account, why)| (*account == group.account).then_some(*why))
     };
-    let mut taken = Vec::with_capacity(groups.len());
+    let mut accepted = Vec::with_capacity(groups.len());
     let mut refused = Vec::new();
     for group in groups {
         match why(&group) {
-            None => taken.push(group),
+            None => accepted.push(group),
             Some(why) => refused.push(EndedTransaction {
                 groups: vec![group],
                 result: Err(Arc::new(LedgerError::Untimely(why))),
             }),
         }
     }
-    let taken = EndedTransaction {
-        groups: taken,
+    let accepted = EndedTransaction {
+        groups: accepted,
         result: Ok(accounts),
     };
-    std::iter::once(taken).chain(refused)
+    std::iter::once(accepted).chain(refused)
 }

@@ -8,12 +8,12 @@ use tokio::sync::mpsc::Receiver;
 use super::batch::in_batches;
 use super::dispatch::Dispatch;
 use super::in_flight::InFlight;
-use super::way::asked;
+use super::way::after_ask;
 use crate::counter::{Ask, Counters};
 use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
 
-const LANES: u32 = 2;
+const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 128;
 
 /// Takes claims off their queue and asks their counters.
@@ -23,8 +23,10 @@ pub async fn ask_all(
     metrics: Metrics,
     queue: Receiver<InFlight>,
 ) {
-    in_batches(queue, LANES, BATCH_MOST, move |claims| {
-        let (dispatch, counters, metrics) = (dispatch.clone(), counters.clone(), metrics.clone());
+    in_batches(queue, WORKERS, BATCH_MOST, move |claims| {
+        let dispatch = dispatch.clone();
+        let counters = counters.clone();
+        let metrics = metrics.clone();
         async move { ask(&dispatch, &counters, &metrics, claims).await }
     })
     .await;
@@ -44,7 +46,7 @@ async fn ask(dispatch: &Dispatch, counters: &Counters, metrics: &Metrics, claims
     let answers = answers.chain(std::iter::repeat_with(|| None));
     let present = dispatch.present();
     for (mut claim, answer) in claims.into_iter().zip(answers) {
-        let step = asked(&mut claim, answer, &present);
+        let step = after_ask(&mut claim, answer, &present);
         dispatch.go(claim, step);
     }
 }

@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::foretell::Foretold;
 use super::in_flight::{ClaimFailure, Outcome, Undecided, outcome_of};
-use super::lane::turn_at;
+use super::lanes::turn_at;
 use super::way::LOSSES_BEFORE_TURN;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
-use crate::domain::drafting::{Decided, Drafted, Known, draft};
+use crate::domain::drafting::{AccountFacts, Decided, Drafted, draft};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
@@ -121,7 +121,8 @@ impl Engine {
         let deadline = came + self.claim_deadline;
         let engine = self.clone();
         let work = async move {
-            let (_places, _turns) = (places, turns);
+            let _places = places;
+            let _turns = turns;
             let members = batch.run(deadline).await?;
             let members = engine.foretell_members(&batch.claims, members, deadline);
             let members = members.await;
@@ -155,11 +156,13 @@ impl Engine {
                 (Err(failure), _) => return Some(Err(failure.clone())),
                 (_, Err(failure)) => return Some(Err(failure)),
             };
-            let (policy, account, units) = (&work.policy, work.account, work.units);
-            let told = self.foretell(policy, account, units, outcome, is_committed, deadline);
-            let told = told.await;
-            self.note_denial(account, units, &told.outcome);
-            Some(Ok(told))
+            let policy = &work.policy;
+            let account = work.account;
+            let units = work.units;
+            let foretold = self.foretell(policy, account, units, outcome, is_committed, deadline);
+            let foretold = foretold.await;
+            self.note_denial(account, units, &foretold.outcome);
+            Some(Ok(foretold))
         };
         join_all(claims.iter().zip(members).map(foretell)).await
     }
@@ -230,9 +233,10 @@ impl Batch {
         // 6. A refused batch appends nothing. The refusal is certain only if no earlier decision
         //    can still be committed.
         if self.is_doomed || decision.is_refused() {
-            return Ok(match self.sent.is_empty() {
-                true => Attempt::Ended(decision.refuse()),
-                false => Attempt::Unsure,
+            return Ok(if self.sent.is_empty() {
+                Attempt::Ended(decision.refuse())
+            } else {
+                Attempt::Unsure
             });
         }
         // 7. A batch without new entries repeats earlier grants.
@@ -240,7 +244,7 @@ impl Batch {
             return Ok(self.end(decision));
         }
         // 8. The ledger appends all drafts, or none.
-        let appended = engine.ledger.append_all(&decision.drafts).await;
+        let appended = engine.ledger.append_together(&decision.drafts).await;
         engine.watch.note_write(&appended);
         if let Ok(true) = appended {
             reach("atomic.committed");
@@ -290,9 +294,10 @@ impl Batch {
     }
 
     async fn turn(&self) -> Option<Turn> {
-        match self.losses < LOSSES_BEFORE_TURN {
-            true => None,
-            false => turn_at(&self.engine.ledger, self.accounts()).await,
+        if self.losses < LOSSES_BEFORE_TURN {
+            None
+        } else {
+            turn_at(&self.engine.ledger, self.accounts()).await
         }
     }
 
@@ -382,13 +387,14 @@ impl Batch {
         works: &[&Work],
         last: Option<&Line>,
     ) -> Result<Option<(Arc<Policy>, Vec<Decided>, Vec<Entry>)>, LedgerError> {
-        let (policies, ledger) = (&self.engine.policies, &self.engine.ledger);
+        let policies = &self.engine.policies;
+        let ledger = &self.engine.ledger;
         // 1. The policy, with the override of the subject.
         let now = self.engine.clock.now();
         let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
         let policy = policy.await?;
         // 2. The rule decides the claims, as soon as it knows everything that it asks for.
-        let mut known = Known::to_append(Engine::nonce());
+        let mut known = AccountFacts::to_append(Engine::nonce());
         let Drafted { decided, entries } = loop {
             let works = works.iter().copied();
             match draft(account, &policy, last.cloned(), works, &known, now) {
@@ -420,7 +426,7 @@ impl Batch {
                 .memory
                 .distrust(draft.account, Instant::now());
             let counts = self.engine.policies.terms.may_be_counted(draft.policy);
-            self.engine.dispatch.settle.appended(draft, counts, now);
+            self.engine.dispatch.settle.send_draft(draft, counts, now);
         }
         let Decision {
             members, drafts, ..

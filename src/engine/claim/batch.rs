@@ -22,7 +22,8 @@ pub async fn in_batches<T, F>(
 {
     let queue = Arc::new(Mutex::new(queue));
     let lane = || {
-        let (queue, work) = (queue.clone(), work.clone());
+        let queue = queue.clone();
+        let work = work.clone();
         async move {
             loop {
                 let mut batch = Vec::new();

@@ -47,13 +47,15 @@ impl Engine {
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
         let counters_answer = counters.is_some_and(|counters| counters.is_available());
-        let begin = |claim: &mut InFlight, present: &Present| {
+        let first_step = |claim: &mut InFlight, present: &Present| {
             let redis_decides = counts && claim.may_be_counted;
             begin(claim, redis_decides, counters_answer, present)
         };
-        let (policy, account, units) = (work.policy.clone(), work.account, work.units);
+        let policy = work.policy.clone();
+        let account = work.account;
+        let units = work.units;
         let deadline = admission.deadline;
-        let outcome = self.submit(admission, work, begin).await?;
+        let outcome = self.submit(admission, work, first_step).await?;
         let foretelling = self.foretell(&policy, account, units, outcome, true, deadline);
         let foretold = foretelling.await;
         self.note_denial(account, units, &foretold.outcome);

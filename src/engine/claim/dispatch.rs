@@ -77,9 +77,9 @@ struct Waiting {
     last: Option<Lane>,
 }
 
-/// Groups that a lane works on. Invariant: even if the lane panics, the accounts of these groups
+/// The groups that a lane works on. Invariant: even if the lane panics, the accounts of these groups
 /// are free again (`Drop`).
-pub struct Taken {
+pub struct LaneBatch {
     pub groups: Vec<Group>,
     accounts: HashSet<AccountId>,
     lane: Lane,
@@ -117,7 +117,7 @@ impl Dispatch {
                 let present = self.present();
                 let mut waiting = self.groups.lock();
                 let lane = waiting.accounts.join(claim, &present);
-                self.groups.tell(&waiting, lane);
+                self.groups.wake(&waiting, lane);
             }
         }
     }
@@ -150,19 +150,19 @@ impl Dispatch {
     }
 
     /// Waits until groups wait for the lane and the lane may start, and returns them.
-    pub async fn next(self: &Arc<Self>, lane: Lane) -> Taken {
+    pub async fn next(self: &Arc<Self>, lane: Lane) -> LaneBatch {
         loop {
-            if let Some(taken) = self.try_next(lane) {
-                return taken;
+            if let Some(batch) = self.try_next(lane) {
+                return batch;
             }
             self.groups.lock().free.push(lane);
-            self.groups.told(lane).notified().await;
-            self.groups.lock().is_not_free(lane);
+            self.groups.bell(lane).notified().await;
+            self.groups.lock().leave(lane);
         }
     }
 
     /// As [`Dispatch::next`], but returns `None` if the lane may not start now.
-    pub fn try_next(self: &Arc<Self>, lane: Lane) -> Option<Taken> {
+    pub fn try_next(self: &Arc<Self>, lane: Lane) -> Option<LaneBatch> {
         let mut waiting = self.groups.lock();
         if !waiting.may_begin(lane) {
             return None;
@@ -172,7 +172,7 @@ impl Dispatch {
             .filter(|lane| lane.beside().is_some())
             .or(waiting.last);
         let groups = waiting.accounts.take(lane, BATCH_MOST);
-        Some(Taken {
+        Some(LaneBatch {
             accounts: groups.iter().map(|group| group.account).collect(),
             groups,
             lane,
@@ -187,7 +187,7 @@ impl Groups {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self, lane: Lane) -> &Notify {
+    fn bell(&self, lane: Lane) -> &Notify {
         match lane {
             Lane::Look => &self.look,
             Lane::Contend => &self.contend,
@@ -196,11 +196,11 @@ impl Groups {
     }
 
     /// Wakes a lane if the lane may start. A busy lane checks by itself when it ends.
-    fn tell(&self, waiting: &Waiting, lane: Option<Lane>) {
+    fn wake(&self, waiting: &Waiting, lane: Option<Lane>) {
         if let Some(lane) = lane
             && waiting.may_begin(lane)
         {
-            self.told(lane).notify_one();
+            self.bell(lane).notify_one();
         }
     }
 }
@@ -224,63 +224,62 @@ impl Waiting {
         !had_its_turn && !self.busy.contains(&beside)
     }
 
-    fn is_not_free(&mut self, lane: Lane) {
+    fn leave(&mut self, lane: Lane) {
         if let Some(place) = self.free.iter().position(|free| *free == lane) {
             self.free.swap_remove(place);
         }
     }
 }
 
-impl Taken {
-    /// Marks the batch as ended, or as one that delays others: the next batch of the lane may
-    /// start.
-    pub fn is_over(&mut self) {
+impl LaneBatch {
+    /// Lets the next batch of the lane start: the work on this one is done.
+    pub fn end(&mut self) {
         if !std::mem::take(&mut self.is_busy) {
             return;
         }
         let groups = &self.dispatch.groups;
         let mut waiting = groups.lock();
         waiting.busy.retain(|lane| *lane != self.lane);
-        groups.tell(&waiting, self.lane.beside());
+        groups.wake(&waiting, self.lane.beside());
     }
 
-    /// Marks the batch as one that delays others: another batch may run at the same time.
-    pub fn is_slow(&mut self) {
-        self.is_over();
+    /// Lets the next batch of the lane start beside this one, which takes long.
+    pub fn let_next_begin(&mut self) {
+        self.end();
         let groups = &self.dispatch.groups;
-        groups.tell(&groups.lock(), Some(self.lane));
+        groups.wake(&groups.lock(), Some(self.lane));
     }
 
     /// Gives the groups back, and does what follows from their steps.
-    pub fn bring_back(mut self, steps: Steps) {
-        self.is_over();
+    pub fn give_back(mut self, steps: Steps) {
+        self.end();
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
         for group in self.groups.drain(..) {
             let account = group.account;
             // One lock for each group: new claims do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
-            waiting.accounts.bring_back(group, &present);
+            waiting.accounts.give_back(group, &present);
             self.accounts.remove(&account);
         }
         let waiting = dispatch.groups.lock();
         for lane in [Lane::Look, Lane::Append, Lane::Contend] {
-            dispatch.groups.tell(&waiting, Some(lane));
+            dispatch.groups.wake(&waiting, Some(lane));
         }
         drop(waiting);
         dispatch.go_all(steps);
     }
 }
 
-impl Drop for Taken {
+impl Drop for LaneBatch {
     fn drop(&mut self) {
-        self.is_over();
+        self.end();
         let groups = &self.dispatch.groups;
         for account in self.accounts.drain() {
             let present = self.dispatch.present();
             let mut waiting = groups.lock();
             let lane = waiting.accounts.give_up(account, &present);
-            groups.tell(&waiting, lane);
+            groups.wake(&waiting, lane);
         }
     }
 }

@@ -186,10 +186,13 @@ impl Engine {
         work: &Work,
         mut line: Line,
     ) -> Result<Forecast, LedgerError> {
-        let (account, now) = (work.account, line.at);
-        let (mut known, after) = (Foreknown::default(), line.clone());
+        let account = work.account;
+        let now = line.at;
+        let mut known = Foreknown::default();
+        let after = line.clone();
         if line.lapses_at.is_some() {
-            let (ledger, wanted) = (&self.ledger, Unknown::Holds);
+            let ledger = &self.ledger;
+            let wanted = Unknown::Holds;
             known.learn(wanted, ledger, account, Some(&after)).await?;
         }
         if let Task::Claim(Some(hold)) = work.task {
@@ -323,17 +326,19 @@ impl Engine {
             until: self.forecast_deadline(),
         };
         let is_counted = matches!(question.after, After::Counted(_));
-        match !is_counted && self.is_by_time_alone(&question, &last) {
-            true => Forecast::default(),
-            false => self.read_in_time(question).await,
+        if !is_counted && self.is_by_time_alone(&question, &last) {
+            Forecast::default()
+        } else {
+            self.read_in_time(question).await
         }
     }
 
     /// Reads what a forecast needs, in a task of its own. If the ledger does not answer in time, the
     /// forecast knows no holds.
     async fn read_in_time(self: &Arc<Self>, question: Question) -> Forecast {
-        let (engine, asked) = (self.clone(), question.clone());
-        let reading = self.detached(async move { engine.read_ahead(&asked).await });
+        let engine = self.clone();
+        let own = question.clone();
+        let reading = self.detached(async move { engine.read_ahead(&own).await });
         if let Ok(Ok(Ok(forecast))) = timeout_at(question.until, reading).await {
             return forecast;
         }
@@ -347,12 +352,13 @@ impl Engine {
             ..Foreknown::default()
         };
         let course = self.course(&question, last);
-        let told = foresee(&course, last, &known, question.units, question.now);
-        told.unwrap_or_default()
+        let forecast = foresee(&course, last, &known, question.units, question.now);
+        forecast.unwrap_or_default()
     }
 
     async fn read_ahead(&self, question: &Question) -> Result<Forecast, LedgerError> {
-        let (account, memory) = (question.account, &self.dispatch.memory);
+        let account = question.account;
+        let memory = &self.dispatch.memory;
         // 1. The last line of the ledger, and what is known of it already.
         let (epoch, _) = memory.fence();
         let Outlook { last, known: seen } = match &question.after {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::in_flight::{AnsweredClaim, InFlight, Outcome, Undecided};
 use super::present::Present;
 use crate::domain::account::Unknown;
-use crate::domain::drafting::{self, Decided, Drafted, Known};
+use crate::domain::drafting::{self, AccountFacts, Decided, Drafted};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyId};
@@ -101,7 +101,8 @@ impl Group {
 
     /// Whether the group may be decided on a known line: no claim needs a look at the ledger.
     pub fn may_be_known(&self) -> bool {
-        let came_on_known_line = |claim: &InFlight| claim.sent.is_empty() && claim.asked.is_known;
+        let came_on_known_line =
+            |claim: &InFlight| claim.sent.is_empty() && claim.hints.has_known_line;
         self.plan.is_none()
             && !self.must_look
             && self.losses == 0
@@ -141,7 +142,7 @@ impl Group {
         &mut self,
         policy: &Arc<Policy>,
         basis: Basis,
-        known: &Known,
+        known: &AccountFacts,
         now: DateTime<Utc>,
     ) -> Result<(), Unknown> {
         // 1. The rule decides the claims and drafts the entries.
@@ -192,7 +193,7 @@ impl Group {
             && may_follow
             && self.together_most == usize::MAX
             && !self.has_unknown_outcome()
-            && claim.asked.is_known
+            && claim.hints.has_known_line
             && claim.sent.is_empty();
         let Some(plan) = self.plan.as_mut().filter(|_| may_extend) else {
             return Some(claim);
@@ -202,9 +203,11 @@ impl Group {
         };
         // 2. The claim is decided on the last entry of the draft.
         let last = draft.entries.last().map(|entry| &entry.line);
-        let (own, terms) = (&claim.work.policy, present.terms);
+        let own = &claim.work.policy;
+        let terms = present.terms;
         let policy = terms.of(own, self.account, last, present.now);
-        let (works, known) = (std::iter::once(&claim.work), Known::default());
+        let works = std::iter::once(&claim.work);
+        let known = AccountFacts::default();
         // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
         match drafting::draft(
             self.account,
@@ -221,8 +224,8 @@ impl Group {
                 let entry = draft.entries.len();
                 draft.entries.extend(entries);
                 let first = plan.entered.first();
-                claim.asked.has_no_counter =
-                    first.is_some_and(|first| first.claim.asked.has_no_counter);
+                claim.hints.has_no_counter =
+                    first.is_some_and(|first| first.claim.hints.has_no_counter);
                 plan.take_in(claim, Decided::Entry(entry), &policy);
                 None
             }
@@ -241,8 +244,8 @@ impl Group {
             let others = plan.others.into_iter().map(|(claim, _)| claim);
             let planned = entered.chain(others).map(|mut claim| {
                 // The ledger is read next. What was known of the account may be wrong.
-                claim.asked.is_known = false;
-                claim.asked.has_no_counter = false;
+                claim.hints.has_known_line = false;
+                claim.hints.has_no_counter = false;
                 claim
             });
             self.claims.splice(..0, planned);
@@ -337,13 +340,13 @@ impl GroupOutcome {
             && self.claims().all(is_plain);
         let mut claims = self.claims().peekable();
         // A draft of lapses alone has no claims: nothing tells whether a counter exists.
-        let is_told = claims.peek().is_some();
-        match allows {
-            false => CounterNeed::Wanted,
-            true if is_told && claims.all(|claim| claim.asked.has_no_counter) => {
-                CounterNeed::Absent
-            }
-            true => CounterNeed::Kept,
+        let has_claims = claims.peek().is_some();
+        if !allows {
+            CounterNeed::Wanted
+        } else if has_claims && claims.all(|claim| claim.hints.has_no_counter) {
+            CounterNeed::Absent
+        } else {
+            CounterNeed::Kept
         }
     }
 
@@ -354,15 +357,17 @@ impl GroupOutcome {
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
         let entered = self.entered.into_iter().map(move |entered| {
             let entry = entries[entered.entry].clone();
-            let outcome = match entered.is_repeat {
-                true => Outcome::Repeated(entry),
-                false => Outcome::Entered(entry),
+            let outcome = if entered.is_repeat {
+                Outcome::Repeated(entry)
+            } else {
+                Outcome::Entered(entry)
             };
             (entered.claim, Ok(outcome))
         });
         let others = self.others.into_iter().map(move |(claim, outcome)| {
             let is_refused = matches!(outcome, Outcome::Refused(..));
-            let is_unseen = outcome.is_denied() && claim.work.key.is_some() && claim.may_wait;
+            let is_unseen =
+                outcome.is_denied() && claim.work.key.is_some() && claim.grants_may_wait;
             let answer = match outcome {
                 _ if is_refused && !is_certain && !claim.sent.is_empty() => Err(Undecided::Sent),
                 _ if is_unseen => Err(Undecided::Unseen),
@@ -426,7 +431,7 @@ mod tests {
             as_of: Instant::now(),
         };
         group
-            .decide(&benefit(), basis, &Known::default(), now)
+            .decide(&benefit(), basis, &AccountFacts::default(), now)
             .unwrap();
         group.draft().unwrap().entries[0].clone()
     }
@@ -434,7 +439,8 @@ mod tests {
     /// Looks at a ledger that holds some entries. Returns the next steps.
     fn look(group: &mut Group, entries: Vec<Entry>) -> Steps {
         let at = Instant::now();
-        let (terms, memory) = (Terms::new(at), Memory::default());
+        let terms = Terms::new(at);
+        let memory = Memory::default();
         let present = Present {
             terms: &terms,
             memory: &memory,
@@ -447,7 +453,7 @@ mod tests {
             ..LedgerView::default()
         };
         let mut steps = Steps::default();
-        group.looked(&seen, &present, &mut steps);
+        group.after_look(&seen, &present, &mut steps);
         steps
     }
 
@@ -476,7 +482,8 @@ mod tests {
 
     #[test]
     fn a_plan_is_taken_back_with_its_terms_or_a_claim_too_old() {
-        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let second = Duration::from_secs(1);
+        let minute = Duration::from_secs(60);
         for (age, left, is_late) in [
             (Duration::ZERO, minute, false),
             (second, minute, true),
@@ -516,14 +523,14 @@ mod tests {
     #[test]
     fn what_was_known_of_an_account_goes_with_the_draft() {
         let (mut claim, _answered) = claim();
-        claim.asked.is_known = true;
-        claim.asked.has_no_counter = true;
+        claim.hints.has_known_line = true;
+        claim.hints.has_no_counter = true;
         let mut group = Group::new(claim);
         decide(&mut group, 10);
         group.send_unknown();
         group.dissolve();
-        let asked = &group.claims[0].asked;
-        assert!(!asked.is_known && !asked.has_no_counter);
+        let hints = &group.claims[0].hints;
+        assert!(!hints.has_known_line && !hints.has_no_counter);
     }
 
     #[test]

@@ -125,13 +125,12 @@ pub struct InFlight {
     /// Whether Redis may decide the claim. False after Redis could not.
     pub may_be_counted: bool,
     /// Whether a grant with the same key may wait unseen in the queue of Redis.
-    pub may_wait: bool,
+    pub grants_may_wait: bool,
     /// The ids of entries for this claim that may or may not be committed.
     pub sent: Vec<EntryId>,
     /// The id of the last request to count the claim. Redis may still execute that request.
     pub counted: Option<EntryId>,
-    /// The answer of the counter.
-    pub asked: CounterView,
+    pub hints: Hints,
     /// The client that waits for the answer.
     pub waiter: Waiter,
 }
@@ -148,16 +147,16 @@ pub struct Waiter {
 
 pub type AnsweredClaim = (InFlight, Result<Outcome, Undecided>);
 
-/// The facts about the account of a claim before the ledger is read.
+/// What is known of the account of a claim before the ledger is read. None of it decides anything.
 #[derive(Debug, Clone, Default)]
-pub struct CounterView {
-    /// The number of the counter; `None` without a counter.
-    pub seen: Option<u64>,
+pub struct Hints {
+    /// The number of the last line that the counter had; `None` without a counter.
+    pub counter: Option<u64>,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
     /// Whether this instance knew the last line, or took the account to be new, and knows no
     /// earlier claim with the same key.
-    pub is_known: bool,
+    pub has_known_line: bool,
     /// Whether a denial should be followed by a settlement with all keys.
     pub wants_keys: bool,
 }
@@ -170,10 +169,10 @@ impl InFlight {
             deadline,
             count_from: deadline,
             may_be_counted: false,
-            may_wait: false,
+            grants_may_wait: false,
             sent: Vec::new(),
             counted: None,
-            asked: CounterView::default(),
+            hints: Hints::default(),
             waiter,
         }
     }
@@ -183,7 +182,7 @@ impl InFlight {
     pub fn let_count(&mut self, claim_time: Duration) {
         self.count_from = self.deadline - claim_time / 2;
         self.may_be_counted = matches!(self.work.task, Task::Claim(None));
-        self.may_wait = self.work.policy.rule.may_be_counted();
+        self.grants_may_wait = self.work.policy.rule.may_be_counted();
     }
 
     /// Sends the answer of the claim.
@@ -292,7 +291,8 @@ mod tests {
     #[test]
     fn a_key_has_one_turn_at_a_time() {
         let keys = KeysInProgress::default();
-        let (one, other) = (KeyId(Uuid::from_u128(1)), KeyId(Uuid::from_u128(2)));
+        let one = KeyId(Uuid::from_u128(1));
+        let other = KeyId(Uuid::from_u128(2));
         let turn = keys.begin(one);
         assert!(turn.is_some());
         assert!(keys.begin(one).is_none());

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::account::{Unknown, instant_after};
 use crate::domain::correction::Holds;
-use crate::domain::drafting::Known;
+use crate::domain::drafting::AccountFacts;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::ledger::{Ledger, LedgerError};
@@ -12,17 +12,17 @@ use crate::ledger::{Ledger, LedgerError};
 /// Returns what a rule says after it got everything that it asked for.
 ///
 /// # Errors
-/// As [`Known::learn`].
+/// As [`AccountFacts::learn`].
 pub async fn once_known<T>(
     ledger: &Ledger,
     account: AccountId,
     last: Option<&Line>,
     now: DateTime<Utc>,
-    rule: impl Fn(&Known) -> Result<T, Unknown> + Send + Sync,
+    rule: impl Fn(&AccountFacts) -> Result<T, Unknown> + Send + Sync,
 ) -> Result<T, LedgerError> {
     // Invariant: `now` does not change in the loop. At another instant the rule could ask for other
     // windows, again and again.
-    let mut known = Known::default();
+    let mut known = AccountFacts::default();
     loop {
         match rule(&known) {
             Ok(said) => return Ok(said),
@@ -36,7 +36,7 @@ pub fn missing_version() -> LedgerError {
     LedgerError::Corrupt("a line under a version that its policy does not have".to_owned())
 }
 
-impl Known {
+impl AccountFacts {
     /// Learns what the rule asked for. The caller already knows the version of the policy.
     ///
     /// # Errors

@@ -6,16 +6,16 @@ use std::pin::pin;
 use chrono::{DateTime, Utc};
 
 use super::group::{Basis, Group};
-use super::lanes::Lanes;
+use super::lane_worker::LaneWorker;
 use super::present::Present;
 use super::way::{Missing, Steps};
-use crate::domain::drafting::Known;
+use crate::domain::drafting::AccountFacts;
 use crate::engine::Engine;
 use crate::engine::instance::{Epoch, Stage};
 use crate::faults::reach;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
-impl Lanes {
+impl LaneWorker {
     /// Reads the ledger for groups and decides them.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Lanes {
             //    instant the totals of other windows could be missing, again and again if the clock
             //    steps back over the edge of a window.
             let present = self.dispatch.present();
-            group.looked(&seen, &present, steps);
+            group.after_look(&seen, &present, steps);
             if group.plan.is_none() {
                 self.decide(group, &seen, (epoch, seen_at), &present, steps)
                     .await?;
@@ -65,9 +65,9 @@ impl Lanes {
         // Not by the account: while an erasure gives it another id, its entries are under both.
         let naming = seen.entries.iter();
         let naming = naming.filter(|entry| entry.kind.of().is_some());
-        let mut known = Known {
+        let mut known = AccountFacts {
             followers: naming.cloned().collect(),
-            ..Known::to_append(Engine::nonce())
+            ..AccountFacts::to_append(Engine::nonce())
         };
         let as_of = present.terms.as_of();
         loop {
@@ -77,8 +77,9 @@ impl Lanes {
                 seen_at,
                 as_of,
             };
-            let (account, ledger) = (group.account, &self.ledger);
-            match group.decide_looked(basis, &known, present, steps) {
+            let account = group.account;
+            let ledger = &self.ledger;
+            match group.decide_on_look(basis, &known, present, steps) {
                 Ok(()) => return Ok(()),
                 Err(Missing::Ledger(unknown)) => {
                     known

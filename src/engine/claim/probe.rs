@@ -7,17 +7,18 @@ use tokio::sync::mpsc::Receiver;
 use super::batch::in_batches;
 use super::dispatch::{Denied, Dispatch};
 use super::in_flight::InFlight;
-use super::way::{Step, probed};
+use super::way::{Step, after_probe};
 use crate::ledger::{Ledger, Look};
 
-const LANES: u32 = 2;
+const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 256;
 
 /// Takes denied claims off their queue and searches the ledger for their keys. The separate queue
 /// makes wide batches and delays no other claim.
 pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<Denied>) {
-    in_batches(queue, LANES, BATCH_MOST, move |denied| {
-        let (dispatch, ledger) = (dispatch.clone(), ledger.clone());
+    in_batches(queue, WORKERS, BATCH_MOST, move |denied| {
+        let dispatch = dispatch.clone();
+        let ledger = ledger.clone();
         async move {
             for (claim, step) in probe(&dispatch, &ledger, denied).await {
                 dispatch.go(claim, step);
@@ -41,7 +42,7 @@ pub async fn probe(
     let seen = ledger.look(&look).await.ok();
     let present = dispatch.present();
     let next = |Denied { claim, denial }| {
-        let step = probed(&claim, denial, seen.as_ref(), &present);
+        let step = after_probe(&claim, denial, seen.as_ref(), &present);
         (claim, step)
     };
     denied.into_iter().map(next).collect()

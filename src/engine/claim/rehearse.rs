@@ -124,7 +124,9 @@ impl Engine {
                 return Ok(Rehearsed::Ended(outcome));
             }
         }
-        let (policy, account, now) = (&work.policy, work.account, self.clock.now());
+        let policy = &work.policy;
+        let account = work.account;
+        let now = self.clock.now();
         if let Some(totals) = self.counted(policy, account, now).await? {
             let verdict = rehearse_counted(policy, work.units, totals, now);
             return Ok(Rehearsed::Verdict(policy.clone(), verdict));
@@ -133,12 +135,14 @@ impl Engine {
     }
 
     async fn rehearse_on_ledger(&self, work: &Work) -> Result<Rehearsed, LedgerError> {
-        let (account, units) = (work.account, work.units);
+        let account = work.account;
+        let units = work.units;
         let last = last_line(&self.ledger, account).await?;
         // The terms are read after the look, which may have taken long.
         self.policies.freshen(&self.ledger, || false).await?;
         let now = self.clock.now();
-        let (policies, after) = (&self.policies, last.as_ref());
+        let policies = &self.policies;
+        let after = last.as_ref();
         let policy = policies.terms_after(&work.policy, account, after, now, &self.ledger);
         let policy = policy.await?;
         let verdict = once_known(&self.ledger, account, last.as_ref(), now, |known| {
@@ -154,7 +158,8 @@ impl Engine {
         work: Work,
         rehearsed: Rehearsed,
     ) -> Result<Rehearsal, LedgerError> {
-        let (account, units) = (work.account, work.units);
+        let account = work.account;
+        let units = work.units;
         let (policy, outcome) = match rehearsed {
             Rehearsed::Ended(outcome) => (work.policy, outcome),
             Rehearsed::Verdict(policy, Verdict::Refused(refusal)) => {
@@ -192,9 +197,10 @@ impl Engine {
         };
         // Redis has the totals of counted policies, even while the ledger does not answer.
         let is_counted = self.policies.terms.may_be_counted(policy.id);
-        let account = match is_counted && self.watch.ledger_is_silent() {
-            true => self.ledger.identity().account(&policy.name, subject),
-            false => self.account_in_view(&policy.name, subject).await?,
+        let account = if is_counted && self.watch.ledger_is_silent() {
+            self.ledger.identity().account(&policy.name, subject)
+        } else {
+            self.account_in_view(&policy.name, subject).await?
         };
         let engine = self.clone();
         let work = async move {
@@ -250,8 +256,9 @@ fn rehearse_counted(
         return Verdict::Refused(Refusal::TooMany);
     }
     let line = line_of(policy.version, &totals, now);
-    match fits {
-        true => Verdict::Granted(line),
-        false => Verdict::WouldDeny(line),
+    if fits {
+        Verdict::Granted(line)
+    } else {
+        Verdict::WouldDeny(line)
     }
 }

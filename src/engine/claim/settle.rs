@@ -19,7 +19,7 @@ use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger};
 
-const LANES: u32 = 2;
+const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 256;
 /// The largest number of settlements that wait. More are dropped; a dropped settlement costs speed
 /// only.
@@ -132,11 +132,11 @@ impl Settling {
             ttl: useful_for(line, has_keys, now),
             line: line.clone(),
             confirmed_at: plan.basis.seen_at,
-            seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
+            seen: plan.claims().filter_map(|claim| claim.hints.counter).max(),
             only_existing: need == CounterNeed::Kept,
             keys: keys_after(plan.basis.after.as_ref(), entries, counts),
         };
-        let wants_keys = counts && plan.claims().any(|claim| claim.asked.wants_keys);
+        let wants_keys = counts && plan.claims().any(|claim| claim.hints.wants_keys);
         Some(Self {
             settlement,
             wants_keys: wants_keys && plan.basis.after.is_some(),
@@ -162,7 +162,7 @@ impl SettleQueue {
     }
 
     /// Queues the settlement of a committed draft.
-    pub fn appended(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
+    pub fn send_draft(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
         if let Some(settling) = Settling::of_draft(draft, counts, now) {
             self.send(settling);
         }
@@ -198,9 +198,10 @@ fn end_all(answers: Vec<AnsweredClaim>) {
 /// The keys that entries after a line bring to a counter.
 fn keys_after(after: Option<&Line>, entries: &[Entry], counts: bool) -> SettledKeys {
     let keys = entries.iter().filter_map(|entry| entry.key).collect();
-    match counts {
-        true => SettledKeys::since(after, keys),
-        false => SettledKeys::Unknown,
+    if counts {
+        SettledKeys::since(after, keys)
+    } else {
+        SettledKeys::Unknown
     }
 }
 
@@ -222,8 +223,10 @@ pub async fn settle_all(
     ledger: Ledger,
     metrics: Metrics,
 ) {
-    in_batches(queue, LANES, BATCH_MOST, move |jobs| {
-        let (counters, ledger, metrics) = (counters.clone(), ledger.clone(), metrics.clone());
+    in_batches(queue, WORKERS, BATCH_MOST, move |jobs| {
+        let counters = counters.clone();
+        let ledger = ledger.clone();
+        let metrics = metrics.clone();
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
             let mut answers = Vec::new();

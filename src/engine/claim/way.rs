@@ -21,12 +21,12 @@ use chrono::TimeDelta;
 use tokio::time::Instant;
 
 use super::group::{Basis, CounterNeed, Group, GroupOutcome, corrected};
-use super::in_flight::{CounterView, InFlight, Outcome, Undecided};
+use super::in_flight::{Hints, InFlight, Outcome, Undecided};
 use super::present::Present;
 use super::settle::Settling;
 use crate::counter::Answer;
 use crate::domain::account::{Unknown, Verdict, refuse};
-use crate::domain::drafting::Known;
+use crate::domain::drafting::AccountFacts;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
 use crate::domain::refusal::Refusal;
@@ -129,33 +129,34 @@ pub fn begin(
     // A grant that Redis counted may be missing in a known line: it still waits for the ledger.
     let may_be_counted = present.terms.may_be_counted(work.policy.id);
     let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
-    claim.asked.is_known = !may_be_denied && recalled == Recalled::Line;
+    claim.hints.has_known_line = !may_be_denied && recalled == Recalled::Line;
     // 4. The counter is asked only if it may deny the claim. Otherwise the ledger decides.
-    match counters_answer && may_be_denied {
-        true => Step::Ask,
-        false => Step::Join,
+    if counters_answer && may_be_denied {
+        Step::Ask
+    } else {
+        Step::Join
     }
 }
 
 /// Takes the answer of the counter of a claim; `None` if the counters do not answer. Only a denial
 /// can end the claim here. The ledger decides everything else.
-pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) -> Step {
+pub fn after_ask(claim: &mut InFlight, answer: Option<Answer>, present: &Present) -> Step {
     // 1. Without an answer the ledger decides.
     let Some(answer) = answer else {
         return Step::Join;
     };
     // 2. Older grants of the account wait in the queue of Redis: the claim comes after them.
-    claim.may_wait = answer.grants_wait;
+    claim.grants_may_wait = answer.grants_wait;
     if answer.grants_wait && claim.waits_for_queue() {
         return wait_for_ledger(claim, present.at);
     }
     // 3. Without a counter the ledger decides.
     let has_key = claim.work.key.is_some();
     let Some(counter) = answer.counter else {
-        claim.asked = CounterView {
+        claim.hints = Hints {
             has_no_counter: true,
             wants_keys: has_key,
-            ..CounterView::default()
+            ..Hints::default()
         };
         return Step::Join;
     };
@@ -165,10 +166,10 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
     let verdict = present
         .terms
         .decide_on(&counter.line, &mut claim.work, present.now);
-    claim.asked = CounterView {
-        seen: Some(counter.line.number),
+    claim.hints = Hints {
+        counter: Some(counter.line.number),
         wants_keys: has_key && !counter.holds_all_keys,
-        ..CounterView::default()
+        ..Hints::default()
     };
     let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
         return Step::Join;
@@ -179,26 +180,28 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
     if !is_confirmed || !is_fresh(as_of, present.at) {
         return Step::Join;
     }
-    match has_key {
+    if has_key {
         // 6. The key may have a grant that the counter does not know.
-        true => Step::Probe(CounterDenial { refusal, as_of }),
-        false => Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal))),
+        Step::Probe(CounterDenial { refusal, as_of })
+    } else {
+        Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal)))
     }
 }
 
 /// Returns the next step of a claim whose account has grants in the queue of Redis. The claim comes
 /// after those grants. If they take too long, Redis decides the claim too, if it can.
 fn wait_for_ledger(claim: &InFlight, at: Instant) -> Step {
-    match claim.may_be_counted && (claim.count_from..claim.deadline).contains(&at) {
-        true => Step::Count,
-        false => Step::AskLater,
+    if claim.may_be_counted && (claim.count_from..claim.deadline).contains(&at) {
+        Step::Count
+    } else {
+        Step::AskLater
     }
 }
 
 /// Takes the result of a search of the ledger for the key of a denied claim; `None` if the ledger
 /// did not answer. An entry with the key wins over the denial: the account may have had room again
 /// after the line of the counter.
-pub fn probed(
+pub fn after_probe(
     claim: &InFlight,
     denial: CounterDenial,
     seen: Option<&LedgerView>,
@@ -223,7 +226,7 @@ pub fn probed(
 
 /// Takes the result of the transaction that was to append the drafts of some groups. Returns how
 /// many groups lost to another writer.
-pub fn appended(
+pub fn after_append(
     groups: &mut [Group],
     result: &Result<HashSet<AccountId>, Arc<LedgerError>>,
     present: &Present,
@@ -298,7 +301,7 @@ impl Group {
             return;
         }
         let claims = self.claims.iter_mut();
-        claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
+        claims.for_each(|claim| claim.hints.has_no_counter = !known.may_have_counter);
         // 4. The claims are decided on that line.
         let basis = Basis {
             after: known.line,
@@ -306,7 +309,7 @@ impl Group {
             seen_at: present.now,
             as_of,
         };
-        let decided = self.decide_after(basis, &Known::default(), present);
+        let decided = self.decide_after(basis, &AccountFacts::default(), present);
         // 5. If a claim is refused, or information is missing, the plan is dropped: the ledger is
         //    read instead.
         let refuses = |plan: &GroupOutcome| !plan.others.is_empty();
@@ -319,7 +322,7 @@ impl Group {
 
     /// Takes what the ledger showed. Answers the claims that have entries in the ledger, and drops
     /// a draft that must not be sent again.
-    pub fn looked(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
+    pub fn after_look(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         self.must_look = false;
         // 1. The account exists if it has a line.
         let last = seen.lines.get(&self.account);
@@ -353,16 +356,16 @@ impl Group {
     ///
     /// # Errors
     /// [`Missing`]: nothing is decided.
-    pub fn decide_looked(
+    pub fn decide_on_look(
         &mut self,
         basis: Basis,
-        known: &Known,
+        known: &AccountFacts,
         present: &Present,
         steps: &mut Steps,
     ) -> Result<(), Missing> {
         if basis.after.is_none() {
             let claims = self.claims.iter_mut();
-            claims.for_each(|claim| claim.asked.has_no_counter = claim.asked.seen.is_none());
+            claims.for_each(|claim| claim.hints.has_no_counter = claim.hints.counter.is_none());
         }
         self.decide_after(basis, known, present)?;
         if self.plan.is_some() && self.draft().is_none() {
@@ -374,13 +377,14 @@ impl Group {
     fn decide_after(
         &mut self,
         basis: Basis,
-        known: &Known,
+        known: &AccountFacts,
         present: &Present,
     ) -> Result<(), Missing> {
         let Some(claim) = self.claims.first() else {
             return Ok(());
         };
-        let (own, after) = (&claim.work.policy, basis.after.as_ref());
+        let own = &claim.work.policy;
+        let after = basis.after.as_ref();
         let policy = present.terms.after(own, self.account, after, present.now);
         let policy = policy.ok_or(Missing::Policy)?;
         let decided = self.decide(&policy, basis, known, present.now);
@@ -408,18 +412,21 @@ impl Group {
         let own_need = plan.counter_need();
         let recalled = present.memory.recall(self.account, None, present.at);
         // While a counter is being created, every later line must reach it: otherwise it lags.
-        let need = match counts || recalled == Recalled::Distrusted {
-            true => CounterNeed::Wanted,
-            false => own_need,
+        let need = if counts || recalled == Recalled::Distrusted {
+            CounterNeed::Wanted
+        } else {
+            own_need
         };
         let may_have_counter = need != CounterNeed::Absent;
         // 2. The memory learns the new last line.
         let memory = present.memory;
         if let Some(draft) = &plan.draft {
-            let (entries, epoch) = (&draft.entries, plan.basis.epoch);
+            let entries = &draft.entries;
+            let epoch = plan.basis.epoch;
             memory.learn(self.account, entries, epoch, may_have_counter, present.at);
-            let (after, outlooks) = (plan.basis.after.as_ref(), &memory.outlooks);
-            outlooks.appended(self.account, after, entries, epoch, present.at);
+            let after = plan.basis.after.as_ref();
+            let outlooks = &memory.outlooks;
+            outlooks.follow(self.account, after, entries, epoch, present.at);
         }
         if own_need == CounterNeed::Wanted && !counts {
             // The account has a counter from now on: it is asked before the next claim.
@@ -442,7 +449,7 @@ impl Group {
     fn lose(&mut self, present: &Present) -> bool {
         let plan = self.plan.as_ref();
         let was_taken_for_new = plan.is_some_and(|plan| {
-            plan.basis.after.is_none() && plan.claims().all(|claim| claim.asked.is_known)
+            plan.basis.after.is_none() && plan.claims().all(|claim| claim.hints.has_known_line)
         });
         if !was_taken_for_new {
             present.memory.distrust(self.account, present.at);
@@ -451,7 +458,7 @@ impl Group {
         self.look_again();
         // The other writer may have created a counter.
         let claims = self.claims.iter_mut();
-        claims.for_each(|claim| claim.asked.has_no_counter = false);
+        claims.for_each(|claim| claim.hints.has_no_counter = false);
         !was_taken_for_new
     }
 
@@ -467,7 +474,7 @@ impl Group {
     pub fn look_again(&mut self) {
         self.must_look = true;
         let claims = self.claims.iter_mut();
-        claims.for_each(|claim| claim.asked.is_known = false);
+        claims.for_each(|claim| claim.hints.has_known_line = false);
         if !self.has_unknown_outcome() {
             self.dissolve();
         }

@@ -28,7 +28,7 @@ use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
-const LANES: u32 = 2;
+const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 128;
 /// How long a look waits for the ledger to find grants that are already recorded.
 const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
@@ -55,7 +55,7 @@ pub struct Counting {
 
 /// Takes claims off the queue, and lets Redis decide them.
 pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
-    in_batches(queue, LANES, BATCH_MOST, move |claims| {
+    in_batches(queue, WORKERS, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move { counting.decide(claims).await }
     })
@@ -65,12 +65,13 @@ pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
 /// Takes claims whose counters are not enough off the queue, reads the ledger, and lets Redis
 /// decide again. Counts of other claims do not wait for the ledger.
 pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
-    in_batches(queue, LANES, BATCH_MOST, move |claims| {
+    in_batches(queue, WORKERS, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move {
-            match counting.watch.ledger_is_silent() {
-                true => counting.decide(claims).await,
-                false => counting.decide_with_ledger(claims).await,
+            if counting.watch.ledger_is_silent() {
+                counting.decide(claims).await
+            } else {
+                counting.decide_with_ledger(claims).await
             }
         }
     })
@@ -88,9 +89,11 @@ enum LedgerAnswer {
 impl Counting {
     async fn decide(&self, claims: Vec<InFlight>) {
         // 1. Each claim is prepared by the present terms.
-        let (now, as_of) = (self.clock.now(), self.policies.terms.as_of());
+        let now = self.clock.now();
+        let as_of = self.policies.terms.as_of();
         let word = first_word(self.watch.ledger_is_silent());
-        let (mut counts, mut counted) = (Vec::new(), Vec::with_capacity(claims.len()));
+        let mut counts = Vec::new();
+        let mut counted = Vec::with_capacity(claims.len());
         // The present terms also apply to a claim that waited.
         for mut claim in claims {
             match first_count(&mut claim, word, &self.policies.terms, now) {
@@ -148,9 +151,9 @@ impl Counting {
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
-        let told = self.ask_ledger(&mut claims, now).await;
-        for (mut claim, told) in claims.into_iter().zip(told) {
-            let (word, totals) = match told {
+        let answers = self.ask_ledger(&mut claims, now).await;
+        for (mut claim, answer) in claims.into_iter().zip(answers) {
+            let (word, totals) = match answer {
                 Ok(LedgerAnswer::NotCounted(step)) => {
                     self.dispatch.go(claim, step);
                     continue;
@@ -221,38 +224,40 @@ impl Counting {
                 return claims.iter().map(|_| Err(error.clone())).collect();
             }
         };
-        let mut told = Vec::with_capacity(claims.len());
+        let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
             let last = seen.lines.get(&claim.work.account);
-            let (policies, account) = (&self.policies, claim.work.account);
+            let policies = &self.policies;
+            let account = claim.work.account;
             let terms = policies.terms_after(&claim.work.policy, account, last, now, &self.ledger);
             match terms.await {
                 Ok(terms) => claim.work.policy = terms,
                 Err(error) => {
-                    told.push(Err(Arc::new(error)));
+                    answers.push(Err(Arc::new(error)));
                     continue;
                 }
             }
-            told.push(match not_counted(claim, &seen, now) {
+            answers.push(match not_counted(claim, &seen, now) {
                 Some(step) => Ok(LedgerAnswer::NotCounted(step)),
                 None => {
                     if let Some(line) = last {
-                        let (account, seen) = (claim.work.account, claim.asked.seen);
+                        let account = claim.work.account;
+                        let seen = claim.hints.counter;
                         let settling = Settling::confirmation(account, line, seen, now);
                         self.dispatch.settle.send(settling);
                     }
                     let policy = &claim.work.policy;
                     let last = last.cloned();
                     let word = word_of(last.as_ref());
-                    let told = totals(&self.ledger, policy, claim.work.account, last, now).await;
-                    match told {
+                    let read = totals(&self.ledger, policy, claim.work.account, last, now).await;
+                    match read {
                         Ok(totals) => Ok(LedgerAnswer::Totals(word, totals)),
                         Err(error) => Err(Arc::new(error)),
                     }
                 }
             });
         }
-        told
+        answers
     }
 
     /// Does the next step of a claim that Redis was asked to count. Without a step, the ledger is

@@ -37,9 +37,10 @@ pub fn redis_decides(rule: &Rule, ledger_is_silent: bool) -> bool {
 
 /// The state of the ledger before it is read.
 pub fn first_word(ledger_is_silent: bool) -> LedgerWord {
-    match ledger_is_silent {
-        true => LedgerWord::Silent,
-        false => LedgerWord::NotAsked,
+    if ledger_is_silent {
+        LedgerWord::Silent
+    } else {
+        LedgerWord::NotAsked
     }
 }
 
@@ -57,7 +58,8 @@ pub fn first_count(
     terms: &Terms,
     now: DateTime<Utc>,
 ) -> Option<Count> {
-    let (own, account) = (&claim.work.policy, claim.work.account);
+    let own = &claim.work.policy;
+    let account = claim.work.account;
     claim.work.policy = terms.of(own, account, None, now);
     redis_may_decide(claim, now).then(|| count_of(claim, None, word, now))
 }
@@ -107,10 +109,10 @@ pub fn counted_first(
     let may_ask = count.ledger == LedgerWord::NotAsked;
     // 2. Older grants of the account go first, while there is time.
     match answer {
-        Some(Counted::Waits(..)) if may_wait(claim, at) => Some(Step::CountLater),
+        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => Some(Step::CountLater),
         // 3. The counter is missing or too old: the ledger is read.
         Some(Counted::AskLedger(seen)) if may_ask => {
-            claim.asked.seen = seen;
+            claim.hints.counter = seen;
             None
         }
         // 4. A denial that is not certain: the ledger is read.
@@ -155,7 +157,7 @@ pub fn counted_again(
 ) -> Option<Step> {
     match (answer, count.ledger) {
         (Some(Counted::AskLedger(seen)), LedgerWord::Line(_)) => {
-            claim.asked.seen = seen;
+            claim.hints.counter = seen;
             None
         }
         (answer, _) => Some(ended(claim, count, answer, at)),
@@ -181,7 +183,7 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
             Step::End(Ok(outcome))
         }
         // 3. Older grants of the account go first, while there is time.
-        Some(Counted::Waits(..)) if may_wait(claim, at) => Step::CountLater,
+        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => Step::CountLater,
         // 4. An entry that was sent before may be in the ledger: only the ledger can tell.
         Some(Counted::Denied(..) | Counted::Waits(..)) if !claim.sent.is_empty() => {
             leave_to_ledger(claim)
@@ -201,16 +203,17 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
 /// Leaves a claim to the ledger after the ledger could not be read, or was read too often. The
 /// queue was seen: the claim does not wait there.
 pub fn asked_too_often(claim: &mut InFlight) -> Step {
-    claim.may_wait = false;
+    claim.grants_may_wait = false;
     leave_to_ledger(claim)
 }
 
 /// Returns the next step after Redis gave no answer. Redis may have counted a claim that was sent.
 /// A claim with a key is found by its key. A claim without a key must not be decided twice.
 pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
-    match is_sent && claim.work.key.is_none() {
-        true => Step::End(Err(Undecided::Unseen)),
-        false => leave_to_ledger(claim),
+    if is_sent && claim.work.key.is_none() {
+        Step::End(Err(Undecided::Unseen))
+    } else {
+        leave_to_ledger(claim)
     }
 }
 
@@ -229,20 +232,19 @@ pub fn leave_to_ledger(claim: &mut InFlight) -> Step {
 
 /// Whether a claim may wait for older grants on their way into the ledger. If newer grants keep
 /// coming, the claim is denied in the end on what is known.
-fn may_wait(claim: &InFlight, at: Instant) -> bool {
+fn has_time_to_wait(claim: &InFlight, at: Instant) -> bool {
     at < claim.count_from
 }
 
 /// The meaning of a denial by Redis. Under a policy that only observes, the units cannot be
 /// counted.
 fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
-    match count.observes {
-        true => Refusal::TooMany,
-        false => {
-            let totals = with_used(count.totals, used);
-            let last = Some(line_of(count.policy_version, &totals, count.now));
-            Refusal::Denied(DeniedClaim { totals, last })
-        }
+    if count.observes {
+        Refusal::TooMany
+    } else {
+        let totals = with_used(count.totals, used);
+        let last = Some(line_of(count.policy_version, &totals, count.now));
+        Refusal::Denied(DeniedClaim { totals, last })
     }
 }
 

@@ -12,7 +12,7 @@ use super::recording::{Recording, Round, terms_of};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::{CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, Unavailable};
-use crate::domain::drafting::Known;
+use crate::domain::drafting::AccountFacts;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
 use crate::engine::Engine;
@@ -288,12 +288,13 @@ impl Drainer {
         // 3. All entries go into one transaction. Another writer may be first.
         let drafts = recordings.iter().map(|recording| &recording.draft);
         let drafts: Vec<&Draft> = drafts.filter(|draft| !draft.entries.is_empty()).collect();
-        let appended = match drafts.is_empty() {
-            true => HashSet::new(),
-            false => match self.append(&drafts, seen.fence.as_ref()).await {
+        let appended = if drafts.is_empty() {
+            HashSet::new()
+        } else {
+            match self.append(&drafts, seen.fence.as_ref()).await {
                 Err(LedgerError::Conflict) => HashSet::new(),
                 result => result?,
-            },
+            }
         };
         reach("drain.appended");
         // 4. The grants leave the queues only after the commit. The counters get the new lines in
@@ -355,7 +356,7 @@ impl Drainer {
         }
         let account = queued[0].grant.account;
         let last = round.seen.lines.get(&account);
-        let mut known = Known::to_append(Engine::nonce());
+        let mut known = AccountFacts::to_append(Engine::nonce());
         let mut is_refreshed = false;
         loop {
             match round.record(queued, &decided_by, &known) {
@@ -377,7 +378,8 @@ impl Drainer {
     }
 
     async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
-        let (id, version) = (grant.policy, grant.policy_version);
+        let id = grant.policy;
+        let version = grant.policy_version;
         if let Some(policy) = self.policies.terms.version(id, version)? {
             return Ok(policy);
         }

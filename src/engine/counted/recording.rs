@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use crate::counter::{CountedGrant, QueuedGrant, RecordedGrants, SettledKeys, Settlement};
 use crate::domain::account::{Unknown, instant_after, record};
-use crate::domain::drafting::{Drafting, Known, Lapses};
+use crate::domain::drafting::{AccountFacts, Drafting, Lapses};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::limit::per::Per;
@@ -51,7 +51,7 @@ impl Round<'_> {
         &mut self,
         queued: &[QueuedGrant],
         decided_by: &[Arc<Policy>],
-        known: &Known,
+        known: &AccountFacts,
     ) -> Result<Result<Recording, TooMany>, Missing> {
         // 1. Lapses that are due go first. If many are due, they are recorded alone.
         let first = &queued[0].grant;
@@ -152,16 +152,17 @@ impl Round<'_> {
         account: AccountId,
         policy: &Arc<Policy>,
         last: Option<&Line>,
-        known: &Known,
+        known: &AccountFacts,
     ) -> Result<Lapses, Missing> {
         let is_due = |line: &Line| line.may_have_lapses(instant_after(last, self.now));
         if !last.is_some_and(is_due) {
             return Ok(Lapses::none(last.cloned()));
         }
         let is_newer = last.is_some_and(|last| last.policy_version > policy.version);
-        let policy = match is_newer {
-            true => self.terms.after(policy, account, last, self.now),
-            false => Some(policy.clone()),
+        let policy = if is_newer {
+            self.terms.after(policy, account, last, self.now)
+        } else {
+            Some(policy.clone())
         };
         let policy = policy.ok_or(Missing::Policy)?;
         let drafting = Drafting::begin(account, &policy, last.cloned(), known, self.now);
@@ -213,9 +214,10 @@ pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
         total.map(|total| total.max)
     };
     let is_own = |limit: &Limit| decided_by(limit.per()).is_none_or(|max| max == limit.max);
-    match policy.rule.limits.iter().all(is_own) {
-        true => policy,
-        false => Arc::new(policy.with_max(decided_by)),
+    if policy.rule.limits.iter().all(is_own) {
+        policy
+    } else {
+        Arc::new(policy.with_max(decided_by))
     }
 }
 

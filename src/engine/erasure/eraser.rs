@@ -75,7 +75,7 @@ impl Eraser {
             match erasing.step {
                 ErasureStep::Texts => self.erase_texts(erasing).await?,
                 ErasureStep::Counts => self.replace(erasing).await?,
-                ErasureStep::Counter => self.forget_counter(erasing).await?,
+                ErasureStep::Counter => self.heal_counter(erasing).await?,
                 ErasureStep::Keys => self.clear_keys(erasing).await?,
             }
         }
@@ -108,7 +108,7 @@ impl Eraser {
             return Ok(());
         }
         // 2. Wait while grants of the account wait in Redis: they are appended under the old id.
-        if self.may_wait(erasing).await {
+        if !self.delete_counter(erasing).await {
             return Ok(());
         }
         // 3. Move the entries to the random id, a part in each transaction.
@@ -126,15 +126,15 @@ impl Eraser {
         }
     }
 
-    /// Whether grants of an account wait in Redis, or may wait there. If not, the counter is
-    /// deleted: its windows are over.
-    async fn may_wait(&self, erasing: &ErasingAccount) -> bool {
+    /// Deletes the counter of an account, whose windows are over. Returns false if grants of the
+    /// account wait in Redis, or may wait there: the counter then stays.
+    async fn delete_counter(&self, erasing: &ErasingAccount) -> bool {
         let Some(counters) = &self.counters else {
-            return false;
+            return true;
         };
         let read = counters.read(&[erasing.account]).await;
         let Ok(readings) = read else {
-            return self.policies.terms.may_be_counted(erasing.policy);
+            return !self.policies.terms.may_be_counted(erasing.policy);
         };
         match readings.into_iter().next() {
             Some(Reading::Present {
@@ -143,15 +143,15 @@ impl Eraser {
                 ..
             }) if !grants_wait => {
                 let read = [(erasing.account, number)];
-                counters.forget(&read).await.is_err()
+                counters.forget(&read).await.is_ok()
             }
-            Some(Reading::Present { .. }) => true,
-            Some(Reading::Absent) | None => false,
+            Some(Reading::Present { .. }) => false,
+            Some(Reading::Absent) | None => true,
         }
     }
 
     /// Heals the counter of the old id: it is too high for an account that begins again.
-    async fn forget_counter(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
+    async fn heal_counter(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         if let Some(counters) = &self.counters {
             match heal_counters(&self.ledger, counters, &self.clock, &[erasing.account]).await {
                 Ok(()) => {}

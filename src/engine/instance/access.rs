@@ -112,7 +112,7 @@ pub enum Recognition {
 /// reveals nothing: an attacker who guesses a secret cannot choose its hash.
 pub struct Access {
     of_settings: Option<AdminKey>,
-    known: ArcSwap<HashMap<blake3::Hash, Arc<KnownKey>>>,
+    known: ArcSwap<HashMap<blake3::Hash, Arc<CachedKey>>>,
     /// Every change up to this revision is known.
     revision: AtomicU64,
     /// Notified when keys have changed here.
@@ -120,7 +120,7 @@ pub struct Access {
 }
 
 /// The newest known version of a key.
-struct KnownKey {
+struct CachedKey {
     key: Key,
     principal: Principal,
 }
@@ -270,16 +270,16 @@ impl Access {
     }
 }
 
-fn known_keys(versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<KnownKey>)> {
+fn known_keys(versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<CachedKey>)> {
     let known = |version: KeyVersion| {
         let hash = blake3::Hash::from_bytes(version.secret_hash);
-        let known = KnownKey::new(version.key, version.number, hash);
+        let known = CachedKey::new(version.key, version.number, hash);
         (hash, Arc::new(known))
     };
     versions.into_iter().map(known).collect()
 }
 
-impl KnownKey {
+impl CachedKey {
     fn new(key: Key, number: KeyNumber, secret: blake3::Hash) -> Self {
         let principal = Principal {
             key: key.id.to_string().into(),

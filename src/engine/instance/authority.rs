@@ -48,9 +48,10 @@ impl Authority {
         while self.holds() {
             let has_end = self.engine.access.has_end(&self.principal);
             let end = async {
-                match has_end {
-                    true => sleep(EVERY).await,
-                    false => pending().await,
+                if has_end {
+                    sleep(EVERY).await
+                } else {
+                    pending().await
                 }
             };
             tokio::select! {

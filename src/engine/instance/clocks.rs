@@ -112,12 +112,14 @@ impl ClockFindings {
         }
         // 2. The smallest offset from the ledger's clock that explains the times of this call. It is
         //    that of the corrected clock: the own one drifts away over the weeks.
-        let (asked_at, correction) = (clock.own(), clock.correction());
+        let asked_at = clock.own();
+        let correction = clock.correction();
         let ClockReading { offset, outlier } = ledger.read_clock(asked_at + correction).await?;
         let told_at = clock.own();
-        let offset_least = match offset < TimeDelta::zero() {
-            true => (offset + (told_at - asked_at)).min(TimeDelta::zero()),
-            false => offset,
+        let offset_least = if offset < TimeDelta::zero() {
+            (offset + (told_at - asked_at)).min(TimeDelta::zero())
+        } else {
+            offset
         };
         metrics.clock_offset(offset_least.as_seconds_f64());
         // 3. Within the tolerance the clock follows PostgreSQL's: at once if nothing was decided yet.
@@ -130,9 +132,10 @@ impl ClockFindings {
         if agrees {
             self.has_begun.store(true, Ordering::SeqCst);
         }
-        let trouble = match ledger.has_clock() {
-            true => ClockTrouble::Off(offset_least),
-            false => ClockTrouble::BehindNewest(offset_least),
+        let trouble = if ledger.has_clock() {
+            ClockTrouble::Off(offset_least)
+        } else {
+            ClockTrouble::BehindNewest(offset_least)
         };
         self.note_off(Some(trouble).filter(|_| !agrees));
         // 4. One instant in the future may be wrong. The account has it to itself.

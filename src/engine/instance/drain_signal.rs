@@ -63,9 +63,10 @@ impl DrainSignal {
             .wait_for(is_over)
             .await
             .map_err(|_| Unavailable)?;
-        match over.ended >= next {
-            true => Ok(()),
-            false => Err(Unavailable),
+        if over.ended >= next {
+            Ok(())
+        } else {
+            Err(Unavailable)
         }
     }
 
@@ -80,9 +81,10 @@ impl DrainSignal {
     /// Ends the newest clearance.
     pub fn end_clearance(&self, is_done: bool) {
         self.0.clearances.send_modify(|clearances| {
-            match is_done {
-                true => clearances.ended = clearances.begun,
-                false => clearances.failed = clearances.begun,
+            if is_done {
+                clearances.ended = clearances.begun
+            } else {
+                clearances.failed = clearances.begun
             }
             if clearances.is_wanted {
                 self.0.changed.notify_one();

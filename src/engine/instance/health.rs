@@ -214,9 +214,10 @@ impl Watcher {
 
     /// Looks until the ledger answers, or is silent.
     async fn look_and_note(&self, tick: u32) {
-        let patience = match self.watch.ledger_is_silent() {
-            true => Duration::ZERO,
-            false => PATIENCE,
+        let patience = if self.watch.ledger_is_silent() {
+            Duration::ZERO
+        } else {
+            PATIENCE
         };
         let ends_at = self.running_time.now() + patience;
         let is_over = || self.running_time.now() >= ends_at;
@@ -275,7 +276,8 @@ impl Watcher {
         self.policies.refresh(&self.ledger).await?;
         // 2. The clock is compared with the clock of the ledger.
         if let Some(tolerance) = self.tolerance {
-            let (clocks, metrics) = (&self.watch.clocks, &self.metrics);
+            let clocks = &self.watch.clocks;
+            let metrics = &self.metrics;
             let checking = clocks.check(&self.clock, &self.ledger, tolerance, metrics);
             checking.await?;
         }

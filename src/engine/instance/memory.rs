@@ -33,7 +33,7 @@ const BYTES_MOST: usize = 16 << 20;
 
 /// The last line of an account, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownLine {
+pub struct RememberedLine {
     /// The last line that this instance appended; `None` if the account is taken to be new.
     pub line: Option<Line>,
     /// The epoch in which the line became known.
@@ -76,12 +76,12 @@ struct Remembered {
 
 #[derive(Default)]
 struct Generation {
-    accounts: HashMap<AccountId, KnownAccount>,
+    accounts: HashMap<AccountId, RememberedAccount>,
     keys: HashSet<KeyId>,
     bytes: usize,
 }
 
-struct KnownAccount {
+struct RememberedAccount {
     since: Instant,
     may_have_counter: bool,
     /// `None` if another writer also appends, or if the counters should deny the next claims.
@@ -105,21 +105,22 @@ impl Memory {
         };
         // 3. A claim with a known key may be a retry: the ledger decides it.
         let may_be_retry = || key.is_some_and(|key| remembered.knows_key(key));
-        match is_known && !remembered.rests(now) && !may_be_retry() {
-            true => Recalled::Line,
-            false => Recalled::Nothing,
+        if is_known && !remembered.rests(now) && !may_be_retry() {
+            Recalled::Line
+        } else {
+            Recalled::Nothing
         }
     }
 
     /// The last line of an account if it is known, or the fact that the account is taken to be new.
-    pub fn line(&self, account: AccountId, now: Instant) -> Option<KnownLine> {
+    pub fn line(&self, account: AccountId, now: Instant) -> Option<RememberedLine> {
         let remembered = self.lock();
         if remembered.rests(now) {
             return None;
         }
         let epoch = remembered.epoch;
         match remembered.find(account) {
-            None => remembered.takes_for_new().then_some(KnownLine {
+            None => remembered.takes_for_new().then_some(RememberedLine {
                 line: None,
                 epoch,
                 may_have_counter: false,
@@ -128,7 +129,7 @@ impl Memory {
                 .line
                 .as_ref()
                 .filter(|_| known.is_young(now))
-                .map(|line| KnownLine {
+                .map(|line| RememberedLine {
                     line: Some(line.clone()),
                     epoch,
                     may_have_counter: known.may_have_counter,
@@ -165,7 +166,7 @@ impl Memory {
             && epoch == remembered.epoch
             && !is_distrusted
         {
-            let known = KnownAccount {
+            let known = RememberedAccount {
                 since,
                 may_have_counter,
                 line: Some(last.line.clone()),
@@ -187,7 +188,7 @@ impl Memory {
     /// Forgets the line of an account for a while: another writer appended, or the counters should
     /// deny the next claims.
     pub fn distrust(&self, account: AccountId, now: Instant) {
-        let known = KnownAccount {
+        let known = RememberedAccount {
             since: now,
             may_have_counter: true,
             line: None,
@@ -253,11 +254,11 @@ impl Remembered {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
+    fn account(&self, account: AccountId, now: Instant) -> Option<&RememberedAccount> {
         self.find(account).filter(|known| known.is_young(now))
     }
 
-    fn find(&self, account: AccountId) -> Option<&KnownAccount> {
+    fn find(&self, account: AccountId) -> Option<&RememberedAccount> {
         let known = self.younger.accounts.get(&account);
         known.or_else(|| self.older.accounts.get(&account))
     }
@@ -266,9 +267,9 @@ impl Remembered {
         self.younger.keys.contains(&key) || self.older.keys.contains(&key)
     }
 
-    fn remember(&mut self, account: AccountId, known: KnownAccount) {
+    fn remember(&mut self, account: AccountId, known: RememberedAccount) {
         let totals = known.line.as_ref().map_or(0, |line| line.totals.len());
-        let bytes = size_of::<(AccountId, KnownAccount)>() + totals * size_of::<Total>();
+        let bytes = size_of::<(AccountId, RememberedAccount)>() + totals * size_of::<Total>();
         let generation = self.with_room();
         if generation.accounts.insert(account, known).is_none() {
             generation.bytes += bytes;
@@ -301,7 +302,7 @@ impl Remembered {
     }
 }
 
-impl KnownAccount {
+impl RememberedAccount {
     fn is_young(&self, now: Instant) -> bool {
         now.duration_since(self.since) < YOUNG
     }
@@ -380,7 +381,8 @@ mod tests {
 
     #[test]
     fn the_newest_line_is_known_for_a_while() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         assert_eq!(number(&memory, None, now), None);
         learn(&memory, 1, &[entry(1, None), entry(2, None)], now);
         learn(&memory, 1, &[entry(3, None)], now);
@@ -391,19 +393,19 @@ mod tests {
 
     #[test]
     fn most_accounts_that_were_met_tell_whether_one_is_new() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         let is_taken_for_new = |now| number(&memory, None, now) == Some(0);
         learn(&memory, 2, &[entry(1, None)], now);
         assert!(!is_taken_for_new(now));
         memory.show(fence(1, 1));
         let met = [(3, true), (4, false), (5, false), (6, true), (7, true)];
         for ((other, is_new), expected) in met.into_iter().zip([true, false, false, false, true]) {
-            match is_new {
-                true => learn(&memory, other, &[entry(1, None), entry(2, None)], now),
-                false => {
-                    memory.note_existing(account(other));
-                    learn(&memory, other, &[entry(7, None)], now);
-                }
+            if is_new {
+                learn(&memory, other, &[entry(1, None), entry(2, None)], now)
+            } else {
+                memory.note_existing(account(other));
+                learn(&memory, other, &[entry(7, None)], now);
             }
             assert_eq!(is_taken_for_new(now), expected, "{other}");
             // A known account does not count again.
@@ -419,7 +421,8 @@ mod tests {
 
     #[test]
     fn that_there_is_no_counter_is_not_believed_for_long() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         let half = YOUNG / 2;
         for (step, is_known) in [(0, true), (1, true), (2, false)] {
             let now = now + half * step;
@@ -431,7 +434,8 @@ mod tests {
 
     #[test]
     fn no_line_is_known_for_a_retry() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         learn(&memory, 1, &[entry(1, Some(key(1)))], now);
         learn(&memory, 1, &[entry(2, None), entry(3, Some(key(3)))], now);
         memory.learn_key(key(4));
@@ -442,7 +446,8 @@ mod tests {
 
     #[test]
     fn an_account_with_other_writers_is_left_alone_for_a_while() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         learn(&memory, 1, &[entry(1, None)], now);
         memory.distrust(account(1), now);
         learn(&memory, 1, &[entry(3, None)], now);
@@ -456,7 +461,8 @@ mod tests {
 
     #[test]
     fn no_line_is_known_while_the_memory_rests() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         memory.burst_ended(Burst::Conflict, true, now);
         learn(&memory, 1, &[entry(1, None)], now);
         assert_eq!(number(&memory, None, now), None);
@@ -465,7 +471,8 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_a_server_that_is_behind() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         let epoch = memory.show(fence(1, 10));
         learn(&memory, 1, &[entry(1, None)], now);
         assert_eq!(memory.show(fence(1, 30)), epoch);
@@ -491,9 +498,10 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let memory = Memory::default();
+        let now = Instant::now();
         learn(&memory, 1, &[entry(1, None)], now);
-        let each = size_of::<(AccountId, KnownAccount)>();
+        let each = size_of::<(AccountId, RememberedAccount)>();
         let accounts = (BYTES_MOST / each) as u128;
         for other in 2..accounts {
             learn(&memory, other, &[entry(1, None)], now);

@@ -495,9 +495,9 @@ impl Engine {
     /// The metrics of this instance, in the text format of OpenMetrics 1.0.
     pub fn metrics(&self) -> String {
         let metrics = &self.metrics;
-        let under_way = self.claims_under_way.taken();
+        let under_way = self.claims_under_way.in_use();
         metrics.claims_under_way.set(under_way.cast_signed() as i64);
-        let waiting = self.waits.taken();
+        let waiting = self.waits.in_use();
         metrics.requests_waiting.set(waiting.cast_signed() as i64);
         let dispatch = &self.dispatch;
         for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {

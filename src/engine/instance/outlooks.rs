@@ -94,7 +94,7 @@ impl Outlooks {
     }
 
     /// Takes the entries that this instance appended to an account after a line.
-    pub fn appended(
+    pub fn follow(
         &self,
         account: AccountId,
         after: Option<&Line>,
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::{HoldTime, Units};
-    use crate::domain::drafting::{Known, draft};
+    use crate::domain::drafting::{AccountFacts, draft};
     use crate::domain::samples;
     use crate::domain::work::{Task, Work};
 
@@ -212,13 +212,14 @@ mod tests {
             .map(|task| samples::work(task, policy.clone(), account(1)))
             .collect();
         let last = before.last().map(|entry| entry.line.clone());
-        let known = Known::to_append(1);
+        let known = AccountFacts::to_append(1);
         let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
         let now = noon + TimeDelta::seconds(before.len() as i64);
         let drafted = draft(account(1), &policy, last.clone(), works.iter(), &known, now);
         let entries = drafted.unwrap().entries;
-        let (epoch, now) = (Epoch::default(), Instant::now());
-        outlooks.appended(account(1), last.as_ref(), &entries, epoch, now);
+        let epoch = Epoch::default();
+        let now = Instant::now();
+        outlooks.follow(account(1), last.as_ref(), &entries, epoch, now);
         entries
     }
 
@@ -253,7 +254,8 @@ mod tests {
 
     #[test]
     fn a_last_line_is_used_for_a_second() {
-        let (outlooks, now) = (Outlooks::default(), Instant::now());
+        let outlooks = Outlooks::default();
+        let now = Instant::now();
         let outlook = Outlook {
             last: None,
             known: Arc::default(),
@@ -270,7 +272,8 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded() {
-        let (outlooks, now) = (Outlooks::default(), Instant::now());
+        let outlooks = Outlooks::default();
+        let now = Instant::now();
         let mut known = Foreknown::default();
         for seconds in 0..200 {
             let hold = Hold {

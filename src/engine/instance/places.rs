@@ -88,7 +88,7 @@ impl Places {
     }
 
     /// How many places are taken.
-    pub fn taken(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.0.most - self.state().free
     }
 
@@ -96,7 +96,7 @@ impl Places {
     pub async fn emptied(&self) {
         loop {
             let emptied = self.0.emptied.notified();
-            if self.taken() == 0 {
+            if self.in_use() == 0 {
                 return;
             }
             emptied.await;
@@ -225,7 +225,7 @@ mod tests {
         let of_app = take_all(&places, &app);
         assert_eq!(of_app.len(), 3);
         assert_eq!(take_all(&places, &desk).len(), 2);
-        assert_eq!(places.taken(), 9);
+        assert_eq!(places.in_use(), 9);
         drop(of_shop);
         assert_eq!(take_all(&places, &desk).len(), 5);
     }
@@ -238,11 +238,11 @@ mod tests {
         assert!(of_shop.is_some());
         assert!(places.try_take_many(&shop, 2).is_none());
         assert!(places.try_take_many(&app, 4).is_none());
-        assert_eq!(places.taken(), 3);
+        assert_eq!(places.in_use(), 3);
         drop(of_shop);
         // A request for more places than a caller could ever have gets as many as it can have.
         let all = places.try_take_many(&shop, 1000);
-        assert_eq!((all.is_some(), places.taken()), (true, 4));
+        assert_eq!((all.is_some(), places.in_use()), (true, 4));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         assert!(place.is_some() && places.try_take(&app).is_none());
         drop(place);
         assert!(places.try_take(&app).is_some());
-        assert_eq!(places.taken(), 0);
+        assert_eq!(places.in_use(), 0);
     }
 
     #[tokio::test]
@@ -262,12 +262,14 @@ mod tests {
         let [shop, app, _] = callers();
         let mut of_shop = take_all(&places, &shop);
         let _of_app = take_all(&places, &app);
-        assert_eq!(places.taken(), 3);
+        assert_eq!(places.in_use(), 3);
         let waiting = |caller: &Arc<str>| {
-            let (places, caller) = (places.clone(), caller.clone());
+            let places = places.clone();
+            let caller = caller.clone();
             tokio::spawn(async move { places.take(&caller, soon()).await.map(|_| ()) })
         };
-        let (shop_waits, app_waits) = (waiting(&shop), waiting(&app));
+        let shop_waits = waiting(&shop);
+        let app_waits = waiting(&app);
         while places
             .state()
             .callers

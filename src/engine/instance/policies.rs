@@ -130,9 +130,10 @@ impl Policies {
             return Ok(());
         }
         let _one_at_a_time = self.refreshing.lock().await;
-        match self.are_fresh() || is_silent() {
-            true => Ok(()),
-            false => self.read(ledger).await,
+        if self.are_fresh() || is_silent() {
+            Ok(())
+        } else {
+            self.read(ledger).await
         }
     }
 
@@ -176,7 +177,8 @@ impl Policies {
         loop {
             // 1. Only one caller reads at a time.
             let one_at_a_time = self.refreshing.lock().await;
-            let (as_of, failed) = (self.terms.as_of(), self.progress().failed.clone());
+            let as_of = self.terms.as_of();
+            let failed = self.progress().failed.clone();
             // 2. A read that started after the instant is enough, also a failed one.
             if as_of >= instant {
                 return Ok(());
@@ -224,7 +226,7 @@ impl Policies {
             self.terms.learn_of_subjects(changed, Some(revision));
             self.terms.learn(&policies);
         }
-        self.has_read(revision, as_of);
+        self.note_read(revision, as_of);
         Ok(())
     }
 
@@ -238,11 +240,11 @@ impl Policies {
         let changed = changed_between(ledger, 0, revision).await?;
         tell_unreadable(&policies, &changed);
         self.terms.replace(&policies, changed, revision);
-        self.has_read(revision, as_of);
+        self.note_read(revision, as_of);
         Ok(())
     }
 
-    fn has_read(&self, revision: u64, as_of: Instant) {
+    fn note_read(&self, revision: u64, as_of: Instant) {
         let mut progress = self.progress();
         progress.revision = revision;
         progress.failed = None;

@@ -50,9 +50,10 @@ impl Standby {
     pub fn note(&self, reading: ReplayReading, noted_at: Instant) {
         let before = self.found().and_then(|found| found.complete_to);
         let is_up_to_date = reading.is_receiving && reading.has_replayed_all;
-        let complete_to = match is_up_to_date || !reading.is_standby {
-            true => Some(reading.now),
-            false => before.max(reading.replayed_to),
+        let complete_to = if is_up_to_date || !reading.is_standby {
+            Some(reading.now)
+        } else {
+            before.max(reading.replayed_to)
         };
         let found = Finding {
             reading,
@@ -107,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_standby_is_as_old_as_what_it_has_replayed() {
-        let (standby, now) = (Standby::default(), Instant::now());
+        let standby = Standby::default();
+        let now = Instant::now();
         let lag_of = |reading: ReplayReading| {
             standby.note(reading, now);
             standby.lag(now).map(|lag| lag.as_secs())

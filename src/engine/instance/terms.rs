@@ -32,14 +32,14 @@ pub fn is_fresh(as_of: Instant, now: Instant) -> bool {
 /// All versions of policies that are or may become active, including archived policies, and the
 /// override and the block of every account.
 pub struct Terms {
-    known: ArcSwap<KnownPolicies>,
-    of_subjects: RwLock<KnownOfSubjects>,
+    known: ArcSwap<CachedPolicies>,
+    of_subjects: RwLock<TermsOfSubjects>,
     /// Every change that was made before this instant is known.
     as_of: Mutex<Instant>,
 }
 
 #[derive(Clone, Default)]
-struct KnownPolicies {
+struct CachedPolicies {
     ids: HashMap<PolicyName, PolicyId>,
     versions: HashMap<PolicyId, Versions>,
     /// The policies with an override or a block that cannot be read.
@@ -48,14 +48,14 @@ struct KnownPolicies {
 
 /// Overrides and blocks, under one lock: a claim sees both as of the same change.
 #[derive(Default)]
-struct KnownOfSubjects {
+struct TermsOfSubjects {
     overrides: ByAccount<OverrideTerms>,
     blocks: ByAccount<BlockTerms>,
 }
 
 /// The overrides or the blocks.
 struct ByAccount<T> {
-    by_account: HashMap<AccountId, KnownTerms<T>>,
+    by_account: HashMap<AccountId, CachedTerms<T>>,
     unreadable: HashMap<AccountId, Arc<UnreadableTerms>>,
     /// The accounts whose terms were deleted after `revision`. They are kept until then, so that no
     /// older version replaces the deletion.
@@ -65,7 +65,7 @@ struct ByAccount<T> {
 }
 
 /// The last version of an override or a block; `None` as terms means deleted.
-struct KnownTerms<T> {
+struct CachedTerms<T> {
     version: u32,
     revision: u64,
     terms: Option<Arc<T>>,
@@ -348,9 +348,9 @@ impl Terms {
         known.learn(changed.into(), up_to);
         let stopped = known.stopped();
         if stopped != self.known.load().stopped {
-            self.known.rcu(|known| KnownPolicies {
+            self.known.rcu(|known| CachedPolicies {
                 stopped: stopped.clone(),
-                ..KnownPolicies::clone(known)
+                ..CachedPolicies::clone(known)
             });
         }
     }
@@ -358,16 +358,16 @@ impl Terms {
     /// Replaces everything by all versions of policies, overrides and blocks up to a revision.
     pub fn replace(&self, versions: &[StoredVersion], changed: ChangedTerms, revision: u64) {
         let mut known = self.write_of_subjects();
-        *known = KnownOfSubjects::default();
+        *known = TermsOfSubjects::default();
         known.learn(changed, Some(revision));
-        let policies = KnownPolicies {
+        let policies = CachedPolicies {
             stopped: known.stopped(),
-            ..KnownPolicies::default()
+            ..CachedPolicies::default()
         };
         self.known.store(Arc::new(policies.with(versions)));
     }
 
-    fn write_of_subjects(&self) -> RwLockWriteGuard<'_, KnownOfSubjects> {
+    fn write_of_subjects(&self) -> RwLockWriteGuard<'_, TermsOfSubjects> {
         self.of_subjects
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -384,7 +384,7 @@ fn read(version: Option<&StoredVersion>) -> Result<Option<Arc<Policy>>, Arc<Unre
     }
 }
 
-impl KnownPolicies {
+impl CachedPolicies {
     fn with(&self, versions: &[StoredVersion]) -> Self {
         let mut next = self.clone();
         for version in versions {
@@ -411,7 +411,7 @@ impl KnownPolicies {
     }
 }
 
-impl KnownOfSubjects {
+impl TermsOfSubjects {
     fn learn(&mut self, changed: ChangedTerms, up_to: Option<u64>) {
         self.overrides.learn(changed.overrides, up_to);
         self.blocks.learn(changed.blocks, up_to);
@@ -458,7 +458,7 @@ impl<T: SubjectTerms> ByAccount<T> {
             if terms.is_none() {
                 self.deleted.push(account);
             }
-            let known = KnownTerms {
+            let known = CachedTerms {
                 version,
                 revision,
                 terms,

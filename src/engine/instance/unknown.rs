@@ -71,7 +71,8 @@ impl Engine {
         if self.watch.ledger_is_silent() {
             return Err(Failure::Silent);
         }
-        let (policies, ledger) = (self.policies.clone(), self.ledger.clone());
+        let policies = self.policies.clone();
+        let ledger = self.ledger.clone();
         let metrics = self.metrics.clone();
         let work = async move {
             let note = || metrics.unknown_read();
@@ -110,7 +111,8 @@ impl Engine {
         if self.policies.are_fresh() || self.watch.ledger_is_silent() {
             return;
         }
-        let (policies, ledger) = (self.policies.clone(), self.ledger.clone());
+        let policies = self.policies.clone();
+        let ledger = self.ledger.clone();
         let watch = self.watch.clone();
         // Reads until everything is fresh, or the ledger is found silent. One failure does not mean
         // silence: a connection may have broken during a pause of the process.

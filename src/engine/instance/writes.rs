@@ -51,7 +51,7 @@ pub enum WriteTrouble {
 
 impl WriteTrouble {
     /// What an error of a write tells by itself.
-    fn told_by(error: &LedgerError) -> Option<Self> {
+    fn of_error(error: &LedgerError) -> Option<Self> {
         match error {
             error if error.is_disk_full() => Some(Self::Disk),
             error if error.is_read_only() => Some(Self::ReadOnly),
@@ -85,7 +85,7 @@ impl Writes {
             // A lock on one account is a conflict of claims. A probe tells whether it is more.
             Err(error) if error.is_locked() => {}
             Err(error) => {
-                if let Some(trouble) = WriteTrouble::told_by(error) {
+                if let Some(trouble) = WriteTrouble::of_error(error) {
                     self.note(Some(trouble), Some(error));
                 }
             }
@@ -103,10 +103,10 @@ impl Writes {
             Ok(_) if can_end => self.note(None, None),
             Ok(_) => {}
             Err(error) => {
-                let told = WriteTrouble::told_by(error);
-                let told = told.filter(|told| *told != WriteTrouble::Locked);
-                if told.is_some() {
-                    self.note(told, Some(error));
+                let trouble = WriteTrouble::of_error(error);
+                let trouble = trouble.filter(|trouble| *trouble != WriteTrouble::Locked);
+                if trouble.is_some() {
+                    self.note(trouble, Some(error));
                 }
             }
         }
@@ -182,8 +182,10 @@ impl WriteProber {
             return;
         }
         self.undecided = undecided;
-        let (ledger, now) = (self.ledger.clone(), self.clock.now());
-        let (instance, writes) = (self.instance, self.writes.clone());
+        let ledger = self.ledger.clone();
+        let now = self.clock.now();
+        let instance = self.instance;
+        let writes = self.writes.clone();
         let probe = tokio::spawn(async move {
             let rules = zones::rules().to_string();
             probe(&writes, ledger.probe_writes(instance, &rules, now)).await;
@@ -215,8 +217,8 @@ async fn probe(writes: &Writes, write: impl Future<Output = Result<(), LedgerErr
     match &written {
         Ok(()) => writes.note(None, None),
         Err(error) => {
-            let told = WriteTrouble::told_by(error).unwrap_or(WriteTrouble::Stuck);
-            writes.note(Some(told), Some(error));
+            let trouble = WriteTrouble::of_error(error).unwrap_or(WriteTrouble::Stuck);
+            writes.note(Some(trouble), Some(error));
         }
     }
 }

@@ -157,9 +157,10 @@ impl Comparison<'_> {
                     continue;
                 }
                 // 4. Differences are healed if asked to, and added to the findings.
-                let healed = match self.apply {
-                    true => self.heal(&wrong).await?,
-                    false => vec![false; wrong.len()],
+                let healed = if self.apply {
+                    self.heal(&wrong).await?
+                } else {
+                    vec![false; wrong.len()]
                 };
                 for (suspect, is_healed) in wrong.iter().zip(healed) {
                     findings.add(difference(suspect, is_healed));
@@ -290,7 +291,8 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
     fn totals(line: Option<&Line>) -> &[Total] {
         line.map_or(&[], |line| &line.totals)
     }
-    let (found, expected) = (totals(counter), totals(ledger));
+    let found = totals(counter);
+    let expected = totals(ledger);
     let used = |totals: &[Total], wanted: &Total| {
         let same = |total: &&Total| total.per() == wanted.per() && total.is_of_same_limit(wanted);
         totals.iter().find(same).map(|total| total.used())
@@ -374,7 +376,8 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_windows_that_differ() {
-        let (three, two) = (line(3, 3), line(2, 2));
+        let three = line(3, 3);
+        let two = line(2, 2);
         assert_eq!(figures(Some(&three), Some(&three)), []);
         let tell = |counter, ledger| {
             let figures = figures(counter, ledger);

@@ -33,17 +33,18 @@ impl Findings {
             self.tally.alarms += 1;
             if self.tally.alarms <= LOGGED_MOST {
                 tracing::error!(
-                    reconciliation = %self.reconciliation,
-                    account = difference.account.map(|account| account.0.to_string()),
-                    figure = difference.figure.as_ref().map(|figure| {
-                        let (name, date) = (&figure.name, figure.counted_on);
-                        format!("{name} of policy {} on {date}", figure.policy.0)
-                    }),
-                    kind = difference.kind.as_str(),
-                    found = difference.found,
-                    expected = difference.expected,
-                    "ALARM: the ledger was changed or lost entries outside of perdiem"
-                );
+                                    reconciliation = %self.reconciliation,
+                                    account = difference.account.map(|account| account.0.to_string()),
+                                    figure = difference.figure.as_ref().map(|figure| {
+                                        let name = &figure.name;
+                let date = figure.counted_on;
+                                        format!("{name} of policy {} on {date}", figure.policy.0)
+                                    }),
+                                    kind = difference.kind.as_str(),
+                                    found = difference.found,
+                                    expected = difference.expected,
+                                    "ALARM: the ledger was changed or lost entries outside of perdiem"
+                                );
             }
         }
         if self.differences.len() < DIFFERENCES_KEPT {

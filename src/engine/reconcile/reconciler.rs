@@ -86,13 +86,14 @@ impl Reconciler {
     async fn run_if_due(&self, started: &Started, every: Duration) -> Result<(), LedgerError> {
         let every = TimeDelta::from_std(every).unwrap_or(TimeDelta::days(36_500));
         let since = started.started_at - every;
-        match self
+        if self
             .ledger
             .begin_reconciliation(started, Some(since))
             .await?
         {
-            true => self.reconcile(started).await,
-            false => Ok(()),
+            self.reconcile(started).await
+        } else {
+            Ok(())
         }
     }
 

@@ -38,8 +38,5 @@ pub async fn check_cut(
     for account in accounts.into_iter().flatten() {
         is_cut |= ledger.cut_at(*account).await?.is_some();
     }
-    match is_cut {
-        true => Err(cut.refusal()),
-        false => Ok(()),
-    }
+    if is_cut { Err(cut.refusal()) } else { Ok(()) }
 }

@@ -81,9 +81,10 @@ pub fn check_metadata(
     let most = TimeDelta::days(METADATA_DAYS_MOST + 1);
     let is_short = |span: InstantSpan| span.to - span.from < most;
     let is_bounded = policy.is_some() && span.is_some_and(is_short);
-    match metadata.is_none() || is_bounded {
-        true => Ok(()),
-        false => Err(ListFailure::Misfit(METADATA, Misfit::MetadataWithoutSpan)),
+    if metadata.is_none() || is_bounded {
+        Ok(())
+    } else {
+        Err(ListFailure::Misfit(METADATA, Misfit::MetadataWithoutSpan))
     }
 }
 
@@ -142,9 +143,10 @@ impl Engine {
         let policy = self.listed_policy(policy).await?;
         let calendar = &policy.rule.calendar;
         let window = calendar.window(Length::Day, instant);
-        match window.start == instant {
-            true => Ok(Some(calendar.local_date(Length::Day, window))),
-            false => Err(ListFailure::Misfit(name, Misfit::WithinADay)),
+        if window.start == instant {
+            Ok(Some(calendar.local_date(Length::Day, window)))
+        } else {
+            Err(ListFailure::Misfit(name, Misfit::WithinADay))
         }
     }
 

@@ -160,7 +160,8 @@ impl Engine {
                     terms.explain(account, last, known, at, query.units)
                 });
                 let explanation = explanation.await?;
-                let (totals, lapsed) = (explanation.totals, explanation.lapsed);
+                let totals = explanation.totals;
+                let lapsed = explanation.lapsed;
                 let verdict = match explanation.verdict {
                     // The units fit one day: the claim is denied like every other.
                     Verdict::Refused(Refusal::NeverFits { .. }) if forecast.fits_at.is_some() => {
@@ -219,7 +220,8 @@ impl Engine {
         let terms = terms.ok_or_else(|| {
             LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;
-        let (account, at) = (entry.account, entry.counted_at());
+        let account = entry.account;
+        let at = entry.counted_at();
         let totals = once_known(&self.ledger, account, last, at, |known| {
             terms.before(entry, last, &known.past)
         });
@@ -228,7 +230,7 @@ impl Engine {
         let limits = self.limits_then(behind, totals.await?, &[], at).await?;
         grant.followers = Followers::among(entry.id, life.iter().map(|listed| &listed.entry));
         let positions = self.positions_of(life.iter()).await?;
-        let mut since = placed(life, &positions, &days);
+        let mut since = place(life, &positions, &days);
         Ok(Some(ExplainedGrant {
             entry: since.remove(0),
             since,
@@ -302,7 +304,7 @@ impl Engine {
                 total,
                 count,
                 lapsed,
-                newest: placed(newest, &positions, days),
+                newest: place(newest, &positions, days),
             }
         });
         Ok(limits.collect())
@@ -333,15 +335,15 @@ fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     }
 }
 
-fn placed(
+fn place(
     listed: Vec<ListedEntry>,
     positions: &BTreeMap<RecordPlace, u64>,
     days: &LocalDays<'_>,
 ) -> Vec<PlacedEntry> {
-    let placed = listed.into_iter().map(|listed| PlacedEntry {
+    let place = listed.into_iter().map(|listed| PlacedEntry {
         position: positions.get(&listed.place).copied(),
         zone: days.zone(listed.entry.counted_at()).cloned(),
         listed,
     });
-    placed.collect()
+    place.collect()
 }

@@ -108,9 +108,10 @@ impl Engine {
 
     /// Whether somebody seals the ledger: this instance, or those of the primary.
     async fn awaits_seals(&self) -> Result<bool, LedgerError> {
-        match self.is_read_only() {
-            true => Ok(self.ledger.last_seal().await?.is_some()),
-            false => Ok(self.seal_key.is_some()),
+        if self.is_read_only() {
+            Ok(self.ledger.last_seal().await?.is_some())
+        } else {
+            Ok(self.seal_key.is_some())
         }
     }
 
@@ -124,9 +125,10 @@ impl Engine {
         let place = self.long_place(caller).await?;
         let engine = self.clone();
         let reading = async move {
-            let seal_time = match engine.awaits_seals().await? {
-                true => SEAL_TIME,
-                false => Duration::ZERO,
+            let seal_time = if engine.awaits_seals().await? {
+                SEAL_TIME
+            } else {
+                Duration::ZERO
             };
             let after = query.after.unwrap_or(0);
             let span = engine.span(&query, after, query.as_of).await?;
@@ -149,7 +151,8 @@ impl Engine {
 impl ReadyExport {
     fn begin(self, engine: &Engine) -> EntryExport {
         let (sender, pieces) = pieces();
-        let (as_of, span) = (self.as_of, self.span);
+        let as_of = self.as_of;
+        let span = self.span;
         engine.runtime.spawn(self.send(sender));
         EntryExport {
             as_of,

@@ -67,7 +67,8 @@ impl LedgerFollower {
         // 3. A mark is always below a horizon, and horizons never fall. Otherwise the server lost
         //    transactions.
         if horizon.ended <= found.place.xact {
-            let (mark, ended) = (found.place.xact, horizon.ended);
+            let mark = found.place.xact;
+            let ended = horizon.ended;
             return Err(LedgerError::Corrupt(format!(
                 "there is a mark at transaction {mark}, but the server has ended only \
                  transactions below {ended}: stop all instances, and start them again"
@@ -77,9 +78,10 @@ impl LedgerFollower {
         //    the work to it this time.
         let another_is_at_work = last.is_some_and(|last| last != found);
         *last = Some(found);
-        let covered = match another_is_at_work {
-            true => found.place.xact,
-            false => self.go_on(last, found, horizon).await?,
+        let covered = if another_is_at_work {
+            found.place.xact
+        } else {
+            self.go_on(last, found, horizon).await?
         };
         // 5. Note the progress, for requests that wait and for the metrics.
         let newest = last.map_or(0, |mark| mark.position);

@@ -124,12 +124,14 @@ impl Engine {
         let read = async {
             let place = self.place(Share::Reads, caller, deadline).await;
             let place = place.ok_or(ListFailure::NoPlace)?;
-            let (engine, query) = (self.clone(), query.clone());
+            let engine = self.clone();
+            let query = query.clone();
             let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
             let page = self.detached(work).await??;
             let is_empty = page.entries.is_empty();
             let has_all = page.next_cursor.is_none();
-            let (as_of, newest) = (page.as_of, page.newest);
+            let as_of = page.as_of;
+            let newest = page.newest;
             Ok(SharedPage {
                 is_empty: is_empty && has_all,
                 as_of,

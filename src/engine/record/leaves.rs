@@ -42,19 +42,21 @@ pub fn leaves_of(
     leaves: Vec<StoredLeaf>,
 ) -> Result<Vec<PlacedLeaf>, LedgerError> {
     let mut leaves = leaves.into_iter().peekable();
-    let mut placed = Vec::with_capacity(leaves.len());
+    let mut in_order = Vec::with_capacity(leaves.len());
     let mut position = before.position;
     for mark in marks {
         while let Some(source) = leaves.next_if(|leaf| leaf.place() <= mark.place) {
             position += 1;
-            placed.push(PlacedLeaf {
+            in_order.push(PlacedLeaf {
                 position,
                 recorded_at: mark.recorded_at,
                 source,
             });
         }
         if position != mark.position {
-            let (first, last, wanted) = (mark.after + 1, mark.position, mark.position - mark.after);
+            let first = mark.after + 1;
+            let last = mark.position;
+            let wanted = mark.position - mark.after;
             let found = position - mark.after;
             return Err(LedgerError::Corrupt(format!(
                 "position {first} (up to {last}): {wanted} entries and changes got positions \
@@ -62,5 +64,5 @@ pub fn leaves_of(
             )));
         }
     }
-    Ok(placed)
+    Ok(in_order)
 }

@@ -67,9 +67,10 @@ impl RecordReader {
         (after, end): (u64, u64),
         counted_from: Option<DateTime<Utc>>,
     ) -> Result<Self, LedgerError> {
-        let index = match end.saturating_sub(after) > REGION {
-            true => ledger.entry_index(&filter).await?,
-            false => None,
+        let index = if end.saturating_sub(after) > REGION {
+            ledger.entry_index(&filter).await?
+        } else {
+            None
         };
         Ok(Self {
             ledger,
@@ -149,7 +150,8 @@ impl RecordReader {
                     unknown.insert(versions)
                 }
             };
-            let (days, counted_at) = (LocalDays::of(versions), listed.entry.counted_at());
+            let days = LocalDays::of(versions);
+            let counted_at = listed.entry.counted_at();
             entries.push(RecordedEntry {
                 position,
                 recorded_at,

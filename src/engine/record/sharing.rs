@@ -96,7 +96,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_read_serves_all_who_wait() {
-        let (shared, reads) = (SharedReads::default(), AtomicU32::new(0));
+        let shared = SharedReads::default();
+        let reads = AtomicU32::new(0);
         let known_at = Instant::now();
         let all = join_all((0..2000).map(|_| shared.read("a", known_at, count(&reads)))).await;
         assert!(all.iter().all(|found| **found.as_ref().unwrap() == 1));
@@ -109,7 +110,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_during_a_read_gets_the_next_one() {
-        let (shared, reads) = (SharedReads::default(), AtomicU32::new(0));
+        let shared = SharedReads::default();
+        let reads = AtomicU32::new(0);
         let first = shared.read("a", Instant::now(), count(&reads));
         let later = async {
             sleep(Duration::from_millis(1)).await;
@@ -121,7 +123,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_fails_or_goes_away_leaves_it_to_the_next() {
-        let (shared, reads) = (SharedReads::default(), AtomicU32::new(0));
+        let shared = SharedReads::default();
+        let reads = AtomicU32::new(0);
         let known_at = Instant::now();
         let failing = shared.read("a", known_at, async { Err("it fails") });
         let gone = timeout(

@@ -49,7 +49,8 @@ impl Engine {
         let identity = self.ledger.identity();
         let now = self.clock.now();
         let begins = query.from.unwrap_or(Bound::Instant(now));
-        let (from, to) = (("from", Some(begins)), ("to", query.to));
+        let from = ("from", Some(begins));
+        let to = ("to", query.to);
         let [from, to] = self.instants(Some(policy), from, to).await?;
         let from = from.unwrap_or(now);
         let to = to.unwrap_or_else(|| {
@@ -61,7 +62,8 @@ impl Engine {
         let (since, after) = match cursor {
             Some(cursor) => {
                 let both = i128::from_be_bytes(cursor::decode(identity, &list, cursor)?);
-                let (since, seconds) = ((both >> 64) as i64, both as i64);
+                let since = (both >> 64) as i64;
+                let seconds = both as i64;
                 (
                     since,
                     DateTime::from_timestamp(seconds, 0).ok_or(InvalidCursor)?,
@@ -82,7 +84,8 @@ impl Engine {
         let windows = lived.flat_map(|lived| {
             let is_begun = lived.from.timestamp_micros() == since;
             let from = if is_begun { after } else { from };
-            let (first, last) = (from.max(lived.from), to.min(lived.until));
+            let first = from.max(lived.from);
+            let last = to.min(lived.until);
             let windows = lived.calendar.windows(query.per, first, last);
             windows.map(move |window| (lived, window))
         });

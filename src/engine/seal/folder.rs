@@ -35,12 +35,13 @@ impl PushedNote {
 
 /// A missing folder may be on a disk that is not mounted. It is an error, and never made.
 fn check(folder: &Path) -> io::Result<()> {
-    match fs::metadata(folder)?.is_dir() {
-        true => Ok(()),
-        false => Err(io::Error::new(
+    if fs::metadata(folder)?.is_dir() {
+        Ok(())
+    } else {
+        Err(io::Error::new(
             ErrorKind::NotADirectory,
             "this is not a folder",
-        )),
+        ))
     }
 }
 
@@ -178,7 +179,8 @@ mod tests {
         let now = DateTime::UNIX_EPOCH;
         let write = |note: &str| write_note(folder.path(), note, "test", now).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        let (first, later) = (note(None, 9), note(Some(5), 2));
+        let first = note(None, 9);
+        let later = note(Some(5), 2);
         for it in [&first, &note(None, 8), &later, &note(None, 9)] {
             write(it);
         }

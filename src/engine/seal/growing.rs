@@ -34,7 +34,8 @@ pub async fn grow(
         return Ok(());
     };
     if tree.size() != before.position {
-        let (size, position) = (tree.size(), before.position);
+        let size = tree.size();
+        let position = before.position;
         return Err(LedgerError::Corrupt(format!(
             "the tree of {} has {size} positions, and the next leaves follow position {position}",
             origin.name
@@ -126,8 +127,9 @@ pub async fn restart_seals(
     let Some((rows, seal)) = first_seal(ledger, key, origin).await? else {
         return Ok(None);
     };
-    match ledger.begin_origin(&rows, &seal, Some(&act)).await? {
-        true => Ok(Some(seal.origin)),
-        false => Err(LedgerError::Conflict),
+    if ledger.begin_origin(&rows, &seal, Some(&act)).await? {
+        Ok(Some(seal.origin))
+    } else {
+        Err(LedgerError::Conflict)
     }
 }

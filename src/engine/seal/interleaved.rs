@@ -49,7 +49,8 @@ impl Desk {
 
     /// A sealer that knows nothing, as after a start, and its findings.
     fn sealer(&self) -> (Sealer, Arc<SealStatus>) {
-        let (clock, status) = (Clock::system(), Arc::<SealStatus>::default());
+        let clock = Clock::system();
+        let status = Arc::<SealStatus>::default();
         let target = SealTarget::Folder(self.folder.path().to_owned());
         let pusher = SealPusher::new(target, clock.clone(), status.clone());
         let key = Arc::new(SealKey::new("perdiem", [7; 32]).unwrap());

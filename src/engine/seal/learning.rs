@@ -41,7 +41,7 @@ pub fn lost<T>(what: String) -> Result<T, SealStop> {
 }
 
 /// What the sealer knows of the log.
-pub struct KnownLog {
+pub struct LogState {
     pub origin: SealOrigin,
     pub tree: GrowingTree,
     /// The size of the newest checkpoint.
@@ -60,7 +60,7 @@ pub struct Learner {
 impl Learner {
     /// Checks the log that was just seen, and reads what a sealer needs. `None` if the log is
     /// another one now.
-    pub async fn learn(&self, seen: &SealedLog) -> Result<Option<KnownLog>, SealStop> {
+    pub async fn learn(&self, seen: &SealedLog) -> Result<Option<LogState>, SealStop> {
         let name = &seen.origin.name;
         // 1. Check that the log is of this ledger and this key.
         if !self.key.is_for(name) {
@@ -121,7 +121,7 @@ impl Learner {
         // 5. Check that the log is the one that was pushed out of the building.
         self.compare_all(pushed, Some((&origin, size))).await?;
         let tree = tree_of(&self.ledger, origin.number, size).await?;
-        Ok(Some(KnownLog {
+        Ok(Some(LogState {
             origin,
             tree,
             signed,
@@ -166,14 +166,15 @@ impl Learner {
             self.compare(&path, &last, log).await?;
             return Ok(());
         }
-        match is_new {
-            true => Ok(()),
-            false => stop(format!(
+        if is_new {
+            Ok(())
+        } else {
+            stop(format!(
                 "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint \
                  of this log: replace the file by a copy of the newest checkpoint, or begin another \
                  log with `perdiem seal restart`",
                 path.display()
-            )),
+            ))
         }
     }
 
@@ -184,7 +185,9 @@ impl Learner {
         pushed: &Checkpoint,
         log: Option<(&SealOrigin, u64)>,
     ) -> Result<bool, SealStop> {
-        let (file, name, pushed_size) = (path.display(), &pushed.origin, pushed.size);
+        let file = path.display();
+        let name = &pushed.origin;
+        let pushed_size = pushed.size;
         let id = self.ledger.identity().id;
         let pushed_log = LogName::parse(name).filter(|log| log.ledger == id);
         let Some(pushed_log) = pushed_log else {
@@ -220,11 +223,12 @@ impl Learner {
         let root = tree_of(&self.ledger, origin.number, pushed_size)
             .await?
             .root();
-        match root == pushed.root {
-            true => Ok(true),
-            false => lost(format!(
+        if root == pushed.root {
+            Ok(true)
+        } else {
+            lost(format!(
                 "the first {pushed_size} positions differ from what {name} was sealed with"
-            )),
+            ))
         }
     }
 }

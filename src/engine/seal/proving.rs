@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::reader::{is_dropped, leaves_between, path, prove};
+use super::reader::{dropped, leaves_between, path, prove};
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::Hash;
@@ -60,9 +60,10 @@ pub struct ConsistencyProof {
 impl Engine {
     /// Without a key nothing is sealed here. An instance that only reads shows the seals of others.
     fn check_sealing(&self) -> Result<(), SealFailure> {
-        match self.seal_key.is_some() || self.is_read_only() {
-            true => Ok(()),
-            false => Err(SealFailure::Off),
+        if self.seal_key.is_some() || self.is_read_only() {
+            Ok(())
+        } else {
+            Err(SealFailure::Off)
         }
     }
 
@@ -212,7 +213,7 @@ async fn read_tile(
     }
     let mut bytes = Vec::new();
     for leaf in leaves_between(ledger, first + 1, end + 1).await? {
-        let line = leaf.line().ok_or_else(|| is_dropped(&leaf))?;
+        let line = leaf.line().ok_or_else(|| dropped(&leaf))?;
         let length = u16::try_from(line.len());
         let length = length.map_err(|_| {
             LedgerError::Corrupt(format!(

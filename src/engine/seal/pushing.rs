@@ -98,9 +98,10 @@ async fn run_program(program: &str, arguments: &[String], note: &str) -> io::Res
         let _ = input.write_all(note.as_bytes()).await;
     }
     let status = child.wait().await?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("the program ended with {status}"))),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the program ended with {status}")))
     }
 }
 
@@ -188,14 +189,16 @@ mod tests {
     }
 
     async fn pushed(target: &SealTarget, patience: Duration) -> Result<(), String> {
-        let (note, part) = ("x".repeat(1 << 20), "test".to_owned());
+        let note = "x".repeat(1 << 20);
+        let part = "test".to_owned();
         let pushed = target.push(note, part, patience, DateTime::UNIX_EPOCH);
         pushed.await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]
     async fn how_a_program_ends_tells_whether_it_pushed() {
-        let (folder, long) = (TempDir::new().unwrap(), Duration::from_secs(60));
+        let folder = TempDir::new().unwrap();
+        let long = Duration::from_secs(60);
         // The text is longer than a pipe's buffer, and the script does not read it.
         assert_eq!(pushed(&script(&folder, "exit 0"), long).await, Ok(()));
         let fails = pushed(&script(&folder, "cat > /dev/null; exit 3"), long).await;

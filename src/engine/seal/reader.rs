@@ -86,7 +86,7 @@ pub async fn leaves_between(
 }
 
 /// The error that a leaf's entry was dropped.
-pub fn is_dropped(leaf: &PlacedLeaf) -> LedgerError {
+pub fn dropped(leaf: &PlacedLeaf) -> LedgerError {
     LedgerError::Archived(format!(
         "position {}: {} is in the archive only",
         leaf.position,
@@ -97,7 +97,7 @@ pub fn is_dropped(leaf: &PlacedLeaf) -> LedgerError {
 /// A leaf, with what opens its private part.
 fn open(leaf: &PlacedLeaf) -> Result<OpenedLeaf, LedgerError> {
     let StoredLeaf::Whole(source) = &leaf.source else {
-        return Err(is_dropped(leaf));
+        return Err(dropped(leaf));
     };
     let (salt, fields) = match &source.private {
         Some(PrivatePart::Kept { salt, fields }) => (Some(hex(salt)), Some(fields.clone())),

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::growing::{first_seal, grow};
-use super::learning::{KnownLog, Learner, SealStop, lost};
+use super::learning::{Learner, LogState, SealStop, lost};
 use super::pushing::SealPusher;
 use super::status::SealStatus;
 use crate::clock::Clock;
@@ -37,7 +37,7 @@ pub struct Sealer {
     status: Arc<SealStatus>,
     pusher: Option<SealPusher>,
     learner: Learner,
-    known: Option<KnownLog>,
+    known: Option<LogState>,
     /// The newest log that this instance saw, and its size.
     seen: Option<(SealOrigin, u64)>,
     another_at: Option<Instant>,
@@ -121,7 +121,7 @@ impl Sealer {
         //    is at work: wait. If this instance does not know the log, check and learn it.
         let known = self.known.take();
         let known = known.filter(|known| known.origin == log.origin);
-        let is_known = |known: &KnownLog| known.tree.size() == log.size;
+        let is_known = |known: &LogState| known.tree.size() == log.size;
         if known.as_ref().is_some_and(|known| !is_known(known)) {
             self.another_at = Some(Instant::now());
         }
@@ -144,7 +144,7 @@ impl Sealer {
         let size = known.tree.size();
         let (before, marks) = self.marks_after(size, MARKS_MOST).await?;
         // 4. Add the leaves to the tree in memory.
-        let KnownLog { origin, tree, .. } = &mut known;
+        let LogState { origin, tree, .. } = &mut known;
         grow(&self.ledger, origin, tree, before, &marks).await?;
         self.status.note(marks.first().map(|mark| mark.recorded_at));
         // 5. Write the new hashes to the log, with a signed checkpoint if it is time for one.
@@ -207,17 +207,19 @@ impl Sealer {
             ));
         };
         let begun = |origin: &SealOrigin| LogName::parse(&origin.name).map(|log| log.begun);
-        let is_behind = match origin == seen {
-            true => size < seen_size,
-            false => begun(origin) <= begun(seen),
+        let is_behind = if origin == seen {
+            size < seen_size
+        } else {
+            begun(origin) <= begun(seen)
         };
-        match is_behind {
-            false => Ok(()),
-            true => lost(format!(
+        if is_behind {
+            lost(format!(
                 "{seen_size} positions of {name} were sealed, but the log has {size} positions of \
                  {}",
                 origin.name
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -247,7 +249,7 @@ impl Sealer {
 
     /// Pushes the newest checkpoint of another instance, after that instance has had enough time to
     /// push it.
-    fn push_stored(&self, known: &mut KnownLog, now: DateTime<Utc>) {
+    fn push_stored(&self, known: &mut LogState, now: DateTime<Utc>) {
         let patience = TimeDelta::seconds(PATIENCE.as_secs().cast_signed());
         let is_old = |seal: &mut Seal| now - seal.sealed_at >= patience;
         if let Some(seal) = known.stored.take_if(is_old)
@@ -258,7 +260,7 @@ impl Sealer {
     }
 
     /// A checkpoint of the tree, if it is time for one.
-    fn sign(&self, known: &KnownLog) -> Option<Seal> {
+    fn sign(&self, known: &LogState) -> Option<Seal> {
         let size = known.tree.size();
         let is_early = self.signed_at.is_some_and(|at| at.elapsed() < SIGN_EVERY)
             && size - known.signed < SIGN_ALWAYS;

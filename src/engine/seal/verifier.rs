@@ -285,7 +285,8 @@ async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, Verify
 
 /// Checks the parts of a row that are in no leaf.
 fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
-    let (position, name) = (leaf.position, leaf.name());
+    let position = leaf.position;
+    let name = leaf.name();
     let contradiction = match &leaf.source {
         StoredLeaf::Whole(source) => source.contradiction,
         StoredLeaf::Dropped(_) => None,
@@ -309,15 +310,17 @@ async fn check_given(
     if seal.origin != origin.name {
         let origins = ledger.seal_origins().await?;
         let is_ours = origins.iter().any(|it| it.name == seal.origin);
-        let (theirs, ours) = (&seal.origin, &origin.name);
-        return Err(VerifyFailure::Given(match is_ours {
-            true => format!(
+        let theirs = &seal.origin;
+        let ours = &origin.name;
+        return Err(VerifyFailure::Given(if is_ours {
+            format!(
                 "the seal is of {theirs}, a log of this ledger that ended when seals were \
                  restarted: take a seal of {ours}"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "the seal is of another ledger: its log is {theirs}, and this ledger's log is {ours}"
-            ),
+            )
         }));
     }
     if let Some(key) = &given.key {
@@ -330,7 +333,8 @@ async fn check_given(
         ));
     }
     if seal.size > size {
-        let (theirs, next) = (seal.size, size + 1);
+        let theirs = seal.size;
+        let next = size + 1;
         return differs(format!(
             "position {next}: the seal has {theirs} positions, but the log has only {size}: later \
              ones are gone"
@@ -386,7 +390,8 @@ impl Check<'_> {
                 self.push(hash).await?;
             }
             if position < mark.position {
-                let (next, end) = (position + 1, mark.position);
+                let next = position + 1;
+                let end = mark.position;
                 return differs(format!(
                     "position {next}: what was sealed there is gone, and everything up to \
                      position {end} too"
@@ -433,7 +438,8 @@ impl Check<'_> {
         let Some(CutCheck { cut, found, .. }) = &self.cut else {
             return Ok(());
         };
-        let (last, kept) = (cut.text.last_position, cut.text.kept_entries);
+        let last = cut.text.last_position;
+        let kept = cut.text.kept_entries;
         if *found < kept {
             return differs(format!(
                 "the cut (change {}) kept {kept} entries up to position {last}, but only {found} \

@@ -61,7 +61,8 @@ impl Engine {
         limit: u32,
         cursor: Option<&str>,
     ) -> Result<FigurePage, ListFailure> {
-        let (engine, query) = (self.clone(), query.clone());
+        let engine = self.clone();
+        let query = query.clone();
         let cursor = cursor.map(str::to_owned);
         let work = async move { engine.read_days(&query, limit, cursor.as_deref()).await };
         self.detached(work).await?
@@ -181,6 +182,7 @@ fn decode_day(bytes: [u8; 8]) -> Result<(NaiveDate, PolicyId), InvalidCursor> {
 fn decode_denial(bytes: [u8; 16]) -> Result<(DateTime<Utc>, DateTime<Utc>), InvalidCursor> {
     let both = u128::from_be_bytes(bytes);
     let at = |micros: u64| DateTime::from_timestamp_micros(micros.cast_signed());
-    let (denied_at, start) = (at((both >> 64) as u64), at(both as u64));
+    let denied_at = at((both >> 64) as u64);
+    let start = at(both as u64);
     denied_at.zip(start).ok_or(InvalidCursor)
 }

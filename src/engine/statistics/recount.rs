@@ -8,7 +8,7 @@ use crate::domain::record::Mark;
 use crate::domain::statistics::{
     DayFigures, FIGURES_OF_DENIALS, FIGURES_OF_SUBJECTS, FigureDay, FigureSums, sum,
 };
-use crate::ledger::{FiguresMark, Ledger, LedgerError, NamedDay, StoredFigures, ToldDay};
+use crate::ledger::{FiguresMark, Ledger, LedgerError, NamedDay, RecordedDay, StoredFigures};
 
 /// Figures that agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct CheckedFigures {
     /// How many days of policies have figures.
     pub days: u64,
     /// How many of them the record tells.
-    pub told: u64,
+    pub recorded: u64,
 }
 
 /// Why the figures cannot be trusted.
@@ -63,14 +63,14 @@ pub async fn check_figures(
             by_day.insert((day.clone(), name.to_owned()), value);
         }
     }
-    let told = ledger.told_days().await?;
-    for (day, (revision, told)) in &told {
-        check_told(day, *revision, told, &by_day)?;
+    let recorded = ledger.recorded_days().await?;
+    for (day, (revision, recorded)) in &recorded {
+        check_recorded(day, *revision, recorded, &by_day)?;
     }
     let days = by_day.keys().map(|(day, _)| day);
     Ok(CheckedFigures {
         days: BTreeSet::from_iter(days).len() as u64,
-        told: told.len() as u64,
+        recorded: recorded.len() as u64,
     })
 }
 
@@ -153,24 +153,27 @@ fn differs(
 }
 
 /// Compares a closed day with what the record tells of it.
-fn check_told(
+fn check_recorded(
     (policy, date): &NamedDay,
     revision: u64,
-    told: &ToldDay,
+    recorded: &RecordedDay,
     found: &NamedFigures<NamedDay>,
 ) -> Result<(), FigureFailure> {
     let day = (policy.clone(), *date);
     let of_day = found.range((day.clone(), String::new())..);
     let of_day = of_day.take_while(|((of, _), _)| *of == day);
-    let names = of_day.map(|((_, name), _)| name).chain(told.figures.keys());
+    let names = of_day
+        .map(|((_, name), _)| name)
+        .chain(recorded.figures.keys());
     for name in names {
         let value = |figure: Option<&u64>| figure.copied().unwrap_or_default();
         let is = value(found.get(&(day.clone(), name.clone())));
-        let was = value(told.figures.get(name));
+        let was = value(recorded.figures.get(name));
         if is != was {
-            let table = match FIGURES_OF_DENIALS.contains(&name.as_str()) {
-                true => "denied_claims",
-                false => "day_figures",
+            let table = if FIGURES_OF_DENIALS.contains(&name.as_str()) {
+                "denied_claims"
+            } else {
+                "day_figures"
             };
             return Err(FigureFailure::Differs(format!(
                 "the figure {name} of {policy} on {date} is {is}, but the record tells {was} (change \

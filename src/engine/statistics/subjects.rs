@@ -72,7 +72,8 @@ impl SubjectMemory {
         let mut met = HashSet::new();
         let mut unknown = Vec::new();
         for entry in entries {
-            let (account, number) = (entry.account, entry.number);
+            let account = entry.account;
+            let number = entry.number;
             let days = &days[&entry.policy];
             let date = days.date(entry.counted_at);
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
@@ -133,7 +134,8 @@ impl SubjectMemory {
                 let entries = entries.iter().filter(|entry| asked.contains(&entry.number));
                 let start = day.days.start(day.date);
                 let known = self.of(day.account, day.date);
-                let (mut count, mut last) = (0, None);
+                let mut count = 0;
+                let mut last = None;
                 for entry in entries {
                     if let Some((counted_at, is_at_limit)) = entry.grant
                         && day.days.date(counted_at) == day.date

@@ -34,7 +34,8 @@ pub fn serialize_some<S: Serializer>(
 /// Writes an instant in RFC 3339 like chrono: with 0, 3, 6 or 9 digits after the second.
 pub fn write(out: &mut Vec<u8>, instant: DateTime<Utc>) {
     let utc = instant.naive_utc();
-    let (year, nanos) = (utc.year(), utc.nanosecond());
+    let year = utc.year();
+    let nanos = utc.nanosecond();
     let has_four_digits = (0..=9999).contains(&year);
     let is_leap_second = nanos >= 1_000_000_000;
     if !has_four_digits || is_leap_second {

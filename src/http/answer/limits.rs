@@ -56,7 +56,8 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     pub fn new(total: &Total, returns: Returns) -> Self {
-        let (per, window) = (total.per(), total.window());
+        let per = total.per();
+        let window = total.window();
         let Returns { more_at, resets_at } = returns;
         Self {
             per,
@@ -93,7 +94,8 @@ pub fn insert_fields(
     forecast: &Forecast,
     now: DateTime<Utc>,
 ) {
-    let (mut policies, mut limits) = (String::with_capacity(32), String::with_capacity(32));
+    let mut policies = String::with_capacity(32);
+    let mut limits = String::with_capacity(32);
     for total in totals {
         let quota = total.at_once().min(FIELD_INTEGER_MAX);
         let window = total.refill_seconds();

@@ -130,9 +130,10 @@ fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
     let written = written_from..out.len();
     out.extend_from_slice(br#","resets_at":"#);
     // In a window of the calendar both instants are the same: the text is copied.
-    match more_at == resets_at {
-        true => out.extend_from_within(written),
-        false => write_instant(out, *resets_at),
+    if more_at == resets_at {
+        out.extend_from_within(written)
+    } else {
+        write_instant(out, *resets_at)
     }
     out.push(b'}');
 }

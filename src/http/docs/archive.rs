@@ -28,7 +28,8 @@ pub fn find<'a>(archive: &'a [u8], path_end: &str) -> Option<Packed<'a>> {
             return match short(entry, 10)? {
                 0 => Some(Packed::Stored(bytes)),
                 8 => {
-                    let (checksum, length) = (entry.get(16..20)?, entry.get(24..28)?);
+                    let checksum = entry.get(16..20)?;
+                    let length = entry.get(24..28)?;
                     Some(Packed::Gzip([GZIP, bytes, checksum, length].concat()))
                 }
                 _ => None,

@@ -41,11 +41,12 @@ impl Document {
     /// Answers with the form that the client takes.
     pub fn answer(&self, mut answer: HttpResponseBuilder, request: &HttpRequest) -> HttpResponse {
         answer.insert_header((header::VARY, HeaderValue::from_static("Accept-Encoding")));
-        match takes_gzip(request.headers()) {
-            true => answer
+        if takes_gzip(request.headers()) {
+            answer
                 .insert_header(ContentEncoding::Gzip)
-                .body(self.packed.clone()),
-            false => answer.body(self.plain()),
+                .body(self.packed.clone())
+        } else {
+            answer.body(self.plain())
         }
     }
 

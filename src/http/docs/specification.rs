@@ -14,7 +14,7 @@ use super::links::Links;
 use super::{pages, problems};
 use crate::http::answer::{Problem, words};
 use crate::http::health;
-use crate::http::request::{KnownParameters, Public};
+use crate::http::request::{DeclaredParameters, Public};
 use crate::http::v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
     explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
@@ -161,7 +161,7 @@ pub async fn openapi_yaml(_caller: Public, request: HttpRequest) -> HttpResponse
 }
 
 /// What each operation takes in its query.
-pub fn known_parameters() -> KnownParameters {
+pub fn known_parameters() -> DeclaredParameters {
     static KNOWN: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
         let mut known = HashMap::new();
         for (path, mut item) in specification().paths.paths {
@@ -171,7 +171,7 @@ pub fn known_parameters() -> KnownParameters {
         }
         known
     });
-    KnownParameters(&KNOWN)
+    DeclaredParameters(&KNOWN)
 }
 
 fn names_in_query(operation: &Operation) -> Vec<String> {

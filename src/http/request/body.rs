@@ -47,9 +47,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
         let bytes = read_body(request, payload);
         Box::pin(async move {
             let bytes = bytes.await?;
-            match bytes.is_empty() {
-                true => Ok(Self(None)),
-                false => parse_json(&bytes).map(Some).map(Self),
+            if bytes.is_empty() {
+                Ok(Self(None))
+            } else {
+                parse_json(&bytes).map(Some).map(Self)
             }
         })
     }
@@ -239,9 +240,10 @@ impl<'de> Deserialize<'de> for WholeNumber {
             }
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<WholeNumber, E> {
-                match number.fract() == 0.0 {
-                    true => Ok(WholeNumber(number as i128)),
-                    false => Err(E::custom(format!("{number} is not a whole number"))),
+                if number.fract() == 0.0 {
+                    Ok(WholeNumber(number as i128))
+                } else {
+                    Err(E::custom(format!("{number} is not a whole number")))
                 }
             }
         }
@@ -313,7 +315,8 @@ mod tests {
                     body[index] = byte;
                     let plain = serde_json::from_slice::<Object<Claimlike>>(&body);
                     let with_path = parse_with_path::<Claimlike>(&body);
-                    let (plain, with_path) = (plain.map(|it| it.0).ok(), with_path.ok());
+                    let plain = plain.map(|it| it.0).ok();
+                    let with_path = with_path.ok();
                     let body = String::from_utf8_lossy(&body);
                     assert_eq!(format!("{plain:?}"), format!("{with_path:?}"), "{body}");
                 }

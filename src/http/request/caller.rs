@@ -160,17 +160,19 @@ impl<W, P> Caller<W, P> {
 
     /// Checks that the caller has a role that a part of the request requires.
     pub fn must_be<R: Wanted>(&self) -> Result<(), ApiError> {
-        match R::ROLES.contains(&self.principal.role) {
-            true => Ok(()),
-            false => Err(wrong_role::<R>(&self.principal).into()),
+        if R::ROLES.contains(&self.principal.role) {
+            Ok(())
+        } else {
+            Err(wrong_role::<R>(&self.principal).into())
         }
     }
 
     /// Checks that the caller may use a policy that is not named in the path or the query.
     pub fn may_use(&self, policy: &PolicyName) -> Result<(), ApiError> {
-        match self.principal.may_use(policy) {
-            true => Ok(()),
-            false => Err(Forbidden::OtherPolicy.into()),
+        if self.principal.may_use(policy) {
+            Ok(())
+        } else {
+            Err(Forbidden::OtherPolicy.into())
         }
     }
 }

@@ -29,7 +29,7 @@ pub use path::{
     IdInPath, IdPath, NewSubjectPath, PolicyInPath, PolicyPath, RevisionInPath, RevisionPath,
     SubjectInPath, SubjectPath, path_id,
 };
-pub use query::{KnownParameters, Page, PageQuery, Query, Reason, ReasonQuery};
+pub use query::{DeclaredParameters, Page, PageQuery, Query, Reason, ReasonQuery};
 pub use route::{Bounded, Handling, Route, Routes, WAIT_MOST, handling, pattern, segment};
 pub use span::SpanQuery;
 

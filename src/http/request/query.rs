@@ -30,7 +30,7 @@ const NAME_SHOWN: usize = 64;
 
 /// The query parameters of each operation, by its method and the pattern of its path.
 #[derive(Clone, Copy)]
-pub struct KnownParameters(pub &'static HashMap<String, Vec<String>>);
+pub struct DeclaredParameters(pub &'static HashMap<String, Vec<String>>);
 
 /// Refuses a query with an unknown or a repeated parameter, and a query that is not UTF-8.
 pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
@@ -43,7 +43,7 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
         ref method => method,
     };
     let pattern = pattern(request).unwrap_or_default();
-    let known = request.app_data::<KnownParameters>();
+    let known = request.app_data::<DeclaredParameters>();
     let known = known.and_then(|known| known.0.get(&format!("{method} {pattern}")));
     let known: Vec<&str> = known.into_iter().flatten().map(String::as_str).collect();
     let mut seen = HashSet::new();

@@ -163,9 +163,10 @@ impl Application {
         // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
         // `every::answer`.
         let service = move || {
-            let routes = Rc::new(match is_read_only {
-                true => only_reads(routes()),
-                false => routes(),
+            let routes = Rc::new(if is_read_only {
+                only_reads(routes())
+            } else {
+                routes()
             });
             let app = App::new()
                 .app_data(data.clone())
@@ -192,7 +193,8 @@ impl Application {
                     data.insert(connection.exchange());
                 })
                 .h1(map_config(app, |()| AppConfig::default()));
-            let (time, newcomers) = (time.clone(), newcomers.clone());
+            let time = time.clone();
+            let newcomers = newcomers.clone();
             fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
                 let newcomer = address.map(|address| newcomers.enter(address.ip()));
@@ -234,19 +236,19 @@ async fn add_first_key(
     if engine.is_read_only() || !engine.needs_first_key() {
         return Ok(None);
     }
-    let (secret, folder) = (generate_secret(), options.first_key_folder.as_deref());
+    let secret = generate_secret();
+    let folder = options.first_key_folder.as_deref();
     let kept = FirstKey::keep(secret.clone(), folder).map_err(|source| ServeError::FirstKey {
         folder: folder
             .map(|it| it.display().to_string())
             .unwrap_or_default(),
         source,
     })?;
-    match engine.add_first_key(&secret).await? {
-        true => Ok(Some(kept)),
-        false => {
-            kept.discard();
-            Ok(None)
-        }
+    if engine.add_first_key(&secret).await? {
+        Ok(Some(kept))
+    } else {
+        kept.discard();
+        Ok(None)
     }
 }
 

@@ -70,9 +70,10 @@ pub async fn keep(
     // place until it is written.
     let authority = Authority::new(engine, principal);
     let answer = async {
-        match bounded.outlasts_its_key() {
-            true => authority.until_lost(answer).await,
-            false => Some(answer.await),
+        if bounded.outlasts_its_key() {
+            authority.until_lost(answer).await
+        } else {
+            Some(answer.await)
         }
     };
     match timeout_at(deadline, answer).await {

@@ -217,9 +217,10 @@ impl Connection {
             self.intake.has_ended = buffer.filled().is_empty();
             self.intake.held.extend_from_slice(buffer.filled());
         }
-        match is_more {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+        if is_more {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
         }
     }
 
@@ -245,9 +246,10 @@ impl Connection {
             return Poll::Ready(Ok(()));
         }
         let given = self.intake.measure(portion, bytes);
-        match is_held {
-            true => self.intake.advance(given.length),
-            false => self.intake.held.extend_from_slice(&bytes[given.length..]),
+        if is_held {
+            self.intake.advance(given.length)
+        } else {
+            self.intake.held.extend_from_slice(&bytes[given.length..])
         }
         buffer.set_filled(before + given.length);
         // 3. Note how much of the body is passed on.

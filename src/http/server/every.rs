@@ -89,11 +89,9 @@ fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
         return;
     }
     let _in_span = id.span().enter();
-    let (method, path, status) = (
-        request.method(),
-        pattern(request).unwrap_or("-"),
-        status.as_u16(),
-    );
+    let method = request.method();
+    let path = pattern(request).unwrap_or("-");
+    let status = status.as_u16();
     if is_failure {
         let cause = error.map(|error| Chain(error).to_string());
         tracing::error!(%method, path, status, cause, "a request failed");

@@ -68,7 +68,8 @@ mod tests {
             };
             (fs::read_to_string(&path).unwrap(), FirstKey::InFile(path))
         };
-        let ((one, _kept), (two, second)) = (keep("one"), keep("two"));
+        let (one, _kept) = keep("one");
+        let (two, second) = keep("two");
         assert_eq!((one.as_str(), two.as_str()), ("one\n", "two\n"));
         second.discard();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -135,7 +135,8 @@ mod tests {
     /// Passes bytes on as heads, in pieces of a size. Returns what is passed on at once.
     fn portions(text: &str, piece: usize) -> Vec<String> {
         let mut intake = Intake::default();
-        let (mut found, mut portion) = (Vec::new(), String::new());
+        let mut found = Vec::new();
+        let mut portion = String::new();
         for piece in text.as_bytes().chunks(piece) {
             let mut bytes = piece;
             while !bytes.is_empty() {

@@ -140,12 +140,12 @@ impl Crowd {
 
     fn take(&mut self, address: IpAddr, number: u64) -> Option<Arc<Notice>> {
         let of_address = self.addresses.get_mut(&address)?;
-        let taken = of_address.remove(&number)?;
+        let removed = of_address.remove(&number)?;
         if of_address.is_empty() {
             self.addresses.remove(&address);
         }
         self.count -= 1;
-        Some(taken)
+        Some(removed)
     }
 }
 

@@ -41,7 +41,8 @@ fn reading(handler: Handling, is_repeatable: bool) -> Handling {
         let handler = handler.clone();
         Box::pin(async move {
             let engine = request.app_data::<EngineData>();
-            let (began_at, lag) = (Instant::now(), engine.and_then(|engine| engine.lag()));
+            let began_at = Instant::now();
+            let lag = engine.and_then(|engine| engine.lag());
             let mut answer = handler(request.clone(), payload).await;
             if is_repeatable && met_the_replay(&answer) {
                 answer = handler(request, Payload::None).await;

@@ -214,7 +214,8 @@ pub async fn post(
     engine: EngineData,
 ) -> HttpAnswer {
     let (draft, range) = body.0.check(engine.has_counters())?;
-    let (name, key) = (policy.0.clone(), caller.key());
+    let name = policy.0.clone();
+    let key = caller.key();
     let tried = engine.backtest(&key, name, draft, range).await?;
     Ok(HttpResponse::Ok().json(BacktestAnswer::new(&policy.0, tried)))
 }

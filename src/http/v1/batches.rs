@@ -132,7 +132,7 @@ any_of!(
 type Checked = Result<(PolicyName, Claim), ApiError>;
 
 /// The answer to a claim.
-type Told = Result<GrantedClaim, ApiError>;
+type BatchMember = Result<GrantedClaim, ApiError>;
 
 impl BatchClaim {
     fn check(self, caller: &Caller<Claimer, ByHandler>) -> Checked {
@@ -180,18 +180,23 @@ pub async fn post(
     }
     let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
     let checked: Vec<Checked> = claims.into_iter().map(check).collect();
-    let told = match atomic {
-        true => claim_together(&caller.key(), checked, &engine).await?,
-        false => claim_each(&caller.key(), checked, &engine).await,
+    let members = if atomic {
+        claim_together(&caller.key(), checked, &engine).await?
+    } else {
+        claim_each(&caller.key(), checked, &engine).await
     };
-    log_failures(&told);
-    let items = told.into_iter().map(BatchItem::from).collect();
+    log_failures(&members);
+    let items = members.into_iter().map(BatchItem::from).collect();
     Ok(HttpResponse::Ok().json(BatchAnswer { items }))
 }
 
 /// Decides each claim by itself. A claim begins when its caller has a free place, so that a batch
 /// does not take all places at once.
-async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData) -> Vec<Told> {
+async fn claim_each(
+    caller: &Arc<str>,
+    claims: Vec<Checked>,
+    engine: &EngineData,
+) -> Vec<BatchMember> {
     let deadline = engine.claim_deadline();
     let claims = stream::iter(claims).then(async |claim| {
         let admission = engine.admit_in_turn(caller, deadline);
@@ -200,7 +205,7 @@ async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData
             Err(error) => Err(error),
         }
     });
-    let told = claims.map(
+    let members = claims.map(
         async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
             let (policy, claim, admission) = claim?;
             let claimed = Claimed::of(&policy, &claim);
@@ -208,7 +213,7 @@ async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData
             claimed.tell(foretold, engine).await
         },
     );
-    told.buffered(UNDER_WAY_MOST).collect().await
+    members.buffered(UNDER_WAY_MOST).collect().await
 }
 
 /// Decides the claims of an atomic batch.
@@ -216,7 +221,7 @@ async fn claim_together(
     caller: &Arc<str>,
     checked: Vec<Checked>,
     engine: &EngineData,
-) -> Result<Vec<Told>, ApiError> {
+) -> Result<Vec<BatchMember>, ApiError> {
     // 1. Refuse the whole batch if two claims have the same key.
     let mut keys = HashSet::new();
     for (index, claim) in checked.iter().enumerate() {
@@ -237,9 +242,9 @@ async fn claim_together(
     let mut members = members.map_err(ApiError::from)?.into_iter();
     // 3. Answer in the order of the request. The engine's answers are those of the valid claims;
     // `None` means that another claim stood in the way.
-    let mut told = Vec::with_capacity(checked.len());
+    let mut answers = Vec::with_capacity(checked.len());
     for claim in checked {
-        told.push(match claim {
+        answers.push(match claim {
             Err(error) => Err(error),
             Ok((policy, claim)) => match members.next().flatten() {
                 Some(Ok(foretold)) => Claimed::of(&policy, &claim).tell(foretold, engine).await,
@@ -248,12 +253,12 @@ async fn claim_together(
             },
         });
     }
-    Ok(told)
+    Ok(answers)
 }
 
-impl From<Told> for BatchItem {
-    fn from(told: Told) -> Self {
-        match told {
+impl From<BatchMember> for BatchItem {
+    fn from(member: BatchMember) -> Self {
+        match member {
             Ok(granted) => Self::Granted(GrantedItem {
                 status: if granted.is_repeat { 200 } else { 201 },
                 answer: granted.answer,
@@ -265,8 +270,8 @@ impl From<Told> for BatchItem {
 }
 
 /// Logs failures of the service: one line for each cause, with the number of claims.
-fn log_failures(told: &[Told]) {
-    let failures = told.iter().filter_map(|told| told.as_ref().err());
+fn log_failures(members: &[BatchMember]) {
+    let failures = members.iter().filter_map(|member| member.as_ref().err());
     let logged = failures.filter(|error| error.status_code().is_server_error());
     let mut causes: BTreeMap<String, usize> = BTreeMap::new();
     for error in logged.filter(|error| !error.is_told_elsewhere()) {

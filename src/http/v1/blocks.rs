@@ -113,15 +113,17 @@ pub async fn put(
     engine: EngineData,
 ) -> HttpAnswer {
     let (terms, reason) = body.0.check(engine.now())?;
-    let (name, key) = (policy.0.clone(), caller.key());
+    let name = policy.0.clone();
+    let key = caller.key();
     let edited = engine
         .put_of_subject(name, subject.0, terms, Some(reason), precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let before = edited.before;
-    let status = match before.is_some_and(|before| before.terms.is_some()) {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
+    let status = if before.is_some_and(|before| before.terms.is_some()) {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
     };
     let mut response = versioned(status, edited.after.version);
     Ok(response.json(BlockAnswer::new(&policy.0, edited.after)))
@@ -140,7 +142,8 @@ pub async fn get(
     subject: SubjectPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (policy, subject) = (policy.0, subject.0);
+    let policy = policy.0;
+    let subject = subject.0;
     let found: Block = engine
         .of_subject(policy.clone(), &subject)
         .await?
@@ -193,7 +196,8 @@ pub async fn remove(
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (name, key) = (policy.0.clone(), caller.key());
+    let name = policy.0.clone();
+    let key = caller.key();
     let edited = engine
         .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, key)
         .await?

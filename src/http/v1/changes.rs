@@ -372,7 +372,8 @@ pub async fn list(
     };
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;
-    let (policy, subject) = (query.policy.clone(), query.subject.clone());
+    let policy = query.policy.clone();
+    let subject = query.subject.clone();
     let found = engine.changes(query, page.limit, page.cursor()).await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Changes, policy.as_ref(), subject);

@@ -152,11 +152,13 @@ impl Claimed {
     ) -> Result<GrantedClaim, ApiError> {
         let now = engine.now();
         let Foretold { outcome, forecast } = foretold;
-        let (subject, of_denial) = (Some(self.subject.as_str()), forecast.clone());
+        let subject = Some(self.subject.as_str());
+        let of_denial = forecast.clone();
         let (entry, is_repeat) = entered(outcome, of_denial, subject, self.units, now)?;
-        let followers = match is_repeat {
-            true => engine.followers(&entry).await?,
-            false => Followers::default(),
+        let followers = if is_repeat {
+            engine.followers(&entry).await?
+        } else {
+            Followers::default()
         };
         // The grant may have ended since the decision.
         if let Some(end) = followers.end_of(&entry, now).filter(|_| is_repeat) {
@@ -219,8 +221,8 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
     let admission = engine.admit(&caller.key())?;
-    let foretold = match dry_run {
-        true => match engine.try_claim(admission, &policy.0, claim).await? {
+    let foretold = if dry_run {
+        match engine.try_claim(admission, &policy.0, claim).await? {
             Rehearsal::WouldGrant {
                 totals,
                 would_deny,
@@ -247,8 +249,9 @@ pub async fn post(
                 ));
             }
             Rehearsal::Ended(foretold) => foretold,
-        },
-        false => engine.claim(admission, &policy.0, claim).await?,
+        }
+    } else {
+        engine.claim(admission, &policy.0, claim).await?
     };
     let granted = claimed.tell(foretold, &engine).await?;
     let mut response = entered_once(granted.is_repeat);
@@ -315,7 +318,8 @@ pub async fn usage(
     }
     let usage = engine.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let (kind, subject) = (ReadKind::Usage, subject.0.as_str());
+    let kind = ReadKind::Usage;
+    let subject = subject.0.as_str();
     let read = caller.record_read(&engine, kind, Some(&policy.0), subject);
     read.await?;
     let block = usage.policy.blocked;

@@ -170,16 +170,19 @@ async fn correct(
         note,
     );
     let outcome = correcting.await?;
-    let (subject, units) = (grant.subject.as_deref(), grant.entry.units);
+    let subject = grant.subject.as_deref();
+    let units = grant.entry.units;
     let not_denied = Forecast::default();
     let (entry, is_repeat) = entered(outcome, not_denied, subject, units, engine.now())?;
-    let forecast = match is_repeat {
-        true => Forecast::default(),
-        false => engine.foretell_entry(&grant.policy, &entry).await,
+    let forecast = if is_repeat {
+        Forecast::default()
+    } else {
+        engine.foretell_entry(&grant.policy, &entry).await
     };
-    let mut response = match is_repeat {
-        true => HttpResponse::Ok(),
-        false => HttpResponse::Created(),
+    let mut response = if is_repeat {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
     };
     let of_entry = Followers::among(grant.entry.id, [&entry]);
     let followers = match correction {

@@ -208,7 +208,8 @@ pub async fn list(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (policy, subject) = (policy.0, subject.0);
+    let policy = policy.0;
+    let subject = subject.0;
     let found = engine.entries(policy.clone(), &subject, page.limit, page.cursor());
     let (entries, next_cursor) = found.await?;
     let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());

@@ -263,7 +263,8 @@ async fn record_read<W, P>(
     engine: &EngineData,
     history: &HistoryQuery,
 ) -> Result<(), ApiError> {
-    let (kind, policy) = (ReadKind::Entries, history.policy.as_ref());
+    let kind = ReadKind::Entries;
+    let policy = history.policy.as_ref();
     let subject = history.subject.as_ref().map(Subject::as_str);
     caller.record_read(engine, kind, policy, subject).await
 }

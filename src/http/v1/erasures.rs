@@ -79,20 +79,22 @@ pub async fn post(
     engine: EngineData,
 ) -> HttpAnswer {
     let reason = body.0.reason;
-    let checked = check_reason(&reason).and_then(|()| match names(&reason, &subject.0) {
-        true => {
+    let checked = check_reason(&reason).and_then(|()| {
+        if names(&reason, &subject.0) {
             Err("the reason stays, so it must not name the subject: leave out the name".to_owned())
+        } else {
+            Ok(())
         }
-        false => Ok(()),
     });
     checked.map_err(|detail| ApiError::invalid_body("/reason", detail))?;
     let erased = engine
         .erase(subject.0, reason, &caller.key(), about)
         .await?;
     let SubjectErasure { act, is_done } = erased.ok_or(ApiError::NotFound(UNKNOWN))?;
-    let mut response = match is_done {
-        true => HttpResponse::Ok(),
-        false => HttpResponse::Accepted(),
+    let mut response = if is_done {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Accepted()
     };
     let said = serde_json::from_str(&act.about).map_err(|error| {
         let what = format!("the act {}: {error}", act.revision);

@@ -271,7 +271,7 @@ impl LimitExplanation {
 }
 
 /// The terms and the limits, in the form of answers.
-fn told(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplanation>) {
+fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplanation>) {
     let version = met.terms.version;
     let zone = version.rule.calendar.zone.clone();
     let limits = met.limits.into_iter();
@@ -302,8 +302,8 @@ impl ClaimExplanation {
         let (reason, detail) = describe_verdict(verdict, &lacking, units);
         let lacking = lacking.iter().map(|total| total.per()).collect();
         let fits_at = found.forecast.fits_at.filter(|_| is_refused);
-        let told = found.met.map(|(met, _)| told(met, &found.forecast));
-        let (terms, limits) = told.unzip();
+        let parts = found.met.map(|(met, _)| describe(met, &found.forecast));
+        let (terms, limits) = parts.unzip();
         Self {
             policy: asked.policy.to_string(),
             subject: asked.subject.as_str().to_owned(),
@@ -338,7 +338,7 @@ impl GrantExplanation {
             max: limit.total.at_once(),
         });
         let took = took.collect();
-        let (terms, limits) = told(met, &Forecast::default());
+        let (terms, limits) = describe(met, &Forecast::default());
         Self {
             notes: notes(&grant.entry),
             grant: GrantBody::new(&grant, known_until),
@@ -387,7 +387,8 @@ pub async fn explain<W, P>(
 ) -> HttpAnswer {
     let query = query.check(policy, subject)?;
     let found = engine.explain_claim(query.clone()).await?;
-    let (policy, subject) = (Some(&query.policy), query.subject.as_str());
+    let policy = Some(&query.policy);
+    let subject = query.subject.as_str();
     let read = caller.record_read(engine, ReadKind::Explanation, policy, subject);
     read.await?;
     Ok(HttpResponse::Ok().json(ClaimExplanation::new(&query, found)))
@@ -420,7 +421,8 @@ pub async fn of_grant(
     let found = engine.explain_grant(grant, known_at).await?;
     let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
-    let (policy, subject) = (Some(&found.grant.policy), found.grant.subject.as_deref());
+    let policy = Some(&found.grant.policy);
+    let subject = found.grant.subject.as_deref();
     let read = caller.record_read(&engine, ReadKind::Explanation, policy, subject);
     read.await?;
     Ok(HttpResponse::Ok().json(GrantExplanation::new(found)))

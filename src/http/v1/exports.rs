@@ -56,7 +56,8 @@ pub async fn export(
     let format = faults.parameter("format", Some(&format), ExportFormat::parse);
     let filter = filter.0.check(&span.0, &metadata.0, &mut faults);
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
-    let (policy, subject) = (filter.policy.clone(), filter.subject.clone());
+    let policy = filter.policy.clone();
+    let subject = filter.subject.clone();
     let pieces = engine.export(&caller.key(), filter).await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);

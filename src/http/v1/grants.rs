@@ -113,7 +113,8 @@ pub async fn get(
     let grant = engine.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    let (policy, subject) = (Some(&grant.policy), grant.subject.as_deref());
+    let policy = Some(&grant.policy);
+    let subject = grant.subject.as_deref();
     let read = caller.record_read(&engine, ReadKind::Grant, policy, subject);
     read.await?;
     Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.now())))
@@ -141,7 +142,8 @@ pub async fn list(
     let filter = query.0.check(&span.0, &metadata.0, &mut faults);
     let page = page.0.check(&mut faults);
     let filter = faults.or(Some(filter))?;
-    let (policy, subject) = (filter.policy.clone(), filter.subject.clone());
+    let policy = filter.policy.clone();
+    let subject = filter.subject.clone();
     let found = engine.grants(filter, page.limit, page.cursor()).await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);

@@ -287,7 +287,8 @@ pub async fn list(
             }
             continue;
         }
-        let (kind, policy) = (ReadKind::Entries, filter.policy.as_ref());
+        let kind = ReadKind::Entries;
+        let policy = filter.policy.as_ref();
         let subject = filter.subject.as_ref().map(Subject::as_str);
         caller.record_read(&engine, kind, policy, subject).await?;
         // 4. Answer. The read keeps its place until its answers are written.

@@ -214,7 +214,8 @@ impl ExportFile {
 
     /// The manifest. Call it after all rows were written.
     pub fn manifest(&self, end: &ExportEnd) -> Manifest {
-        let (act, span) = (&self.made.act, self.span);
+        let act = &self.made.act;
+        let span = self.span;
         let policies = end.versions.iter();
         let policies = policies.flat_map(|versions| PolicyInForce::all(versions, span));
         let sha256 = self.hasher.clone().finalize();
@@ -241,7 +242,8 @@ impl ExportFile {
 
 fn csv_cells(item: &HistoryItem) -> [String; 19] {
     let written = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
-    let (entry, key) = (&item.entry, item.key.as_ref());
+    let entry = &item.entry;
+    let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
     [
         item.position.to_string(),

@@ -372,11 +372,13 @@ pub async fn put(
     let edited = edited.edited;
     let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let version = edited.after.newest.version;
-    let mut response = match existed {
+    let mut response = if dry_run {
         // The answer has no ETag: no policy has that version.
-        _ if dry_run => HttpResponse::Ok(),
-        true => versioned(StatusCode::OK, version),
-        false => versioned(StatusCode::CREATED, version),
+        HttpResponse::Ok()
+    } else if existed {
+        versioned(StatusCode::OK, version)
+    } else {
+        versioned(StatusCode::CREATED, version)
     };
     Ok(response.json(PolicyAnswer {
         orphaned_overrides,

@@ -187,7 +187,8 @@ pub async fn proof(
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let proof = engine.grant_proof(id).await?;
-    let (policy, subject) = (Some(&grant.policy), proof.opened.subject());
+    let policy = Some(&grant.policy);
+    let subject = proof.opened.subject();
     let read = caller.record_read(&engine, ReadKind::Proof, policy, subject.as_deref());
     read.await?;
     Ok(proof_file(&id, &proof))

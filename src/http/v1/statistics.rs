@@ -252,7 +252,8 @@ pub async fn denials(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (policy, subject) = (policy.0, subject.0);
+    let policy = policy.0;
+    let subject = subject.0;
     let found = engine.first_denials(&policy, &subject, page.limit, page.cursor());
     let found = found.await?;
     let read = caller.record_read(&engine, ReadKind::Denials, Some(&policy), subject.as_str());

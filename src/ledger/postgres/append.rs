@@ -35,9 +35,10 @@ impl Store {
                     .map_err(LedgerError::from)
                 {
                     Ok(Some((_, _, Some(refused_at)))) => Ok(Burst::Untimely(refused_at)),
-                    Ok(Some((horizon, existing, None))) => Ok(match existing.is_empty() {
-                        true => Burst::Committed(Fence { horizon, ..*fence }),
-                        false => Burst::Exist(existing.into_iter().map(AccountId).collect()),
+                    Ok(Some((horizon, existing, None))) => Ok(if existing.is_empty() {
+                        Burst::Committed(Fence { horizon, ..*fence })
+                    } else {
+                        Burst::Exist(existing.into_iter().map(AccountId).collect())
                     }),
                     Ok(None) => Ok(Burst::Behind),
                     // The statement was undone, and the connection can be used again.
@@ -54,17 +55,19 @@ impl Store {
         &self,
         drafts: &[impl Borrow<Draft>],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
-        let (rows, span) = (Row::all(drafts), self.span(drafts));
+        let rows = Row::all(drafts);
+        let span = self.span(drafts);
         self.in_time(async |connection| append(&rows, span, connection).await)
             .await
     }
 
     /// The inner error is that of [`Store::append`].
-    pub async fn append_all(
+    pub async fn append_together(
         &self,
         drafts: &[Draft],
     ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
-        let (rows, span) = (Row::all(drafts), self.span(drafts));
+        let rows = Row::all(drafts);
+        let span = self.span(drafts);
         self.in_time(async |connection| {
             let mut transaction = connection.begin().await?;
             let appended = append(&rows, span, &mut transaction).await?;
@@ -460,9 +463,10 @@ async fn burst(
     span: TimeSpan,
     connection: &mut PgConnection,
 ) -> Result<Option<BurstRow>, sqlx::Error> {
-    let statement = match rows.iter().all(Row::is_plain_grant) {
-        true => with_common(BURST_OF_PLAIN_GRANTS, rows),
-        false => with_further(with_common(BURST, rows), rows),
+    let statement = if rows.iter().all(Row::is_plain_grant) {
+        with_common(BURST_OF_PLAIN_GRANTS, rows)
+    } else {
+        with_further(with_common(BURST, rows), rows)
     };
     statement
         .bind(fence.place.started_at)

@@ -21,10 +21,12 @@ impl Store {
         let (lines, entries) = self
             .in_time(async |connection| {
                 // 1. Read the last lines, with the fence in the same statement.
-                let lines = match has_fence {
-                    true => fenced_lines(connection, look).await?,
-                    false if look.accounts.is_empty() => Vec::new(),
-                    false => last_lines(connection, &look.accounts).await?,
+                let lines = if has_fence {
+                    fenced_lines(connection, look).await?
+                } else if look.accounts.is_empty() {
+                    Vec::new()
+                } else {
+                    last_lines(connection, &look.accounts).await?
                 };
                 // 2. Read the entries, if there are any to find. Mostly no entry has any of the
                 //    keys, and the first statement has looked.
@@ -32,9 +34,10 @@ impl Store {
                     Some(row) => row.try_get("has_keys")?,
                     None => !look.keys.is_empty(),
                 };
-                let entries = match finds_keys || names_others {
-                    true => entries(connection, look).await?,
-                    false => Vec::new(),
+                let entries = if finds_keys || names_others {
+                    entries(connection, look).await?
+                } else {
+                    Vec::new()
                 };
                 Ok((lines, entries))
             })

@@ -112,12 +112,15 @@ impl Store {
             source,
         };
         // The user of a migrated ledger may have no rights to it.
-        let unusable = |error: sqlx::Error| match lacks_right(&error) {
-            true => OpenError::NoRight {
-                place: place.clone(),
-                source: error.into(),
-            },
-            false => failed(error.into()),
+        let unusable = |error: sqlx::Error| {
+            if lacks_right(&error) {
+                OpenError::NoRight {
+                    place: place.clone(),
+                    source: error.into(),
+                }
+            } else {
+                failed(error.into())
+            }
         };
         // 2. Check that a connection is a session, that the database is for perdiem, and which migrations it has run.
         let shared = shared_by(&own).await;
@@ -178,7 +181,8 @@ impl Store {
             let sessions = base.clone().with_timeouts(timeout);
             sessions.with("plan_cache_mode", "force_custom_plan")
         };
-        let (answering, lasting) = (planning(options.query_timeout), planning(OWN_TIMEOUT));
+        let answering = planning(options.query_timeout);
+        let lasting = planning(OWN_TIMEOUT);
         let patience = options.query_timeout / 4;
         let answers = |most| answering.connect_lazy(answering.pool(most, patience));
         let snapshots = lasting.connect_lazy(lasting.pool(SNAPSHOTS_MOST, patience));
@@ -296,13 +300,12 @@ async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     )
     .fetch_all(pool)
     .await?;
-    let applied = match tables.iter().any(|table| table == "_sqlx_migrations") {
-        true => {
-            sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
-                .fetch_all(pool)
-                .await?
-        }
-        false => Vec::new(),
+    let applied = if tables.iter().any(|table| table == "_sqlx_migrations") {
+        sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
+            .fetch_all(pool)
+            .await?
+    } else {
+        Vec::new()
     };
     let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
     Ok((applied, has_tables))

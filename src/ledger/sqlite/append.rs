@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// The inner error is that of [`Store::append`].
-    pub async fn append_all(
+    pub async fn append_together(
         &self,
         drafts: &[Draft],
     ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
@@ -98,9 +98,10 @@ impl Store {
                 return Ok(Err(refused_at));
             }
             let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
-            match all {
-                true => transaction.commit().await?,
-                false => transaction.rollback().await?,
+            if all {
+                transaction.commit().await?
+            } else {
+                transaction.rollback().await?
             }
             Ok(Ok(all))
         })
@@ -174,13 +175,12 @@ async fn burst(
     fence: &Fence,
 ) -> Result<(i64, i64), sqlx::Error> {
     let is_one_query = rows.len() <= ROWS_MOST && !rows.iter().any(|(_, entry)| has_details(entry));
-    let ending = match is_one_query {
-        true => bind_rows(sqlx::query(BURST.of(rows.len())), rows, Some(fence)),
-        false => {
-            sqlx::query(BEGIN).execute(&mut *connection).await?;
-            insert(connection, rows, Some(fence)).await?;
-            sqlx::query(END)
-        }
+    let ending = if is_one_query {
+        bind_rows(sqlx::query(BURST.of(rows.len())), rows, Some(fence))
+    } else {
+        sqlx::query(BEGIN).execute(&mut *connection).await?;
+        insert(connection, rows, Some(fence)).await?;
+        sqlx::query(END)
     };
     let newest = ending.fetch_all(connection).await?;
     let newest = newest.first().ok_or(sqlx::Error::RowNotFound)?;

@@ -256,13 +256,12 @@ async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool
     )
     .fetch_all(&mut *connection)
     .await?;
-    let applied = match tables.iter().any(|table| table == "_sqlx_migrations") {
-        true => {
-            sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
-                .fetch_all(&mut *connection)
-                .await?
-        }
-        false => Vec::new(),
+    let applied = if tables.iter().any(|table| table == "_sqlx_migrations") {
+        sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
+            .fetch_all(&mut *connection)
+            .await?
+    } else {
+        Vec::new()
     };
     let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
     Ok((applied, has_tables))

@@ -53,7 +53,8 @@ impl Cut {
 
     /// The error for a request that needs entries which may be dropped.
     pub fn refusal(&self) -> LedgerError {
-        let (last, before) = (self.text.last_position, self.text.before.date_naive());
+        let last = self.text.last_position;
+        let before = self.text.before.date_naive();
         // Two days later: true in every zone, and for clocks that differ.
         let later = before + Days::new(2);
         LedgerError::Archived(format!(

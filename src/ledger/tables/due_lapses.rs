@@ -87,10 +87,10 @@ impl Ledger {
 
     /// Takes the next turn. Returns whether no other instance took it first.
     pub async fn take_lapses_turn(&self, turn: i64) -> Result<bool, LedgerError> {
-        let taken = query(TAKE_TURN).bind(turn);
+        let taking = query(TAKE_TURN).bind(turn);
         self.own_edit(async |mut session| {
-            let taken = session.first(taken, only::<i64>).await?;
-            Ok(Ending::Commit(taken.is_some()))
+            let taking = session.first(taking, only::<i64>).await?;
+            Ok(Ending::Commit(taking.is_some()))
         })
         .await
     }

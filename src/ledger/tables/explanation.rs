@@ -101,9 +101,10 @@ impl Ledger {
         let newest = session
             .all(counted(NEWEST).bind(limit), decode_listed)
             .await?;
-        let count = match newest.len() < limit as usize {
-            true => newest.len() as u64,
-            false => session.one(counted(COUNT)).await?,
+        let count = if newest.len() < limit as usize {
+            newest.len() as u64
+        } else {
+            session.one(counted(COUNT)).await?
         };
         Ok((count, newest))
     }

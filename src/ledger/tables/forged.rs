@@ -63,7 +63,8 @@ impl Ledger {
     /// An entry or a change whose place no transaction has had, as text for people.
     pub async fn forged_place(&self) -> Result<Option<String>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
-            let (id, revision): (Option<Uuid>, u64) = (row.get("id")?, row.get("revision")?);
+            let id: Option<Uuid> = row.get("id")?;
+            let revision: u64 = row.get("revision")?;
             let xact: i64 = row.get("xact")?;
             Ok(match id {
                 Some(id) => format!("the entry {id} (transaction {xact})"),

@@ -85,16 +85,17 @@ impl Ledger {
 
     /// Compares a clock that shows `now` with the ledger's.
     pub async fn read_clock(&self, now: DateTime<Utc>) -> Result<ClockReading, LedgerError> {
-        let clock = match self.has_clock() {
-            true => query(CLOCK),
-            false => query(WITNESSES),
+        let clock = if self.has_clock() {
+            query(CLOCK)
+        } else {
+            query(WITNESSES)
         };
-        let told: Vec<DateTime<Utc>> = self
+        let instants: Vec<DateTime<Utc>> = self
             .polled(async |mut session| session.all(clock, only).await)
             .await?;
-        Ok(match (self, &told[..]) {
-            (Self::Postgres(_), told) => ClockReading {
-                offset: told
+        Ok(match (self, &instants[..]) {
+            (Self::Postgres(_), instants) => ClockReading {
+                offset: instants
                     .first()
                     .map_or(TimeDelta::zero(), |theirs| now - *theirs),
                 outlier: None,
@@ -104,9 +105,9 @@ impl Ledger {
                 outlier: Some(*latest),
             },
             // Less than two witnesses show nothing.
-            (Self::Sqlite(_), told) => ClockReading {
+            (Self::Sqlite(_), instants) => ClockReading {
                 offset: TimeDelta::zero(),
-                outlier: told.first().copied(),
+                outlier: instants.first().copied(),
             },
         })
     }

@@ -182,14 +182,15 @@ fn private_part(
 }
 
 fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
-    let (id, account, number): (Uuid, Uuid, i64) =
-        (row.get("id")?, row.get("account")?, row.get("number")?);
+    let id: Uuid = row.get("id")?;
+    let account: Uuid = row.get("account")?;
+    let number: i64 = row.get("number")?;
     let blind: Option<Uuid> = row.get("blind")?;
     let erased: Option<Hash> = row.get("pseudonym")?;
     let private = private_part(row, LeafId(id), row.get("has_texts")?, || {
         let metadata: Option<String> = row.get("metadata")?;
-        let (reason, subject): (Option<String>, Option<String>) =
-            (row.get("reason")?, row.get("subject")?);
+        let reason: Option<String> = row.get("reason")?;
+        let subject: Option<String> = row.get("subject")?;
         Ok(entry_private_json(
             account,
             row.get("key")?,
@@ -358,8 +359,8 @@ fn decode_override(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         )
         .perhaps("until", row.get("until")?, LeafFields::instant);
     let private = private_part(row, change.id, false, || {
-        let (reason, subject): (Option<String>, Option<String>) =
-            (row.get("reason")?, row.get("subject")?);
+        let reason: Option<String> = row.get("reason")?;
+        let subject: Option<String> = row.get("subject")?;
         let account = row.get("account")?;
         Ok(override_private_json(
             account,
@@ -372,7 +373,8 @@ fn decode_override(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
 
 fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     let mut change = ChangeRow::decode(row)?;
-    let (kind, about): (String, String) = (row.get("kind")?, row.get("about")?);
+    let kind: String = row.get("kind")?;
+    let about: String = row.get("about")?;
     change.fields.text("kind", &kind);
     // The figures of a day name no subject, so this act has no private part.
     if kind == ActKind::Day.as_str() {

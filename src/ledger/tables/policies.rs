@@ -39,7 +39,8 @@ pub struct Standing {
 }
 
 fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
-    let (id, name): (PolicyId, PolicyName) = (row.get("policy")?, row.get("name")?);
+    let id: PolicyId = row.get("policy")?;
+    let name: PolicyName = row.get("name")?;
     let version: u32 = row.get("version")?;
     let rule = decode_rule(&row.get::<String>("rule")?).map_err(|why| UnreadableTerms {
         policy: id,
@@ -245,12 +246,11 @@ pub(super) async fn standing(
         .bind(newest.id)
         .bind(newest.version)
         .bind(at);
-    let in_force = match newest.has_effect(at) {
-        true => newest.clone(),
-        false => {
-            let before = session.first(before, decode).await?;
-            before.ok_or(sqlx::Error::RowNotFound)?
-        }
+    let in_force = if newest.has_effect(at) {
+        newest.clone()
+    } else {
+        let before = session.first(before, decode).await?;
+        before.ok_or(sqlx::Error::RowNotFound)?
     };
     let pause = pause_of(session, &newest).await?;
     Ok(Some(Standing {

@@ -48,7 +48,8 @@ impl Ledger {
         + Send
         + Sync,
     ) -> Result<Result<EditedPolicy, E>, LedgerError> {
-        let (mut orphans, mut dropped) = (Vec::new(), Vec::new());
+        let mut orphans = Vec::new();
+        let mut dropped = Vec::new();
         let edited = self.change(
             dry_run,
             async |session: &mut Session<'_>| {

@@ -180,16 +180,16 @@ fn numbering(texts: Texts) -> Statement {
 
 /// Checks that all places of a mark are there.
 fn check_whole(row: &StoredRow<'_>) -> Result<(), LedgerError> {
-    let (found, given): (u64, u64) = (row.get("found")?, row.get("given")?);
-    match found == given {
-        true => Ok(()),
-        false => {
-            let after: u64 = row.get("after")?;
-            Err(LedgerError::Corrupt(format!(
-                "above the position {after} the ledger should have {given} entries and changes in the next \
+    let found: u64 = row.get("found")?;
+    let given: u64 = row.get("given")?;
+    if found == given {
+        Ok(())
+    } else {
+        let after: u64 = row.get("after")?;
+        Err(LedgerError::Corrupt(format!(
+            "above the position {after} the ledger should have {given} entries and changes in the next \
                  mark, but has {found}"
-            )))
-        }
+        )))
     }
 }
 
@@ -219,11 +219,12 @@ impl Ledger {
         let positions = numbering(POSITIONS).bind(json!(rows).to_string());
         let mut held = self.reads().await?;
         let found = held.lend().all(positions, decode_position).await?;
-        match found.len() == count {
-            true => Ok(found),
-            false => Err(LedgerError::Corrupt(
+        if found.len() == count {
+            Ok(found)
+        } else {
+            Err(LedgerError::Corrupt(
                 "an entry in the record has no position".to_owned(),
-            )),
+            ))
         }
     }
 

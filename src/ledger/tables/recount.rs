@@ -40,7 +40,7 @@ pub struct CountedDay {
 
 /// What an act tells of a day.
 #[derive(Debug, Deserialize)]
-pub struct ToldDay {
+pub struct RecordedDay {
     pub policy: String,
     pub date: NaiveDate,
     pub figures: BTreeMap<String, u64>,
@@ -65,7 +65,7 @@ const STORED: &str = stored!("1 = 1");
 const STORED_ON: &str = stored!("f.policy = $1 AND f.counted_on = $2");
 const DENIED: &str = "SELECT p.name, d.counted_on, d.denied, d.not_kept
     FROM denied_claims AS d JOIN policies AS p ON p.id = d.policy";
-const TOLD: &str = "SELECT revision, about FROM acts WHERE kind = 'day' ORDER BY revision";
+const RECORDED: &str = "SELECT revision, about FROM acts WHERE kind = 'day' ORDER BY revision";
 const OPEN: &str = "SELECT p.name, d.counted_on
     FROM open_days AS d JOIN policies AS p ON p.id = d.policy";
 
@@ -79,7 +79,7 @@ const TOLD_SPAN: &str =
     "SELECT MIN(revision) AS first, MAX(revision) AS last FROM acts WHERE kind = 'day'";
 
 /// The first day that an act tells from the revision $1 on. `$about` is its JSON.
-macro_rules! told_from {
+macro_rules! recorded_from {
     ($about:literal) => {
         concat!(
             "SELECT p.id AS policy, a.",
@@ -94,9 +94,9 @@ macro_rules! told_from {
         )
     };
 }
-const TOLD_FROM: Texts = Texts {
-    postgres: told_from!("about::json"),
-    sqlite: told_from!("about"),
+const RECORDED_FROM: Texts = Texts {
+    postgres: recorded_from!("about::json"),
+    sqlite: recorded_from!("about"),
 };
 
 /// The entries of the policy $1 with ids above $2 and below $3, at most $4.
@@ -217,20 +217,26 @@ impl Ledger {
 
     /// What the newest act of each day tells, with its revision. Days whose figures have changed since
     /// are left out.
-    pub async fn told_days(&self) -> Result<BTreeMap<NamedDay, (u64, ToldDay)>, LedgerError> {
+    pub async fn recorded_days(
+        &self,
+    ) -> Result<BTreeMap<NamedDay, (u64, RecordedDay)>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
-            let (revision, about): (u64, String) = (row.get("revision")?, row.get("about")?);
-            let told: Result<ToldDay, _> = serde_json::from_str(&about);
-            let told = told.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
-            Ok((revision, told))
+            let revision: u64 = row.get("revision")?;
+            let about: String = row.get("about")?;
+            let recorded: Result<RecordedDay, _> = serde_json::from_str(&about);
+            let recorded = recorded.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+            Ok((revision, recorded))
         };
         let mut held = self.own().await?;
         let mut session = held.lend();
-        let told = session.all(query(TOLD), decode).await?;
+        let recorded = session.all(query(RECORDED), decode).await?;
         let open = session.all(query(OPEN), decode_day).await?;
         let mut days = BTreeMap::new();
-        for (revision, told) in told {
-            days.insert((told.policy.clone(), told.date), (revision, told));
+        for (revision, recorded) in recorded {
+            days.insert(
+                (recorded.policy.clone(), recorded.date),
+                (revision, recorded),
+            );
         }
         for day in open {
             days.remove(&day);
@@ -248,7 +254,8 @@ impl Ledger {
             return Ok(wrong);
         }
         let span = |row: &StoredRow<'_>| {
-            let (first, last): (Option<u64>, Option<u64>) = (row.get("first")?, row.get("last")?);
+            let first: Option<u64> = row.get("first")?;
+            let last: Option<u64> = row.get("last")?;
             Ok(first.zip(last))
         };
         let span = session.first(query(TOLD_SPAN), span).await?.flatten();
@@ -256,8 +263,8 @@ impl Ledger {
             return Ok(None);
         };
         let from = first + random % (last - first + 1);
-        let told = query(TOLD_FROM).bind(from);
-        session.first(told, decode_counted).await
+        let recorded = query(RECORDED_FROM).bind(from);
+        session.first(recorded, decode_counted).await
     }
 
     /// The entries of a policy with ids above one and below another, in the order of their ids, at

@@ -106,9 +106,10 @@ fn decode_seal(row: &StoredRow<'_>) -> Result<Seal, LedgerError> {
 }
 
 fn decode_log(row: &StoredRow<'_>) -> Result<SealedLog, LedgerError> {
-    let (first, bytes): (Option<u64>, Option<u64>) = (row.get("first")?, row.get("bytes")?);
+    let first: Option<u64> = row.get("first")?;
+    let bytes: Option<u64> = row.get("bytes")?;
     let bytes = bytes.unwrap_or_default();
-    if bytes % 32 != 0 {
+    if !bytes.is_multiple_of(32) {
         return Err(LedgerError::Corrupt("hashes of a tile".to_owned()));
     }
     let has_seal = row.get::<Option<u64>>("size")?.is_some();

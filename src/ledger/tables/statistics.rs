@@ -281,7 +281,8 @@ fn decode_earlier(row: &StoredRow<'_>) -> Result<EarlierEntry, LedgerError> {
 
 fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
     let totals = decode_totals(&row.get::<String>("totals")?)?;
-    let (per, start): (String, DateTime<Utc>) = (row.get("per")?, row.get("window_start")?);
+    let per: String = row.get("per")?;
+    let start: DateTime<Utc> = row.get("window_start")?;
     let denied_at: DateTime<Utc> = row.get("denied_at")?;
     let mut windows = totals.iter().map(|total| total.denied_in(denied_at));
     let window = windows.find(|(of, window)| of.to_string() == per && window.start == start);
@@ -492,7 +493,8 @@ pub(super) async fn figures_in(
     filter: &FigureFilter,
     limit: u32,
 ) -> Result<Vec<PolicyDay>, LedgerError> {
-    let (first, last) = (FIRST_DATE, LAST_DATE);
+    let first = FIRST_DATE;
+    let last = LAST_DATE;
     let (date, policy) = filter.after.unwrap_or((first, PolicyId(0)));
     let list = query(FIGURES)
         .bind(filter.from.unwrap_or(first).max(date))

@@ -175,9 +175,10 @@ impl Ledger {
             };
             let after = add(&mut session, before.as_ref(), beside, accepted).await?;
             let edited = Ok(Edited { before, after });
-            Ok(match dry_run {
-                true => Ending::Rollback(edited),
-                false => Ending::Commit(edited),
+            Ok(if dry_run {
+                Ending::Rollback(edited)
+            } else {
+                Ending::Commit(edited)
             })
         })
         .await

@@ -307,7 +307,8 @@ async fn the_next_drop_goes_on(stack: Stack) {
     let elsewhere = App::on(Stack::Sqlite).await;
     let sealer = std::mem::replace(&mut other.app, elsewhere);
     drop(sealer);
-    let (restarting, key) = (ledger(&other.ground).await, seal_key());
+    let restarting = ledger(&other.ground).await;
+    let key = seal_key();
     for _ in 0..2 {
         // The first of them has only the hashes of one mark.
         other.clock.advance(TimeDelta::minutes(1));
@@ -372,11 +373,10 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
         reason: None,
         key: Some(verifier()),
     };
-    let (one, two) = (
-        ledger(&archivist.ground).await,
-        ledger(&archivist.ground).await,
-    );
-    let (first, second) = (order(archivist.folder.clone()), order(copy));
+    let one = ledger(&archivist.ground).await;
+    let two = ledger(&archivist.ground).await;
+    let first = order(archivist.folder.clone());
+    let second = order(copy);
     let now = archivist.clock.now();
     let (first, second) = tokio::join!(
         drop_archived(&one, &first, now, |_, _| (), |_, _| ()),

@@ -21,7 +21,8 @@ async fn what_no_cut_records_is_found(stack: Stack) {
         .expect("the drop succeeds");
     let ground = archivist.ground.clone();
     let literal = |id: &str| ground.literal(id.parse().expect("an id"));
-    let (kept, later) = (literal(&grants[2]), literal(&grants[3]));
+    let kept = literal(&grants[2]);
+    let later = literal(&grants[3]);
     drop(archivist);
     verified(&ground, None).await.expect("valid");
     let sql = match stack {

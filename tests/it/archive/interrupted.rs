@@ -45,7 +45,8 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     assert_eq!(archivist.files(), whole);
     // The instant differs from that of the interrupted archive. Therefore its partial files are not
     // used.
-    let (leaves, hashes) = (part("leaves-x.ndjson"), part("hashes-x.bin"));
+    let leaves = part("leaves-x.ndjson");
+    let hashes = part("hashes-x.bin");
     for name in [&leaves, &hashes] {
         fs::write(name, "something").expect("a part");
     }

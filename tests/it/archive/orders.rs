@@ -32,10 +32,8 @@ async fn what_may_not_be_dropped_is_refused(stack: Stack) {
     );
     assert!(!archivist.folder.exists());
     // With the command line, whose clock is the real one.
-    let (folder, url) = (
-        archivist.folder.to_str().expect("a path"),
-        &archivist.ground.database_url,
-    );
+    let folder = archivist.folder.to_str().expect("a path");
+    let url = &archivist.ground.database_url;
     let tomorrow = [
         "archive",
         folder,

@@ -72,10 +72,8 @@ async fn a_folder_of_another_ledger_is_refused(stack: Stack) {
     other.folder = archivist.folder.clone();
     let refusal = other.refusal(MIDDAY).await;
     assert!(refusal.contains("name another folder"), "{refusal}");
-    let (folder, url) = (
-        archivist.folder.to_str().expect("a path"),
-        &other.ground.database_url,
-    );
+    let folder = archivist.folder.to_str().expect("a path");
+    let url = &other.ground.database_url;
     let verify = ["verify", "--archive", folder, "--database-url", url];
     let fault = Said::by(&other.app, &verify).await.fault();
     assert!(fault.contains("of another ledger"), "{fault}");

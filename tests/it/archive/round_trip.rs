@@ -24,10 +24,8 @@ async fn acts(archivist: &Archivist) -> Vec<Value> {
 
 async fn leaves_are_archived_and_checked(stack: Stack) {
     let (archivist, sealed) = Archivist::filled(stack).await;
-    let (folder, url) = (
-        archivist.folder.to_str().expect("a path"),
-        &archivist.ground.database_url,
-    );
+    let folder = archivist.folder.to_str().expect("a path");
+    let url = &archivist.ground.database_url;
     let key = verifier().to_string();
     let archive = [
         "archive",

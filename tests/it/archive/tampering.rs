@@ -126,9 +126,10 @@ async fn a_changed_ledger_is_found_and_named(stack: Stack) {
     assert_eq!(compared().await, Ok(()));
     archivist.ground.open_the_ledger().await;
     let newest = "(SELECT max(id) FROM entries)";
-    let newest = match archivist.ground.database_url.starts_with("sqlite:") {
-        true => newest.to_owned(),
-        false => newest.replace("max(id)", "max(id::text)::uuid"),
+    let newest = if archivist.ground.database_url.starts_with("sqlite:") {
+        newest.to_owned()
+    } else {
+        newest.replace("max(id)", "max(id::text)::uuid")
     };
     let sql = format!("UPDATE entries SET units = units + 1 WHERE id = {newest}");
     archivist.ground.sql(&sql).await;

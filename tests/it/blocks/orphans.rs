@@ -20,7 +20,8 @@ on_every_store!(
 
 fn rule(limits: Value, more: Value) -> Value {
     let mut rule = json!({ "time_zone": "GMT+8", "limits": limits, "reason": "a change" });
-    let (rule_fields, more) = (rule.as_object_mut(), more.as_object().cloned());
+    let rule_fields = rule.as_object_mut();
+    let more = more.as_object().cloned();
     rule_fields
         .expect("an object")
         .extend(more.expect("an object"));

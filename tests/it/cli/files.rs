@@ -27,7 +27,8 @@ fn the_files_of_a_new_ledger_are_their_owners_alone() {
 #[test]
 fn a_new_ledger_behind_a_link_is_its_owners_alone() {
     let folder = folder();
-    let (target, link) = (folder.path().join("disk"), folder.path().join("link.db"));
+    let target = folder.path().join("disk");
+    let link = folder.path().join("link.db");
     fs::create_dir(&target).expect("a folder");
     symlink("disk/perdiem.db", &link).expect("a link");
     migrate(&sqlite_url(&link));

@@ -21,7 +21,9 @@ async fn a_command_ends_quietly_when_nobody_reads() {
     let proof = app.request(Method::GET, &format!("/v1/grants/{grant}/proof"));
     let proof = proof.send().await.expect("an answer").text().await;
     std::fs::write(file("proof"), proof.expect("a proof")).expect("a file");
-    let (key, proof, exported) = (verifier().to_string(), file("proof"), file("entries"));
+    let key = verifier().to_string();
+    let proof = file("proof");
+    let exported = file("entries");
     let commands: [&[&str]; 9] = [
         &["entries"],
         &["entries", "--json"],

@@ -39,7 +39,8 @@ async fn the_first_start_writes_a_key_to_a_file_and_prints_a_line_that_works() {
     let (first, url) = Process::serve(folder.path(), &[]);
     let curl = first.wait_for("stdout", |line| line.trim().starts_with("curl "));
     let (secret, path) = key_in_file(&first.output("stdout"));
-    let (secret, path) = (secret.as_str(), path.as_str());
+    let secret = secret.as_str();
+    let path = path.as_str();
     assert!(secret.starts_with("perdiem_"), "{path}");
     assert_eq!(
         Path::new(path).file_name(),
@@ -136,7 +137,8 @@ async fn the_first_start_at_a_terminal_shows_a_key_once() {
         let found = words.find(|word| word.starts_with(beginning));
         found.unwrap_or_else(|| panic!("{stdout}"))
     };
-    let (url, secret) = (word("http://"), word("perdiem_"));
+    let url = word("http://");
+    let secret = word("perdiem_");
     assert_eq!(stdout.matches(secret).count(), 1, "{stdout}");
     assert!(stdout.contains("read -rs PERDIEM_KEY"), "{stdout}");
     assert_eq!(get(url, "/v1/policies", secret).await.status, 200);

@@ -69,7 +69,7 @@ async fn an_append_refuses_an_instant_that_is_far_from_the_stores_clock(stack: S
             appended.as_ref().is_err_and(is_it),
             "{seconds}: {appended:?}"
         );
-        let appended = desk.ledger.append_all(&both).await;
+        let appended = desk.ledger.append_together(&both).await;
         assert!(
             appended.as_ref().is_err_and(is_it),
             "{seconds}: {appended:?}"
@@ -87,13 +87,14 @@ async fn an_append_takes_what_is_rightly_old(stack: Stack) {
     let (mut desk, now) = desk(stack).await;
     let days_ago = now - TimeDelta::days(9);
     for (subject, is_lapse) in [("lapse", true), ("counted", false)] {
-        let make = |draft: &mut Draft| match is_lapse {
-            true => {
+        let make = |draft: &mut Draft| {
+            if is_lapse {
                 let number = draft.entries[0].line.number;
                 let of = EntryId::new(days_ago, number, 7);
                 draft.entries[0].kind = EntryKind::Lapse { of };
+            } else {
+                draft.entries[0].provisional = Some(Provisional::Within)
             }
-            false => draft.entries[0].provisional = Some(Provisional::Within),
         };
         desk.now = days_ago;
         let mut old = desk.draft(subject, None, 1);

@@ -28,7 +28,8 @@ async fn decides_nothing(process: &Process, words: &[&str]) {
 
 /// An operator corrects the wall clock. The instance decides then, without a restart.
 async fn a_wall_clock_that_is_behind_at_the_start_decides_nothing(stack: Stack) {
-    let (ground, wall) = (Ground::new(stack), WallClock::new());
+    let ground = Ground::new(stack);
+    let wall = WallClock::new();
     let process = start(&ground, &wall);
     put(&process, "benefit", json!([{ "max": 3, "per": "ever" }])).await;
     for number in 0..5 {
@@ -53,7 +54,8 @@ async fn a_wall_clock_that_is_behind_at_the_start_decides_nothing(stack: Stack) 
 /// A command that adds to the record compares the clocks too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_at_a_wrong_clock_records_nothing() {
-    let (ground, wall) = (Ground::new(Stack::Postgres), WallClock::new());
+    let ground = Ground::new(Stack::Postgres);
+    let wall = WallClock::new();
     stop(start(&ground, &wall));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let archive = || {
@@ -84,7 +86,8 @@ async fn a_command_at_a_wrong_clock_records_nothing() {
 /// is right now, so the check is switched off until two subjects have claimed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_of_a_clock_that_was_ahead_is_served_again() {
-    let (ground, wall) = (Ground::new(Stack::Sqlite), WallClock::new());
+    let ground = Ground::new(Stack::Sqlite);
+    let wall = WallClock::new();
     wall.put(DAY);
     let process = start(&ground, &wall);
     put(&process, "benefit", json!([{ "max": 3, "per": "day" }])).await;

@@ -134,7 +134,8 @@ fn limits() -> Value {
 }
 
 async fn the_wall_clock_steps_while_clients_claim(stack: Stack) {
-    let (ground, wall) = (Ground::new(stack), WallClock::new());
+    let ground = Ground::new(stack);
+    let wall = WallClock::new();
     let process = start(&ground, &wall);
     put(&process, "benefit", limits()).await;
     let is_over = AtomicBool::new(false);
@@ -151,7 +152,8 @@ async fn the_wall_clock_steps_while_clients_claim(stack: Stack) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_wall_clock_of_one_of_two_instances_steps() {
     let ground = Ground::new(Stack::Postgres);
-    let (stepping, still) = (WallClock::new(), WallClock::new());
+    let stepping = WallClock::new();
+    let still = WallClock::new();
     let [one, other] = [start(&ground, &stepping), start(&ground, &still)];
     put(&one, "benefit", limits()).await;
     eventually("the other instance knows the policy", || async {
@@ -167,7 +169,8 @@ async fn the_wall_clock_of_one_of_two_instances_steps() {
 /// A step is told, and stops nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_of_the_wall_clock_is_a_warning() {
-    let (ground, wall) = (Ground::new(Stack::Sqlite), WallClock::new());
+    let ground = Ground::new(Stack::Sqlite);
+    let wall = WallClock::new();
     let process = start(&ground, &wall);
     put(&process, "benefit", limits()).await;
     for (seconds, words) in [(YEAR, "ahead of"), (-DAY, "behind")] {
@@ -190,7 +193,8 @@ async fn a_step_of_the_wall_clock_is_a_warning() {
 
 /// Holds are opened and confirmed while the wall clock steps, and one long hold waits.
 async fn holds_stay_open_while_the_wall_clock_steps(stack: Stack) {
-    let (ground, wall) = (Ground::new(stack), WallClock::new());
+    let ground = Ground::new(stack);
+    let wall = WallClock::new();
     let process = start(&ground, &wall);
     put(&process, "held", json!([{ "max": 1, "per": "ever" }])).await;
     put(&process, "busy", json!([{ "max": 100_000, "per": "ever" }])).await;

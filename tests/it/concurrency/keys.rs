@@ -46,7 +46,8 @@ async fn keys_race_for_the_last_units(stack: Stack) {
 async fn a_key_at_two_subjects_makes_one_grant(stack: Stack) {
     let fleet = &Fleet::with_max(stack, 1000).await;
     let answers = all_at_once(16, |client| async move {
-        let (app, mut answers) = (fleet.app(client), Vec::new());
+        let app = fleet.app(client);
+        let mut answers = Vec::new();
         for round in 0..10 {
             let subject = format!("member-{}", client % 2);
             let key = format!("order-{round}");

@@ -99,7 +99,8 @@ async fn a_change_between_kinds_grants_nothing_twice(stack: Stack) {
     is_known(&apps, 1).await;
     let is_over = Arc::new(AtomicBool::new(false));
     let changing = tokio::spawn({
-        let (app, is_over) = (apps[0].clone(), is_over.clone());
+        let app = apps[0].clone();
+        let is_over = is_over.clone();
         async move {
             let mut changes = 0;
             while !is_over.load(Ordering::SeqCst) {

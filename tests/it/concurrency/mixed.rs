@@ -166,7 +166,9 @@ impl Client<'_> {
         let Some(grant) = self.choose() else { return };
         let key = Uuid::new_v4().to_string();
         let answers = all_at_once(2, |client| {
-            let (app, id, key) = (self.fleet.app(client), grant.to_string(), key.as_str());
+            let app = self.fleet.app(client);
+            let id = grant.to_string();
+            let key = key.as_str();
             async move { app.reverse_units(&id, 1, key, key).await }
         });
         let answers = answers.await;
@@ -223,10 +225,13 @@ impl Client<'_> {
             let ago = TimeDelta::seconds(self.dice.between(0, 100_000).cast_signed());
             body["at"] = json!(self.fleet.clock.now() - ago);
         }
-        let (subject, key) = (self.subject(), Uuid::new_v4().to_string());
+        let subject = self.subject();
+        let key = Uuid::new_v4().to_string();
         let answers = all_at_once(2, |client| {
-            let (app, body) = (self.fleet.app(client), body.clone());
-            let (subject, key) = (&subject, Some(key.as_str()));
+            let app = self.fleet.app(client);
+            let body = body.clone();
+            let subject = &subject;
+            let key = Some(key.as_str());
             async move { app.adjust(subject, body, key).await }
         });
         for answer in answers.await {
@@ -252,19 +257,19 @@ impl Client<'_> {
     }
 
     async fn put_override(&mut self) {
-        let (app, subject) = (self.app(), self.subject());
-        let answer = match self.dice.percent(30) {
-            true => app.delete_override(&subject).await,
-            false => {
-                let seconds = self.dice.between(1, 60).cast_signed();
-                let until = self.fleet.clock.now() + TimeDelta::seconds(seconds);
-                let body = json!({
-                    "limits": [{ "max": self.dice.between(1, 30), "per": "day" }],
-                    "until": self.dice.percent(50).then_some(until),
-                    "reason": "a test",
-                });
-                app.put_override(&subject, body).await
-            }
+        let app = self.app();
+        let subject = self.subject();
+        let answer = if self.dice.percent(30) {
+            app.delete_override(&subject).await
+        } else {
+            let seconds = self.dice.between(1, 60).cast_signed();
+            let until = self.fleet.clock.now() + TimeDelta::seconds(seconds);
+            let body = json!({
+                "limits": [{ "max": self.dice.between(1, 30), "per": "day" }],
+                "until": self.dice.percent(50).then_some(until),
+                "reason": "a test",
+            });
+            app.put_override(&subject, body).await
         };
         // There is no override, or it ended during the request.
         let is_fine = answer.status.is_success()

@@ -227,7 +227,8 @@ async fn midnight_under_load(stack: Stack) {
     put(&fleet.apps[0], body).await;
     fleet.everybody_knows_all().await;
     fleet.clock.set(midnight() - TimeDelta::microseconds(300));
-    let (fleet, clock) = (&fleet, &fleet.clock);
+    let clock = &fleet.clock;
+    let fleet = &fleet;
     all_at_once(8, |client| async move {
         for round in 0..40 {
             let claim = Wish::of(&format!("member-{}", (client + round) % 3));

@@ -78,7 +78,8 @@ impl Site {
         let now = sqlx::query_scalar("SELECT clock_timestamp()");
         let now: chrono::DateTime<chrono::Utc> = now.fetch_one(&self.pool).await.expect("a time");
         self.proxy.set(Mode::HoldAnswers);
-        let (app, subject) = (self.stalled.clone(), subject.to_owned());
+        let app = self.stalled.clone();
+        let subject = subject.to_owned();
         let asking = tokio::spawn(async move { way.ask(&app, &subject).await });
         eventually("the ledger was asked", || async {
             let count: i64 = sqlx::query_scalar(
@@ -136,14 +137,16 @@ impl Way {
 
 /// A look stalls while the `max` changes. The change holds for every kind of request.
 async fn holds_after_a_look_that_stalled(stack: Stack, before: u64, after: u64) {
-    let (granted, denied) = (StatusCode::CREATED, StatusCode::TOO_MANY_REQUESTS);
+    let granted = StatusCode::CREATED;
+    let denied = StatusCode::TOO_MANY_REQUESTS;
     let site = Site::new(stack).await;
     for (way, subject) in [(Way::Claim, "a"), (Way::Batch, "b"), (Way::DryRun, "c")] {
         site.change(before).await;
         site.is_known(before).await;
-        let (app, told, expected) = match after > before {
-            true => (&*site.stalled, &[granted, denied][..], granted),
-            false => (&site.other, &[granted][..], denied),
+        let (app, told, expected) = if after > before {
+            (&*site.stalled, &[granted, denied][..], granted)
+        } else {
+            (&site.other, &[granted][..], denied)
         };
         for status in told {
             assert_eq!(Way::Claim.ask(app, subject).await, *status);

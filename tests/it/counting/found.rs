@@ -28,7 +28,8 @@ async fn a_grant_is_found_right_after_its_answer(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
     let version = fleet.put_body(counted()).await;
     fleet.everybody_knows(version).await;
-    let (one, other) = (fleet.app(0), fleet.app(1));
+    let one = fleet.app(0);
+    let other = fleet.app(1);
     for number in 0..40 {
         let granted = one.claim(&format!("member-{}", number % 7), None).await;
         assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
@@ -104,7 +105,8 @@ async fn without_redis_nothing_is_said_to_be_unknown() {
 /// The ledger accepts nothing for some time. The grant is not answered "not found".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_goes_on_to_wait_is_not_said_to_be_unknown() {
-    let (postgres, redis) = (Postgres::start(), Redis::start());
+    let postgres = Postgres::start();
+    let redis = Redis::start();
     let mut ground = Ground::new(Stack::Sqlite);
     ground.database_url = postgres.create_database();
     ground.redis_url = Some(redis.url());

@@ -21,7 +21,8 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let (postgres, redis) = (Postgres::start(), Redis::start());
+        let postgres = Postgres::start();
+        let redis = Redis::start();
         let mut ground = Ground::new(Stack::Sqlite);
         ground.database_url = postgres.create_database();
         ground.redis_url = Some(redis.url());
@@ -85,7 +86,8 @@ fn policy(on_ledger_outage: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_under_way_is_decided_by_redis_in_time() {
     for outage in [Mode::Hold, Mode::Refuse] {
-        let (postgres, redis) = (Postgres::start(), Redis::start());
+        let postgres = Postgres::start();
+        let redis = Redis::start();
         let proxy = Proxy::before(postgres.port()).await;
         let mut ground = Ground::new(Stack::Sqlite);
         ground.database_url = proxy.url(&postgres.create_database());

@@ -37,7 +37,8 @@ struct Bench {
 
 impl Bench {
     async fn new(max: u64) -> Self {
-        let (url, ledger) = (servers::redis().url(), Uuid::new_v4());
+        let url = servers::redis().url();
+        let ledger = Uuid::new_v4();
         let timeout = Duration::from_secs(10);
         let counters = Counters::open(&url, &RedisAccess::default(), ledger, timeout).await;
         Self {

@@ -145,7 +145,8 @@ async fn all_goes_on(stack: Stack, durability: &str) {
     fleet.everybody_knows(version).await;
     let told = Arc::new(Told::default());
     let clients = (0..CLIENTS).map(|number| {
-        let (fleet, told) = (fleet.clone(), told.clone());
+        let fleet = fleet.clone();
+        let told = told.clone();
         tokio::spawn(async move { client(&fleet, &told, number).await })
     });
     let clients: Vec<_> = clients.collect();

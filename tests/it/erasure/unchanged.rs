@@ -182,7 +182,8 @@ impl KeptRecord {
         //    subjects open.
         let [gone, other] = &self.proofs;
         for (is_open, (grant, kept)) in [(false, gone), (true, other)] {
-            let (before, after) = (proven(kept), proven(&proof(app, grant).await));
+            let before = proven(kept);
+            let after = proven(&proof(app, grant).await);
             assert_eq!(before.leaf, after.leaf);
             assert!(before.private.is_some());
             assert_eq!(after.private, before.private.filter(|_| is_open));

@@ -59,7 +59,8 @@ macro_rules! copies {
         $(#[doc = $doc])*
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            let (name, means) = (stringify!($name), Means::$means);
+            let name = stringify!($name);
+let means = Means::$means;
             copies_replace_the_ledger(name, means, $are_stopped, $world).await;
         }
     )*};

@@ -165,11 +165,13 @@ impl Load {
     /// The number of claims that failed and may be sent again.
     pub fn unknown_claims(&self) -> usize {
         let history = self.shared.history();
-        let (mut known, mut unknown) = (HashSet::new(), HashSet::new());
+        let mut known = HashSet::new();
+        let mut unknown = HashSet::new();
         for attempt in &history.attempts {
-            match attempt.outcome.is_known() {
-                true => known.insert(attempt.wish),
-                false => history.wishes[attempt.wish].has_key && unknown.insert(attempt.wish),
+            if attempt.outcome.is_known() {
+                known.insert(attempt.wish)
+            } else {
+                history.wishes[attempt.wish].has_key && unknown.insert(attempt.wish)
             };
         }
         unknown.difference(&known).count()
@@ -325,9 +327,10 @@ impl Person {
     fn slot(&mut self) -> usize {
         let slot = self.dice.below(SLOTS);
         let count = self.shared.urls.len();
-        match self.shared.habits.apart {
-            true => slot / count * count + self.home % count,
-            false => slot,
+        if self.shared.habits.apart {
+            slot / count * count + self.home % count
+        } else {
+            slot
         }
     }
 
@@ -368,9 +371,10 @@ impl Person {
         }
         let began = Instant::now();
         loop {
-            let outcome = match self.dice.percent(self.shared.habits.resets) {
-                true => self.give_up_midway(wish, instance).await,
-                false => self.attempt(wish, instance).await,
+            let outcome = if self.dice.percent(self.shared.habits.resets) {
+                self.give_up_midway(wish, instance).await
+            } else {
+                self.attempt(wish, instance).await
             };
             if outcome.is_known() || !has_key {
                 return outcome;
@@ -447,9 +451,10 @@ impl Person {
         let url = format!("{instance}/v1/policies/{}/claims", claim.policy);
         let request = self.http.post(url).bearer_auth(KEY).timeout(PATIENCE);
         let request = request.json(&claim.body(wish));
-        match claim.has_key {
-            true => request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name)),
-            false => request,
+        if claim.has_key {
+            request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name))
+        } else {
+            request
         }
     }
 

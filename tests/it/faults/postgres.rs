@@ -54,7 +54,8 @@ async fn connections_are_terminated(name: &'static str, redis_url: Option<String
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_disk_of_the_ledger_is_full() {
     let Some(disk) = Disk::mount(160) else { return };
-    let (mut postgres, redis) = (Postgres::start_in(disk.folder()), Redis::start());
+    let mut postgres = Postgres::start_in(disk.folder());
+    let redis = Redis::start();
     let setup = Setup::plain(postgres.create_database(), redis.url());
     let mut trial = Trial::begin("the_disk_of_the_ledger_is_full", setup).await;
     for _ in 0..2 {
@@ -75,7 +76,8 @@ async fn the_disk_of_the_ledger_is_full() {
 /// The primary dies, and its synchronous standby becomes the primary. It has every answered grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_fails_over() {
-    let (mut primary, redis) = (Postgres::start(), Redis::start());
+    let mut primary = Postgres::start();
+    let redis = Redis::start();
     let database_url = primary.create_database();
     let standby = primary.start_standby();
     for sql in [

@@ -19,9 +19,10 @@ pub fn course(history: &History) -> String {
 /// the slowest instance) and the share of 5xx until the next mark. Then it has the totals.
 pub fn line(name: &str, history: &History, instances: usize, healed: usize, seed: u64) -> String {
     let mut line = format!("faults: {name}");
-    let shown = match history.marks.len() <= MARKS_MOST {
-        true => &history.marks[..],
-        false => &[],
+    let shown = if history.marks.len() <= MARKS_MOST {
+        &history.marks[..]
+    } else {
+        &[]
     };
     for (index, mark) in shown.iter().enumerate() {
         let end = history.marks.get(index + 1).map(|next| next.at);

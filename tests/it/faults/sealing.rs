@@ -64,7 +64,8 @@ async fn sealing_instances_are_killed_in_turns() {
     let seconds = std::env::var("PERDIEM_SEAL_KILLS_SECONDS");
     let seconds = seconds.map_or(SECONDS, |text| text.parse().expect("a number"));
     let folder = TempDir::new().expect("a folder");
-    let (key, outside) = (folder.path().join("key"), folder.path().join("outside"));
+    let key = folder.path().join("key");
+    let outside = folder.path().join("outside");
     fs::write(&key, seal_key().secret()).expect("a file");
     fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("a mode");
     fs::create_dir(&outside).expect("a folder");
@@ -82,9 +83,10 @@ async fn sealing_instances_are_killed_in_turns() {
     let sealed = async || {
         let latest = client().get(format!("{}/v1/seals/latest", urls[0]));
         let latest = Answer::of(latest.bearer_auth(KEY)).await;
-        match latest.status.is_success() {
-            true => latest.json()["size"].as_u64().expect("a size"),
-            false => 0,
+        if latest.status.is_success() {
+            latest.json()["size"].as_u64().expect("a size")
+        } else {
+            0
         }
     };
     let reader = Reader::of(urls.clone());

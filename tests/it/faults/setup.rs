@@ -117,7 +117,8 @@ pub fn of_any_kind(dice: &mut Dice) -> Value {
         json!({ "max": max, "per": "3s", "kind": "sliding", "step": "1s" }),
         json!({ "max": max, "per": "4s", "kind": "rate", "burst": dice.between(2, 9) }),
     ];
-    let (first, second) = (dice.below(kinds.len()), dice.below(kinds.len()));
+    let first = dice.below(kinds.len());
+    let second = dice.below(kinds.len());
     let mut limits = vec![kinds[first].clone()];
     if second != first {
         limits.push(kinds[second].clone());

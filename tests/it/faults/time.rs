@@ -30,7 +30,8 @@ impl Watch {
     fn start(time: impl Fn() -> DateTime<Utc> + Send + 'static) -> Self {
         let clock = ManualClock::at(time());
         let offset_seconds = Arc::new(AtomicI64::new(0));
-        let (of_hand, offset) = (clock.clone(), offset_seconds.clone());
+        let of_hand = clock.clone();
+        let offset = offset_seconds.clone();
         let hand = tokio::spawn(async move {
             loop {
                 let offset = TimeDelta::seconds(offset.load(Ordering::SeqCst));
@@ -90,7 +91,8 @@ impl Place {
 
 /// A time that runs from an instant, twice as fast as real time.
 fn hurried(from: &str) -> impl Fn() -> DateTime<Utc> + Send + 'static {
-    let (from, began) = (instant(from), Instant::now());
+    let from = instant(from);
+    let began = Instant::now();
     move || from + TimeDelta::milliseconds(2 * began.elapsed().as_millis() as i64)
 }
 

@@ -132,7 +132,9 @@ async fn torture() {
     let end = Instant::now() + Duration::from_secs(seconds);
     let seed = Seed::choose("torture").number;
     let mut world = World::counting_with_log().await;
-    let (mut rounds, mut faults, mut attempts) = (0, 0, 0);
+    let mut rounds = 0;
+    let mut faults = 0;
+    let mut attempts = 0;
     while rounds == 0 || Instant::now() < end {
         let round_ends = end.min(Instant::now() + ROUND);
         let (broken, asked) = round(&mut world, seed.wrapping_add(rounds), round_ends).await;

@@ -88,7 +88,8 @@ impl Ended {
             let panics = log.lines().filter(|line| line.contains("panicked"));
             breaches.extend(panics.map(str::to_owned));
         }
-        let (name, number) = (self.seed.name, self.seed.number);
+        let name = self.seed.name;
+        let number = self.seed.number;
         let count = self.setup.places.len();
         let line = report::line(name, &self.history, count, self.healed, number);
         // The line bypasses the capture of the test harness, so that the measurements of a
@@ -106,9 +107,10 @@ impl Ended {
 
 /// Corrects every counter, also the counters of accounts that the ledger lost.
 pub async fn reconcile(url: &str, setup: &Setup) {
-    let counters = match setup.redis_urls.is_empty() {
-        true => "absent",
-        false => "compared",
+    let counters = if setup.redis_urls.is_empty() {
+        "absent"
+    } else {
+        "compared"
     };
     let request = client().post(format!("{url}/v1/reconciliations"));
     let request = request.bearer_auth(KEY).json(&json!({ "apply": true }));

@@ -25,7 +25,8 @@ pub struct World {
 impl World {
     pub async fn new(own_postgres: Option<Postgres>, redis: Redis) -> Self {
         let ledger = own_postgres.as_ref().unwrap_or_else(|| servers::postgres());
-        let (ledger, counters) = (ledger.port(), redis.port());
+        let ledger = ledger.port();
+        let counters = redis.port();
         Self {
             to_ledger: [Proxy::before(ledger).await, Proxy::before(ledger).await],
             to_redis: [Proxy::before(counters).await, Proxy::before(counters).await],

@@ -10,9 +10,10 @@ type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
 /// A file's module, from the root of the crate.
 fn module(file: &Path) -> Vec<String> {
-    let path = match file.ends_with("mod.rs") {
-        true => file.parent().expect("a folder").to_owned(),
-        false => file.with_extension(""),
+    let path = if file.ends_with("mod.rs") {
+        file.parent().expect("a folder").to_owned()
+    } else {
+        file.with_extension("")
     };
     let part = |part: Component| part.as_os_str().to_str().expect("a text").to_owned();
     path.components().map(part).collect()

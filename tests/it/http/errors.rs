@@ -106,7 +106,8 @@ async fn a_body_in_pieces_is_too_large_too() {
 async fn two_keys_are_refused() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "UTC").await;
-    let (right, wrong) = (format!("Bearer {KEY}"), "Bearer a-wrong-key".to_owned());
+    let right = format!("Bearer {KEY}");
+    let wrong = "Bearer a-wrong-key".to_owned();
     for keys in [[&right, &wrong], [&wrong, &right], [&right, &right]] {
         for path in ["/v1/policies/benefit", "/metrics", "/livez"] {
             let request = app.bare_request(Method::GET, path);

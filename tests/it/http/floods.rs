@@ -66,7 +66,8 @@ async fn clients_that_do_not_read_cost_little() {
         stream
     });
     let flood: Vec<_> = flood.collect();
-    let (mut most_resident, mut most_buffers) = (0, 0);
+    let mut most_resident = 0;
+    let mut most_buffers = 0;
     for _ in 0..100 {
         let claim = process.request(Method::POST, CLAIMS);
         Answer::of(claim.json(&json!({ "subject": "member-42" })))

@@ -16,9 +16,10 @@ const PATHS: [&str; 2] = [
 /// The body for a `PUT` at a path.
 fn body(path: &str, max: u64) -> Value {
     let limits = json!([{ "max": max, "per": "day" }]);
-    match path == PATHS[0] {
-        true => json!({ "time_zone": "UTC", "limits": limits, "reason": "x" }),
-        false => json!({ "limits": limits, "reason": "x" }),
+    if path == PATHS[0] {
+        json!({ "time_zone": "UTC", "limits": limits, "reason": "x" })
+    } else {
+        json!({ "limits": limits, "reason": "x" })
     }
 }
 

@@ -21,7 +21,8 @@ async fn refused(app: &App, method: &Method, path: &str, query: &str) -> String 
 async fn no_request_ignores_a_parameter() {
     let app = App::on(Stack::Sqlite).await;
     for operation in operations() {
-        let (method, path) = (&operation.method, operation.filled());
+        let method = &operation.method;
+        let path = operation.filled();
         let told = refused(&app, method, &path, "no-such-parameter=1").await;
         assert!(told.contains("no-such-parameter"), "{path}: {told}");
         let told = refused(&app, method, &path, "no-%FF=1").await;

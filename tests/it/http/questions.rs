@@ -53,13 +53,15 @@ async fn a_span_that_ends_before_it_begins_is_refused(stack: Stack) {
         let path = path
             .replace("{policy}", "benefit")
             .replace("{subject}", "a");
-        let form = match path.ends_with("export") {
-            true => "&format=csv",
-            false => "",
+        let form = if path.ends_with("export") {
+            "&format=csv"
+        } else {
+            ""
         };
-        let policy = match path.contains("/policies/") {
-            true => "",
-            false => "&policy=benefit",
+        let policy = if path.contains("/policies/") {
+            ""
+        } else {
+            "&policy=benefit"
         };
         let suffix = if takes_instants { "T16:00:00Z" } else { "" };
         for end in ["2026-11-05", "2026-11-03"] {

@@ -49,7 +49,8 @@ async fn told_reads(app: &App, filter: &str) -> Vec<[String; 4]> {
     let acts = all_items(app, &format!("/v1/changes?kind=read{filter}")).await;
     let text = |value: &Value| value.as_str().unwrap_or("none").to_owned();
     let told = |act: &Value| {
-        let (after, filters) = (&act["after"], &act["after"]["filters"]);
+        let after = &act["after"];
+        let filters = &after["filters"];
         assert!(act["at"].is_string(), "{act}");
         [
             text(&act["by"]),
@@ -75,7 +76,8 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
         let change = changes.iter().find(|change| change["kind"] == kind);
         change.expect("a change")["revision"].clone()
     };
-    let (exported, overridden) = (revision("export"), revision("override"));
+    let exported = revision("export");
+    let overridden = revision("override");
     let subject = "/v1/policies/benefit/subjects/a";
     let reads = [
         (subject.to_owned(), "usage", "benefit"),

@@ -40,7 +40,8 @@ async fn credentials_that_are_no_key_open_nothing() {
         Some("Bearer \u{fc}".to_owned()),
     ];
     for (address, operation) in operations().into_iter().enumerate() {
-        let (method, path) = (operation.method.clone(), operation.filled());
+        let method = operation.method.clone();
+        let path = operation.filled();
         if OPEN.contains(&path.as_str()) {
             assert_eq!(
                 Answer::of(app.bare_request(method, &path)).await.status,

@@ -83,10 +83,8 @@ async fn no_request_waits_for_a_lock_for_long() {
     for reversed in reversed {
         assert_eq!(reversed.status, 503, "{reversed:?}");
     }
-    let (claim, reason) = (
-        json!({ "subject": "member-42" }),
-        json!({ "reason": "a test" }),
-    );
+    let claim = json!({ "subject": "member-42" });
+    let reason = json!({ "reason": "a test" });
     let rehearsal = json!({ "subject": "member-42", "dry_run": true });
     let adjustment = json!({ "units": 1, "reason": "a test" });
     let account = "/v1/policies/benefit/subjects/member-42";
@@ -248,8 +246,10 @@ async fn a_noisy_key_does_not_starve_another() {
         .collect();
     let batch = json!({ "claims": batch });
     let noise = (0..4).map(|_| {
-        let (app, noisy) = (app.clone(), noisy.clone());
-        let (is_over, batch) = (is_over.clone(), batch.clone());
+        let app = app.clone();
+        let noisy = noisy.clone();
+        let is_over = is_over.clone();
+        let batch = batch.clone();
         tokio::spawn(async move {
             while !is_over.load(Ordering::SeqCst) {
                 let request = with(&app, &noisy.secret, Method::POST, "/v1/claims");

@@ -131,7 +131,8 @@ fn check_returning<'a>(
     // 3. After the entry: compare each total with the plain model, and check every span of time.
     for (total, limit, told) in returning(entry) {
         let model = plain.state(limit, at);
-        let (used, sum) = (total.used, model.used(limit));
+        let used = total.used;
+        let sum = model.used(limit);
         if opened_at(told) != opened_at(&model) {
             breaches.push(Breach::NotTheWindow {
                 entry: entry.id,
@@ -220,9 +221,10 @@ fn check_fit(
     let is_over = |total: &&Total| {
         let name = |of: &Entry| rule.calendar.name(&total.per, of.counted_at);
         let own = name(entry);
-        let sum = match total.contains(entry.counted_at) {
-            true => sum(so_far, |other| total.contains(other.counted_at)),
-            false => sum(so_far, |other| name(other) == own),
+        let sum = if total.contains(entry.counted_at) {
+            sum(so_far, |other| total.contains(other.counted_at))
+        } else {
+            sum(so_far, |other| name(other) == own)
         };
         sum > i128::from(total.max)
     };

@@ -152,7 +152,8 @@ fn check_answers(
     breaches: &mut Vec<Breach>,
 ) {
     let mut ids: Vec<Uuid> = Vec::new();
-    let (mut news, mut is_provisional) = (0, false);
+    let mut news = 0;
+    let mut is_provisional = false;
     for (attempt, told) in answers {
         is_provisional |= told.provisional;
         news += usize::from(matches!(attempt.outcome, Outcome::Granted(_)));

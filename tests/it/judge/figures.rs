@@ -110,7 +110,8 @@ impl Story {
             .await?;
         let figure = |mut row: Row| {
             let mut text = || row.text().expect("a text");
-            let (policy, day) = (text(), text().parse().expect("a day"));
+            let policy = text();
+            let day = text().parse().expect("a day");
             ((policy, day, text()), row.number().into())
         };
         let figures = rows.into_iter().map(figure);
@@ -180,7 +181,8 @@ fn sums(stores: &Stores) -> (Figures, Doubts) {
         let clock = clocks.entry(policy).or_insert(LocalClock(Vec::new()));
         clock.0.push(rule);
     }
-    let (mut figures, mut doubts) = (Figures::new(), Doubts::new());
+    let mut figures = Figures::new();
+    let mut doubts = Doubts::new();
     // Each subject counts once on a day.
     let mut seen: BTreeSet<(&str, Uuid, NaiveDate)> = BTreeSet::new();
     for entry in &stores.entries {
@@ -267,7 +269,8 @@ fn compare(told: &Figures, sums: &Figures, doubts: &Doubts, breaches: &mut Vec<B
     let all: BTreeSet<_> = told.keys().chain(sums.keys()).collect();
     for figure in all {
         let of = |figures: &Figures| figures.get(figure).copied().unwrap_or_default();
-        let (told, sum) = (of(&told), of(&sums));
+        let told = of(&told);
+        let sum = of(&sums);
         if told != sum {
             let (policy, day, name) = figure.clone();
             breaches.push(Breach::FiguresDiffer {

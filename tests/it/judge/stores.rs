@@ -96,7 +96,8 @@ impl Stores {
     /// # Errors Returns the error of a store.
     pub async fn read(database_url: &str, redis_urls: &[String]) -> anyhow::Result<Self> {
         let sql = Sql::of(database_url);
-        let (id, at) = (|column| sql.id(column), |column| sql.at(column));
+        let id = |column| sql.id(column);
+        let at = |column| sql.at(column);
         let entries = format!(
             "SELECT {}, p.name, a.subject, CAST(e.number AS text), {}, {}, CAST(e.kind AS text),
                  {}, {}, CAST(e.flags AS text), CAST(e.units AS text),
@@ -231,17 +232,19 @@ impl<'a> Sql<'a> {
 
     /// The expression for an id as a text.
     fn id(&self, column: &str) -> String {
-        match self.is_sqlite {
-            true => format!("lower(hex({column}))"),
-            false => format!("CAST({column} AS text)"),
+        if self.is_sqlite {
+            format!("lower(hex({column}))")
+        } else {
+            format!("CAST({column} AS text)")
         }
     }
 
     /// The expression for an instant: microseconds since 1970.
     pub fn micros(&self, column: &str) -> String {
-        match self.is_sqlite {
-            true => column.to_owned(),
-            false => format!("CAST(EXTRACT(epoch FROM {column}) * 1000000 AS bigint)"),
+        if self.is_sqlite {
+            column.to_owned()
+        } else {
+            format!("CAST(EXTRACT(epoch FROM {column}) * 1000000 AS bigint)")
         }
     }
 
@@ -265,9 +268,10 @@ impl<'a> Sql<'a> {
                 Ok(columns.collect())
             }};
         }
-        match self.is_sqlite {
-            true => read!(SqliteConnection),
-            false => read!(PgConnection),
+        if self.is_sqlite {
+            read!(SqliteConnection)
+        } else {
+            read!(PgConnection)
         }
     }
 }
@@ -307,11 +311,14 @@ impl Entry {
     /// From a row with the columns that [`Stores::read`] selects.
     fn of(mut row: Row) -> Self {
         let account = row.id().expect("an account");
-        let (policy, subject) = (row.text(), row.text());
-        let (number, id) = (row.number(), row.id().expect("an id"));
+        let policy = row.text();
+        let subject = row.text();
+        let number = row.number();
+        let id = row.id().expect("an id");
         let at = row.at().expect("an instant");
         let kind = Kind::of(row.number());
-        let (of, held_until) = (row.id(), row.at());
+        let of = row.id();
+        let held_until = row.at();
         // 1: Redis alone decided the grant. 2: the grant is over a limit. 4: it would have been
         // denied.
         let flags = row.number();
@@ -324,7 +331,8 @@ impl Entry {
             Kind::Grant if provisional.is_none() => at,
             _ => EntryId(of.unwrap_or(id)).at(),
         };
-        let (units, version) = (row.number(), row.number());
+        let units = row.number();
+        let version = row.number();
         let wish = row.json()["wish"].as_u64().map(|wish| wish as usize);
         let lapses_at = row.at();
         let totals = row.text().expect("totals");

@@ -198,7 +198,8 @@ fn parse_opened(text: &str) -> PlainState {
 
 /// Instants in order, each relative to the one before it, with the units if more than one.
 fn parse_log(text: &str) -> PlainState {
-    let (mut pairs, mut at) = (Vec::new(), 0);
+    let mut pairs = Vec::new();
+    let mut at = 0;
     for pair in text.split('+').filter(|pair| !pair.is_empty()) {
         let (later, units) = pair.split_once('*').unwrap_or((pair, "1"));
         at += number(later);

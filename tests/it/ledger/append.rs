@@ -237,7 +237,8 @@ async fn writers_never_fork_an_account(stack: Stack) {
     let subjects: Vec<String> = (0..20).map(|number| format!("member-{number}")).collect();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
-        let (desk, mut subjects) = (desk.clone(), subjects.clone());
+        let desk = desk.clone();
+        let mut subjects = subjects.clone();
         if writer / 2 % 2 == 1 {
             subjects.reverse();
         }

@@ -327,7 +327,8 @@ async fn batches_whose_keys_cross_end() {
     for round in 0..ROUNDS {
         let mut writers = JoinSet::new();
         for writer in 0..2 {
-            let (desk, ledger) = (desk.clone(), another_ledger(&desk.ground).await);
+            let ledger = another_ledger(&desk.ground).await;
+            let desk = desk.clone();
             let drafts: Vec<Draft> = (0..WIDTH)
                 .map(|place| {
                     let key = format!("order-{round}-{place}");

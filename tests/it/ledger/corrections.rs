@@ -52,7 +52,8 @@ impl Statement {
 
     /// The next entry, by the domain's rule, with the given first lapse.
     async fn next(&self, kind: EntryKind, units: u64, lapses_at: Option<DateTime<Utc>>) -> Entry {
-        let (policy, now) = (&self.desk.policy, self.desk.now);
+        let policy = &self.desk.policy;
+        let now = self.desk.now;
         let after = self.last.as_ref();
         let account = self.desk.account("a");
         let units = Units::new(units.into()).expect("units");

@@ -206,7 +206,8 @@ async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
 on_every_store_with_redis!(a_ledger_of_the_version_before_tells_the_same);
 
 async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
-    let (ground, older) = (Ground::new(stack), Ground::new(stack));
+    let ground = Ground::new(stack);
+    let older = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
     let app = start(&ground, &clock).await;
     let ids = make_every_kind(&app, &clock).await;
@@ -214,7 +215,8 @@ async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
     let migrated = start(&older, &clock).await;
 
     assert_eq!(told(&migrated, &ids).await, told(&app, &ids).await);
-    let (books, older_books) = (Books::open(&ground).await, Books::open(&older).await);
+    let books = Books::open(&ground).await;
+    let older_books = Books::open(&older).await;
     older_books.audit().await;
     let mut expected = books.entries().await;
     for entry in expected.values_mut().flatten() {

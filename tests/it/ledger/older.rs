@@ -58,13 +58,17 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
     let id = |number: u128| EntryId(Uuid::from_u128(number));
     // The literals for ids and instants, as each store writes them.
     let is_postgres = stack == Stack::Postgres;
-    let written = |id: Uuid| match is_postgres {
-        true => format!("'{id}'"),
-        false => format!("x'{}'", id.simple()),
+    let written = |id: Uuid| {
+        if is_postgres {
+            format!("'{id}'")
+        } else {
+            format!("x'{}'", id.simple())
+        }
     };
-    let at = match is_postgres {
-        true => "'2026-11-21T03:04:05Z'",
-        false => "1795230245000000",
+    let at = if is_postgres {
+        "'2026-11-21T03:04:05Z'"
+    } else {
+        "1795230245000000"
     };
     let row = |number: u64, totals: &str| {
         format!(

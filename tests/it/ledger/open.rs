@@ -80,7 +80,9 @@ async fn entries_are_append_only(stack: Stack) {
 async fn instances_know_of_one_another(stack: Stack) {
     let desk = Desk::open(stack).await;
     let other = another_ledger(&desk.ground).await;
-    let (one, two, three) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+    let one = Uuid::from_u128(1);
+    let two = Uuid::from_u128(2);
+    let three = Uuid::from_u128(3);
     let now = instant(NOON);
     let report = async |ledger: &Ledger, id, rules: &str, now| {
         let forget = now - TimeDelta::seconds(30);

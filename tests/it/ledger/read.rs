@@ -69,7 +69,8 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
         (Some(&second), (0, 0), (216, 0), 11),
         (None, (0, 0), (216, 0), 0),
     ] {
-        let (start, end) = (after(from.0, from.1), after(to.0, to.1));
+        let start = after(from.0, from.1);
+        let end = after(to.0, to.1);
         let window = Window { start, end };
         let wanted = WantedPast {
             windows: vec![window],

@@ -75,7 +75,8 @@ async fn keys_between(ledger: &Ledger, after: u64, up_to: u64) -> Vec<KeyVersion
 
 /// Puts an override with a `max`, or deletes it.
 async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override {
-    let (policy, subject) = (&desk.policy.name, Subject::new(subject).expect("a subject"));
+    let policy = &desk.policy.name;
+    let subject = Subject::new(subject).expect("a subject");
     let terms = max.map(|max| OverrideTerms {
         limits: [(max, Length::Day), (0, Length::Month)]
             .map(|(max, length)| OtherMax {
@@ -88,7 +89,8 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
     let edited = desk
         .ledger
         .edit_of_subject(policy, &subject, "a test", instant(NOON), |_, _, _| {
-            let (terms, reason) = (terms.clone(), Some("vip".to_owned()));
+            let terms = terms.clone();
+            let reason = Some("vip".to_owned());
             Ok::<_, ()>(Change::Version { terms, reason })
         })
         .await;
@@ -209,7 +211,8 @@ async fn many_editors_at_once(stack: Stack) {
     let start = revision(&desk.ledger).await;
     let done = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn({
-        let (ledger, done) = (another_ledger(&desk.ground).await, done.clone());
+        let ledger = another_ledger(&desk.ground).await;
+        let done = done.clone();
         async move {
             let mut known = start;
             let mut learned = Vec::new();
@@ -283,17 +286,21 @@ async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
     let ground = Ground::new(stack);
     let is_postgres = stack == Stack::Postgres;
     // The literals for ids, hashes and instants, as each store writes them.
-    let (bytes, at) = match is_postgres {
-        true => ("'\\x{}'", "'2026-11-21T03:04:05.678901Z'"),
-        false => ("x'{}'", "1795230245678901"),
+    let (bytes, at) = if is_postgres {
+        ("'\\x{}'", "'2026-11-21T03:04:05.678901Z'")
+    } else {
+        ("x'{}'", "1795230245678901")
     };
     let hex = |number: u128, times: usize| {
         let hex = format!("{number:032x}").repeat(times);
         bytes.replace("{}", &hex)
     };
-    let id = |number: u128| match is_postgres {
-        true => format!("'{}'", Uuid::from_u128(number)),
-        false => hex(number, 1),
+    let id = |number: u128| {
+        if is_postgres {
+            format!("'{}'", Uuid::from_u128(number))
+        } else {
+            hex(number, 1)
+        }
     };
     let mut statements = vec![format!(
         "INSERT INTO ledger (id, secret, revision, created_at) VALUES ({}, {}, 7, {at})",

@@ -54,10 +54,12 @@ fn second_opinion(histories: &Value) -> Vec<Vec<bool>> {
 
 #[test]
 fn an_exact_sliding_limit_decides_as_another_moving_window() {
-    let (mut histories, mut own) = (Vec::new(), Vec::new());
+    let mut histories = Vec::new();
+    let mut own = Vec::new();
     for number in 0..HISTORIES {
         let mut dice = Dice::of(17, number);
-        let (max, seconds) = (dice.between(1, 12), dice.between(1, 20));
+        let max = dice.between(1, 12);
+        let seconds = dice.between(1, 20);
         let draft = limit(max.into(), &format!("{seconds}s"), Some("sliding"));
         let mut counting = Counting::of(draft);
         let takes = takes(&mut dice, seconds);
@@ -68,7 +70,8 @@ fn an_exact_sliding_limit_decides_as_another_moving_window() {
         histories.push(json!([max, seconds, takes]));
     }
     let granted = own.iter().flatten().filter(|granted| **granted).count();
-    let (least, most) = (HISTORIES * TAKES / 10, HISTORIES * TAKES * 9 / 10);
+    let least = HISTORIES * TAKES / 10;
+    let most = HISTORIES * TAKES * 9 / 10;
     assert!((least..most).contains(&granted), "{granted}");
     let theirs = second_opinion(&histories.clone().into());
     for ((history, own), theirs) in histories.iter().zip(&own).zip(&theirs) {

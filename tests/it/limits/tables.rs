@@ -19,7 +19,9 @@ fn go_zeros_period_limit_allows_its_quota() {
         limit(5, "minute", None),
     ] {
         let mut counting = Counting::of(limit);
-        let (mut allowed, mut last, mut over) = (0, 0, 0);
+        let mut allowed = 0;
+        let mut last = 0;
+        let mut over = 0;
         for take in 0..100 {
             // All takes are within the window.
             match counting.claim(1, at(take)) {

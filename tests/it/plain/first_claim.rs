@@ -6,7 +6,8 @@ impl PlainAccount {
     pub(super) fn opened(&self, limit: &PlainLimit, at: i64) -> PlainState {
         // 1. Find the line since which every line has the limit, and the oldest instant that can
         //    count.
-        let (place, per) = (self.kept_from(limit), limit.per);
+        let place = self.kept_from(limit);
+        let per = limit.per;
         // The start of the last window, and the usage in it. The start before the limit's first line
         // is unknown. The model assumes that the window ends as late as it can, and has as much as it
         // can.

@@ -11,7 +11,8 @@ impl PlainAccount {
     pub(super) fn log(&self, limit: &PlainLimit, step: i64, at: i64) -> PlainState {
         // 1. Find the line since which every line has the limit, and the oldest instant that can
         //    count.
-        let (place, per) = (self.kept_from(limit), limit.per);
+        let place = self.kept_from(limit);
+        let per = limit.per;
         let begins = self.line_before(place).unwrap_or_default() - per;
         let back = per + begins.rem_euclid(step);
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();

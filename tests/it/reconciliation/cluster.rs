@@ -14,7 +14,8 @@ use crate::support::redis_groups::Cluster;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shard_is_scanned() {
     let cluster = Cluster::start();
-    let (url, ledger) = (cluster.url(), Uuid::new_v4());
+    let url = cluster.url();
+    let ledger = Uuid::new_v4();
     let timeout = Duration::from_secs(10);
     let counters = Counters::open(&url, &RedisAccess::default(), ledger, timeout).await;
     let counters = counters.expect("counters");

@@ -127,10 +127,12 @@ async fn the_feed_misses_nothing_while_a_transaction_is_open() {
     let stop = AtomicBool::new(false);
     let has_ended = AtomicBool::new(false);
     let claim = |dice: &mut crate::support::dice::Dice| Wish::of(&format!("m-{}", dice.below(40)));
-    let (app, other) = (fleet.app(0), fleet.app(1));
+    let app = fleet.app(0);
+    let other = fleet.app(1);
     let load = fleet.load(6, &stop, claim);
     let feed = async {
-        let (mut seen, mut after) = (Vec::new(), 0);
+        let mut seen = Vec::new();
+        let mut after = 0;
         loop {
             let is_last = has_ended.load(Ordering::SeqCst);
             after = follow(&other, after, 0, &mut seen).await;

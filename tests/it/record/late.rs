@@ -16,7 +16,8 @@ use crate::support::servers::{Postgres, Redis};
 /// on the next day. An adjustment then adds units to the day before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_in_the_figures_of_its_day() {
-    let (postgres, redis) = (Postgres::start(), Redis::start());
+    let postgres = Postgres::start();
+    let redis = Redis::start();
     let proxy = Proxy::before(postgres.port()).await;
     let mut ground = Ground::new(Stack::Sqlite);
     ground.database_url = proxy.url(&postgres.create_database());

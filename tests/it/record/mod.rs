@@ -16,9 +16,10 @@ use crate::support::direct::Direct;
 
 /// The ids of all entries in the ledger, read without perdiem.
 async fn ids_in_the_table(ground: &Ground) -> BTreeSet<String> {
-    let sql = match ground.database_url.starts_with("sqlite:") {
-        true => "SELECT lower(hex(id)) FROM entries",
-        false => "SELECT replace(id::text, '-', '') FROM entries",
+    let sql = if ground.database_url.starts_with("sqlite:") {
+        "SELECT lower(hex(id)) FROM entries"
+    } else {
+        "SELECT replace(id::text, '-', '') FROM entries"
     };
     let ids = Direct::to(ground).await.texts(sql).await;
     ids.into_iter().collect()

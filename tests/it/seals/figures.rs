@@ -41,7 +41,13 @@ async fn a_changed_figure_is_named(stack: Stack) {
     all_is_sealed(&app, &ground).await;
     drop(app);
     let figures = verified(&ground, None).await.expect("nothing differs");
-    assert_eq!(figures.figures, CheckedFigures { days: 2, told: 1 });
+    assert_eq!(
+        figures.figures,
+        CheckedFigures {
+            days: 2,
+            recorded: 1
+        }
+    );
     // 2. Each change by hand is found, and taken back.
     ground.open_the_figures().await;
     let mut database = Direct::to(&ground).await;

@@ -55,10 +55,8 @@ async fn a_log_that_was_deleted_never_begins_again(stack: Stack) {
         ground.sql(&keep).await;
     }
     let newest = "first = (SELECT max(first) FROM seal_hashes WHERE level = 0)";
-    let (all, last) = (
-        "DELETE FROM seal_hashes".to_owned(),
-        format!("DELETE FROM seal_hashes WHERE {newest}"),
-    );
+    let all = "DELETE FROM seal_hashes".to_owned();
+    let last = format!("DELETE FROM seal_hashes WHERE {newest}");
     for (what, sql, says) in [
         (
             "all of it",

@@ -34,7 +34,8 @@ async fn arrives(file: &Path, seal: &Checkpoint) {
 async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
     let outside = TempDir::new().expect("a folder");
     let folder = outside.path().join("seals");
-    let (newest, ground) = (folder.join("checkpoint"), Ground::new(stack));
+    let newest = folder.join("checkpoint");
+    let ground = Ground::new(stack);
     let target = SealTarget::Folder(folder.clone());
     // A missing folder may be an unmounted one. Nothing is sealed, and no folder is made.
     let app = start(&ground, &target).await;
@@ -97,7 +98,8 @@ async fn a_damaged_file_outside_is_told_and_heals(stack: Stack) {
 
 async fn a_program_gets_each_seal(stack: Stack) {
     let outside = TempDir::new().expect("a folder");
-    let (script, got) = (outside.path().join("push"), outside.path().join("got"));
+    let script = outside.path().join("push");
+    let got = outside.path().join("got");
     let write = |text: String| fs::write(&script, text).expect("a script");
     let words = vec![script.to_str().expect("a path").to_owned()];
     let target = SealTarget::Program("sh".to_owned(), words);

@@ -198,7 +198,8 @@ async fn an_export_is_checked_by_its_manifest() {
     // The manifest waits for its seal.
     let manifest = app.get(&link).await.text;
     let folder = TempDir::new().expect("a folder");
-    let (file, beside) = (folder.path().join("e.csv"), folder.path().join("e.json"));
+    let file = folder.path().join("e.csv");
+    let beside = folder.path().join("e.json");
     fs::write(&file, &export.text).expect("a file");
     fs::write(&beside, &manifest).expect("a file");
     let key = verifier().to_string();
@@ -270,10 +271,8 @@ async fn a_workbook_is_checked_by_its_manifest() {
     app.benefit(3, "UTC").await;
     app.claim("member-1", None).await;
     let folder = TempDir::new().expect("a folder");
-    let (file, beside) = (
-        folder.path().join("e.xlsx"),
-        folder.path().join("e.xlsx.manifest.json"),
-    );
+    let file = folder.path().join("e.xlsx");
+    let beside = folder.path().join("e.xlsx.manifest.json");
     let key = verifier().to_string();
     let names = [&file, &beside].map(|path| path.to_str().expect("a path"));
     Said::by(&app, &["export", names[0], "--xlsx"])

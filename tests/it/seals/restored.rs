@@ -59,7 +59,8 @@ fn file(ground: &Ground) -> &str {
 }
 
 async fn a_restored_ledger_is_behind_its_seal_until_a_restart(stack: Stack) {
-    let (outside, kept) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let outside = TempDir::new().unwrap();
+    let kept = TempDir::new().unwrap();
     let seals = outside.path().to_owned();
     let ground = Ground::new(stack);
     let start = async |ground: &Ground| {

@@ -88,10 +88,13 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
     let key: fn(&Value) -> bool = |leaf| leaf["type"] == "key";
     let act: fn(&Value) -> bool = |leaf| leaf["type"] == "act";
     let any: fn(&Value) -> bool = |leaf| leaf["position"] == 1;
-    let (one, two) = (find(first), find(second));
+    let one = find(first);
+    let two = find(second);
     let account = |id: &str| format!("account = (SELECT account FROM entries WHERE {id})");
-    let (hers, theirs) = (find(stranger), find(reversal));
-    let (by_hand, zero) = (find(adjustment), ground.literal(uuid::Uuid::nil()));
+    let hers = find(stranger);
+    let theirs = find(reversal);
+    let by_hand = find(adjustment);
+    let zero = ground.literal(uuid::Uuid::nil());
     let forged = ground.literal(uuid::Uuid::from_u128(1 << 120));
     let tamper = |what, sql: String, is_found_at| Tampering {
         what,

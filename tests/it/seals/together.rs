@@ -13,10 +13,8 @@ use crate::support::app::{App, Ground, Stack, eventually};
 /// SQLite has one instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_instances_make_one_log() {
-    let (ground, outside) = (
-        Ground::new(Stack::Postgres),
-        TempDir::new().expect("a folder"),
-    );
+    let ground = Ground::new(Stack::Postgres);
+    let outside = TempDir::new().expect("a folder");
     let mut apps = Vec::new();
     for _ in 0..3 {
         let target = SealTarget::Folder(outside.path().to_owned());

@@ -108,9 +108,10 @@ impl Kinds {
             place = place.saturating_sub(*share);
             is_it
         })?;
-        let mut possible = match self.has(*kind) {
-            true => world.possible(*kind),
-            false => Vec::new(),
+        let mut possible = if self.has(*kind) {
+            world.possible(*kind)
+        } else {
+            Vec::new()
         };
         if self.0 & LEAVES_REDIS_ALONE != 0 && world.scene.counting != Counting::Never {
             possible.retain(|event| !world.mixes(event));
@@ -135,10 +136,13 @@ impl World {
             Kind::Restore => self.restores(),
             Kind::Moment => vec![Event::Pass(MOMENT, None)],
             Kind::Span => self.spans(),
-            Kind::Change => match self.ledger.policies.len() < self.course.len() {
-                true => vec![Event::Change],
-                false => Vec::new(),
-            },
+            Kind::Change => {
+                if self.ledger.policies.len() < self.course.len() {
+                    vec![Event::Change]
+                } else {
+                    Vec::new()
+                }
+            }
             Kind::Sweep => {
                 let instances = 0..self.instances.len();
                 let sweeps = instances.filter(|index| self.may_sweep(*index));
@@ -299,9 +303,12 @@ impl World {
 
     /// Clocks that step, and then are right again.
     fn steps(&self) -> Vec<Event> {
-        let steps = |index: usize| match self.instances[index].is_off() {
-            true => vec![Event::Step(index, TimeDelta::zero())],
-            false => STEPS.map(|by| Event::Step(index, by)).into(),
+        let steps = |index: usize| {
+            if self.instances[index].is_off() {
+                vec![Event::Step(index, TimeDelta::zero())]
+            } else {
+                STEPS.map(|by| Event::Step(index, by)).into()
+            }
         };
         (0..self.instances.len()).flat_map(steps).collect()
     }

@@ -103,10 +103,12 @@ fn changed_history(scene: Scene, histories: u32) -> Option<String> {
     let mut runner = TestRunner::new_with_rng(config, rng);
     let result = runner.run(&vec(any::<u16>(), 2..120), |choices| {
         let play = |recorded| go_calmly(scene, &choices, recorded).map(|world| story(&world));
-        let (early, late) = (play(LapseTime::Early), play(LapseTime::Late));
-        match early == late && early.is_ok() {
-            true => Ok(()),
-            false => Err(TestCaseError::fail(format!("{early:#?}\n{late:#?}"))),
+        let early = play(LapseTime::Early);
+        let late = play(LapseTime::Late);
+        if early == late && early.is_ok() {
+            Ok(())
+        } else {
+            Err(TestCaseError::fail(format!("{early:#?}\n{late:#?}")))
         }
     });
     result.err().map(|error| error.to_string())

@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, instant_after};
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds};
-use perdiem::domain::drafting::Known;
+use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::past::{Movement, Past, WantedPast};
@@ -126,7 +126,8 @@ impl Ledger {
             past.insert_tail(since, tail.map(Movement::from).collect());
         }
         for window in &wanted.windows {
-            let (mut sum, mut lowest) = (0, 0);
+            let mut sum = 0;
+            let mut lowest = 0;
             for entry in self.entries_of(account, up_to) {
                 let counted_at = names(entry.kind).unwrap_or(entry.id).at();
                 if window.contains(counted_at) {
@@ -210,7 +211,7 @@ impl Ledger {
     /// Answers the question that the rule asked.
     pub fn tell(
         &self,
-        known: &mut Known,
+        known: &mut AccountFacts,
         unknown: Unknown,
         account: AccountId,
         last: Option<&Line>,
@@ -278,7 +279,8 @@ impl Ledger {
         self.check_time(drafts, time)?;
         self.next_transaction += 1;
         check_data(drafts)?;
-        let (mut entries, mut accounts) = (self.entries.clone(), HashSet::new());
+        let mut entries = self.entries.clone();
+        let mut accounts = HashSet::new();
         let is_guarded = self.planted != Planted::NoGuard;
         for draft in drafts {
             let is_next = !is_guarded || self.last(draft.account) == draft.after.as_ref();
@@ -347,13 +349,14 @@ fn check_data(drafts: &[Draft]) -> Result<(), LedgerError> {
         let metadata = entry.metadata.as_ref();
         metadata.is_some_and(|metadata| metadata.as_str() == REFUSED_METADATA)
     };
-    match drafts
+    if drafts
         .iter()
         .flat_map(|draft| &draft.entries)
         .any(is_refused)
     {
-        true => Err(LedgerError::Refused("metadata".into())),
-        false => Ok(()),
+        Err(LedgerError::Refused("metadata".into()))
+    } else {
+        Ok(())
     }
 }
 

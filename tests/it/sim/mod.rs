@@ -194,7 +194,8 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     let rng = TestRng::deterministic_rng(config.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let choices = vec(any::<u16>(), HEAD + 1..250);
-    let (kept, first) = (Cell::new(0), Cell::new(None));
+    let kept = Cell::new(0);
+    let first = Cell::new(None);
     // 2. Run each history, until one breaks a promise. proptest then shortens that history.
     let found = runner.run(&choices, |choices| {
         match go_through(scene, &choices, |_, _| {}).1 {
@@ -228,9 +229,10 @@ fn shorten(scene: Scene, mut choices: Vec<u16>, broken: &str) -> Vec<u16> {
             let mut fewer = choices.clone();
             fewer.drain(start..start + size);
             let kept = go_through(scene, &fewer, |_, _| {}).1;
-            match kept.is_err_and(|other| head(&other) == head(broken)) {
-                true => choices = fewer,
-                false => start += 1,
+            if kept.is_err_and(|other| head(&other) == head(broken)) {
+                choices = fewer
+            } else {
+                start += 1
             }
         }
     }

@@ -110,7 +110,8 @@ impl Redis {
         if settlement.only_existing && current.is_none() {
             return;
         }
-        let (line, seen) = (&settlement.line, settlement.seen);
+        let line = &settlement.line;
+        let seen = settlement.seen;
         let (is_all, after, keys) = match &settlement.keys {
             SettledKeys::All(keys) => (true, None, &keys[..]),
             SettledKeys::After(after, keys) => (false, Some(after), &keys[..]),
@@ -159,7 +160,8 @@ impl Redis {
     /// Counts a claim. A counter's keys are trusted if the ledger confirmed the counter after an
     /// instant.
     pub fn count(&mut self, count: &Count, trusted_from: DateTime<Utc>, now: Duration) -> Counted {
-        let (account, grant) = (count.account, count.grant.as_ref().expect("a claim"));
+        let account = count.account;
+        let grant = count.grant.as_ref().expect("a claim");
         let waits = self
             .waiting
             .get(&account)
@@ -177,8 +179,10 @@ impl Redis {
         let Some((basis, may_be_known)) = basis(current, &waits, count, trusted_from) else {
             return ask;
         };
-        let (units, mut used) = (grant.units.get().cast_signed(), Vec::new());
-        let (mut is_denied, mut is_certain) = (false, false);
+        let units = grant.units.get().cast_signed();
+        let mut used = Vec::new();
+        let mut is_denied = false;
+        let mut is_certain = false;
         for total in &count.totals {
             let Some(before) = used_before(&basis, total, count.ledger) else {
                 return ask;
@@ -197,10 +201,12 @@ impl Redis {
         let is_of_line = !matches!(basis, Basis::Told);
         let confirmed_at = current.filter(|_| is_of_line).map(|it| it.confirmed_at);
         let waits_first = !is_certain && !is_silent && self.planted != Planted::DeniesAtOnce;
-        match is_denied {
-            true if waits_first => Counted::Waits(used, confirmed_at),
-            true => Counted::Denied(used, confirmed_at),
-            false => self.grant(count, &waits, used),
+        if !is_denied {
+            self.grant(count, &waits, used)
+        } else if waits_first {
+            Counted::Waits(used, confirmed_at)
+        } else {
+            Counted::Denied(used, confirmed_at)
         }
     }
 

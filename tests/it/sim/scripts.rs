@@ -43,7 +43,8 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Self {
-        let (url, access) = (servers::redis().url(), RedisAccess::default());
+        let url = servers::redis().url();
+        let access = RedisAccess::default();
         let real = Counters::open(&url, &access, Uuid::new_v4(), Duration::from_secs(10)).await;
         Self {
             real: real.expect("counters"),
@@ -118,7 +119,8 @@ impl Pair {
     /// client library does when it sends a script twice.
     async fn record(&mut self, dice: &mut Dice) {
         if dice.percent(50) {
-            let (most, model) = (1 + dice.below(3), self.model.queue.clone());
+            let most = 1 + dice.below(3);
+            let model = self.model.queue.clone();
             self.recorded = [self.queued().await, model].map(|queued| first(queued, most));
         }
         let [real, model] = &self.recorded;

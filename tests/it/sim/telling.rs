@@ -16,7 +16,8 @@ use super::{Scene, go_through};
 /// Prints a history in which a promise is broken: the promise, each event with the entries that it
 /// caused, and the claims.
 pub fn tell(scene: Scene, choices: &[u16]) -> String {
-    let (mut told, mut entries) = (String::new(), 0);
+    let mut told = String::new();
+    let mut entries = 0;
     let note = |world: &World, event: &Event| {
         tell_entries(&mut told, &world.ledger.entries, &mut entries);
         let at = world.time.0.as_millis() - 60_000;
@@ -40,7 +41,8 @@ fn tell_entries(told: &mut String, entries: &[Entry], before: &mut usize) {
 fn event_in_words(world: &World, event: &Event) -> String {
     let (call, what) = match event {
         Event::Send(instance, wish) => {
-            let (name, number) = (name(*instance), world.sent.len());
+            let name = name(*instance);
+            let number = world.sent.len();
             return format!("{name} gets claim {number}: {}", wish_in_words(wish));
         }
         Event::Effect(call) => (call, "has its effect"),
@@ -86,7 +88,8 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Lapse { of } => format!("lapse of {}'s", of_claim(of)),
         EntryKind::Adjustment(_) => "adjustment".to_owned(),
     };
-    let (line, account) = (&entry.line, subject(entry.account));
+    let line = &entry.line;
+    let account = subject(entry.account);
     let used: Vec<u64> = line.totals.iter().map(|total| total.used()).collect();
     let version = line.policy_version;
     let number = line.number;

@@ -218,7 +218,8 @@ impl World {
         let Some(waiting) = self.calls[call].waiting.take() else {
             return;
         };
-        let (instance, sent) = (self.calls[call].instance, self.calls.len());
+        let instance = self.calls[call].instance;
+        let sent = self.calls.len();
         let accounts = waiting.accounts();
         self.at(instance, |it, around| it.hear(waiting, response, around));
         for account in accounts {
@@ -298,7 +299,8 @@ impl World {
         recorded: Option<&Vec<QueuedGrant>>,
         is_repeated: bool,
     ) -> Result<(), Broken> {
-        let (account, now) = (settlement.account, self.time.0);
+        let account = settlement.account;
+        let now = self.time.0;
         let before = self.redis.counter(account, now).cloned();
         match recorded {
             Some(grants) => self.redis.record(settlement, grants, now),
@@ -501,11 +503,12 @@ impl World {
         self.settle_down()?;
         let mut new = self.ledger.entries[entries..].iter();
         let own = self.sent.len() as u64 - 1;
-        match new.any(|entry| nonce(entry) == own) == fits || self.promises.counts.is_mixed {
-            true => Ok(()),
-            false => Err(format!(
+        if new.any(|entry| nonce(entry) == own) == fits || self.promises.counts.is_mixed {
+            Ok(())
+        } else {
+            Err(format!(
                 "with nothing under way a claim is decided exactly: {fits}"
-            )),
+            ))
         }
     }
 }

@@ -27,7 +27,8 @@ async fn get(app: &App, secret: &str, path: &str) -> Answer {
 async fn an_export_is_recorded_before_it_is_read() {
     let pair = Pair::start().await;
     pair.is_followed().await;
-    let (reader, auditor) = (&pair.reader, pair.auditor.secret.as_str());
+    let reader = &pair.reader;
+    let auditor = pair.auditor.secret.as_str();
     let query = "format=csv&policy=benefit";
     // 1. A reader cannot record.
     let answer = get(reader, auditor, &format!("{EXPORT}?{query}")).await;

@@ -23,7 +23,8 @@ async fn used(app: &App) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_tells_its_age() {
     let pair = Pair::start().await;
-    let (reader, writer) = (&pair.reader, &pair.writer);
+    let reader = &pair.reader;
+    let writer = &pair.writer;
     pair.is_followed().await;
     let replay = |sql: &str| pair.standby.execute("postgres", sql);
     // 1. Nothing happens here for a while. The standby is still up to date.

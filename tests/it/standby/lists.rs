@@ -11,7 +11,8 @@ use crate::support::operations::{OPEN, operations};
 /// A request for each `GET` that needs a key, with the path in the specification. Exports and metrics
 /// have tests of their own.
 fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
-    let (grant, key) = (&pair.grant, &pair.auditor.id);
+    let grant = &pair.grant;
+    let key = &pair.auditor.id;
     let same = |path: &'static str| (path, path.to_owned());
     let under = |path: &'static str| {
         let filled = path.replace("{policy}", "benefit");
@@ -104,7 +105,8 @@ async fn every_list_is_that_of_the_primary() {
     }
     // A reader without the key of the seals shows the notes that others have signed.
     let [ours, theirs] = [&pair.writer, &pair.reader].map(|app| app.get("/v1/seals/latest"));
-    let (ours, theirs) = (ours.await.is(200), theirs.await.is(200));
+    let ours = ours.await.is(200);
+    let theirs = theirs.await.is(200);
     assert_eq!(ours["note"], theirs["note"]);
     assert!(theirs["verifier_key"].is_null());
     assert!(ours["verifier_key"].is_string());

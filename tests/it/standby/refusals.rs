@@ -14,7 +14,8 @@ async fn claims_and_changes_are_refused() {
     pair.is_followed().await;
     let mut refused = 0;
     for operation in operations() {
-        let (method, path) = (operation.method.clone(), operation.filled());
+        let method = operation.method.clone();
+        let path = operation.filled();
         if method == Method::GET || path.ends_with("/backtest") {
             continue;
         }

@@ -145,48 +145,44 @@ impl Ground {
                 connection.close().await.expect("the connection's end");
             }};
         }
-        match self.is_sqlite() {
-            true => run!(SqliteConnection),
-            false => run!(PgConnection),
+        if self.is_sqlite() {
+            run!(SqliteConnection)
+        } else {
+            run!(PgConnection)
         }
     }
 
     /// An id as an SQL literal.
     pub fn literal(&self, id: Uuid) -> String {
-        match self.is_sqlite() {
-            true => format!("x'{}'", id.simple()),
-            false => format!("'{id}'::uuid"),
+        if self.is_sqlite() {
+            format!("x'{}'", id.simple())
+        } else {
+            format!("'{id}'::uuid")
         }
     }
 
     /// Permits changes of entries, as a person with the database can.
     pub async fn open_the_ledger(&self) {
-        let triggers = match self.is_sqlite() {
-            true => {
-                "DROP TRIGGER entries_are_append_only_update;
+        let triggers = if self.is_sqlite() {
+            "DROP TRIGGER entries_are_append_only_update;
                  DROP TRIGGER entries_are_append_only_delete"
-            }
-            false => {
-                "DROP TRIGGER entries_are_append_only ON entries;
+        } else {
+            "DROP TRIGGER entries_are_append_only ON entries;
                  DROP TRIGGER entries_can_be_dropped ON entries;
                  DROP TRIGGER entries_can_be_erased ON entries"
-            }
         };
         self.sql(triggers).await;
     }
 
     /// Permits changes of figures and denials, as a person with the database can.
     pub async fn open_the_figures(&self) {
-        let triggers = match self.is_sqlite() {
-            true => {
-                "DROP TRIGGER day_figures_grow_insert; DROP TRIGGER day_figures_grow_update;
+        let triggers = if self.is_sqlite() {
+            "DROP TRIGGER day_figures_grow_insert; DROP TRIGGER day_figures_grow_update;
                  DROP TRIGGER day_figures_are_kept; DROP TRIGGER denied_claims_grow_update"
-            }
-            false => {
-                "DROP TRIGGER day_figures_grow ON day_figures;
+        } else {
+            "DROP TRIGGER day_figures_grow ON day_figures;
                  DROP TRIGGER day_figures_are_kept ON day_figures;
                  DROP TRIGGER denied_claims_grow ON denied_claims"
-            }
         };
         self.sql(triggers).await;
     }
@@ -356,11 +352,11 @@ impl App {
     /// Pauses `benefit`, or ends its pause.
     pub async fn pause(&self, paused: bool) -> Answer {
         let path = "/v1/policies/benefit/pause";
-        let request = match paused {
-            true => self
-                .request(Method::PUT, path)
-                .json(&json!({ "reason": "a test" })),
-            false => self.request(Method::DELETE, &format!("{path}?reason=a+test")),
+        let request = if paused {
+            self.request(Method::PUT, path)
+                .json(&json!({ "reason": "a test" }))
+        } else {
+            self.request(Method::DELETE, &format!("{path}?reason=a+test"))
         };
         Answer::of(request).await
     }

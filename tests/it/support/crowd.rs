@@ -186,9 +186,11 @@ impl Fleet {
     pub async fn send(&self, client: usize, wish: usize) -> Outcome {
         let claim = self.history().wishes[wish].clone();
         let key = claim.has_key.then(|| format!("wish-{wish}"));
-        let (policy, body) = (&claim.policy, claim.body(wish));
+        let policy = &claim.policy;
+        let body = claim.body(wish);
         loop {
-            let (app, began) = (self.app(client), self.began.elapsed());
+            let app = self.app(client);
+            let began = self.began.elapsed();
             let answer = app.claim_under(policy, body.clone(), key.as_deref()).await;
             let outcome = Outcome::of(answer.status, &answer.text);
             self.note(client, wish, began, outcome.clone());

@@ -56,7 +56,8 @@ impl Hand {
 
     /// The name of an account's counter.
     pub fn counter(&self, account: AccountId) -> String {
-        let (ledger, account) = (self.ledger.simple(), account.0);
+        let ledger = self.ledger.simple();
+        let account = account.0;
         let bucket = account.as_bytes()[0];
         format!("perdiem:{{{ledger}:{bucket:02x}}}:{}", account.simple())
     }

@@ -171,7 +171,8 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
     let mut server = TcpStream::connect(address).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (mut asked, mut answered) = ([0; 16_384], [0; 65_536]);
+    let mut asked = [0; 16_384];
+    let mut answered = [0; 65_536];
     let mut has_swallowed = false;
     let mut late = VecDeque::<(Instant, Vec<u8>)>::new();
     let generation = wire.generation.load(Ordering::SeqCst);

@@ -46,7 +46,8 @@ impl WallClock {
 
     /// Sets the clock this many seconds ahead of the right time. The file is never read half.
     pub fn put(&self, seconds: i64) {
-        let (file, new) = ("wall-clock", "new-wall-clock");
+        let file = "wall-clock";
+        let new = "new-wall-clock";
         let [file, new] = [file, new].map(|name| self.folder.path().join(name));
         fs::write(&new, format!("{seconds:+}\n")).expect("a file");
         fs::rename(&new, &file).expect("a file");

@@ -35,7 +35,8 @@ fn changes(
         let then = to.min(here.0 + TimeDelta::days(7));
         let next = (then, offset(then));
         if next.1 != here.1 {
-            let (mut before, mut after) = (here.0, next.0);
+            let mut before = here.0;
+            let mut after = next.0;
             while after - before > TimeDelta::seconds(1) {
                 let middle = before + TimeDelta::seconds((after - before).num_seconds() / 2);
                 if offset(middle) == here.1 {
@@ -65,10 +66,8 @@ fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to
             None => assert!(window.contains(from)),
             Some(last) => {
                 assert_eq!(last.end, window.start);
-                let (before, after) = (
-                    calendar.local_date(per, last),
-                    calendar.local_date(per, window),
-                );
+                let before = calendar.local_date(per, last);
+                let after = calendar.local_date(per, window);
                 assert!(before < after || (per < Length::Day && before == after));
             }
         }
@@ -92,7 +91,8 @@ fn assert_is_first_instant(zone: &Zone, local: NaiveDateTime) {
 /// years of two centuries, and the shorter windows around each change of the clocks.
 #[test]
 fn windows_of_every_zone_tile_time() {
-    let (from, to) = (year(1900), year(2100));
+    let from = year(1900);
+    let to = year(2100);
     let mut seen = HashSet::new();
     let system = Zones::system();
     let zones = BUNDLED.names().map(|name| BUNDLED.get(name));
@@ -139,7 +139,8 @@ fn windows_of_every_zone_tile_time() {
 /// chrono-tz's changes of a year. Returns `None` if the zone has other offsets in perdiem (each
 /// week and near each change), or if a change is not at a whole minute.
 fn changes_in_both(theirs: chrono_tz::Tz, ours: &Zone, of_year: i32) -> Option<Vec<DateTime<Utc>>> {
-    let (from, to) = (year(of_year), year(of_year + 1));
+    let from = year(of_year);
+    let to = year(of_year + 1);
     let their_offset = |instant: DateTime<Utc>| {
         let offset = theirs.offset_from_utc_datetime(&instant.naive_utc());
         offset.fix().local_minus_utc()
@@ -192,7 +193,8 @@ fn windows_begin_where_chrono_tz_shows_them_first() {
             .flatten()
         {
             compared += 1;
-            let (from, to) = (change - TimeDelta::days(1), change + TimeDelta::days(1));
+            let from = change - TimeDelta::days(1);
+            let to = change + TimeDelta::days(1);
             // One more day, for the local time before it.
             let shown: Vec<_> = (-2 * 1440..1440)
                 .map(|minute| change + TimeDelta::minutes(minute))

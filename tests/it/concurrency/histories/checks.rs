@@ -36,7 +36,8 @@ impl Model {
         let used = self.used_and_left(subject, now);
         for (number, (limit, (used, left))) in limits.iter().zip(used).enumerate() {
             let told = &told[number];
-            let (used, left) = (used + units, left.saturating_sub(units));
+            let used = used + units;
+            let left = left.saturating_sub(units);
             prop_assert_eq!(&told["per"], &json!(limit.per()));
             prop_assert_eq!(&told["kind"], limit.shape.kind().as_str());
             prop_assert_eq!(&told["max"], limit.max, "{}", told);
@@ -61,7 +62,8 @@ impl Model {
             return is_problem(429, &answer.json(), 429, "quota-exceeded");
         }
         // 4. Compare the status and the content.
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         if matches!(expected, Expected::Denied | Expected::NeverFits) {
             self.check_forecast(claim, now, &told)?;
             if status == 429 {
@@ -232,7 +234,8 @@ impl Model {
     /// Checks the answer to a reversal, and records it.
     pub fn reverse(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let subject = self.grants[place].claim.subject;
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         let grant = &self.grants[place];
         match &grant.closed {
             Some(Closed::Reversed(first)) => return is_repeated(answer, first),
@@ -242,7 +245,8 @@ impl Model {
             _ => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
-        let (units, at) = (grant.left().cast_signed(), grant.at);
+        let units = grant.left().cast_signed();
+        let at = grant.at;
         self.enter(subject, What::Reversal(grant.entry), -units, at, now);
         self.grants[place].closed = Some(Closed::Reversed(told.clone()));
         self.check_grant(place, now, &told["grant"])?;
@@ -251,7 +255,8 @@ impl Model {
 
     /// Checks the answer to a reversal of one unit, under a new key, and records it.
     pub fn reverse_one(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         let grant = &self.grants[place];
         if grant.state(now) == "reversed" {
             return is_problem(status, &told, 409, "grant-reversed");
@@ -268,7 +273,9 @@ impl Model {
 
     fn give_back(&mut self, place: usize, units: u64, now: DateTime<Utc>) {
         let grant = &self.grants[place];
-        let (subject, of, at) = (grant.claim.subject, grant.entry, grant.at);
+        let subject = grant.claim.subject;
+        let of = grant.entry;
+        let at = grant.at;
         self.enter(
             subject,
             What::PartialReversal(of),
@@ -288,7 +295,8 @@ impl Model {
         answer: &Answer,
     ) -> Checked {
         let subject = self.grants[place].claim.subject;
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         let grant = &self.grants[place];
         match (grant.state(now), grant.held_until(), &grant.confirmed) {
             (_, None, _) => return is_problem(status, &told, 409, "not-a-hold"),
@@ -296,15 +304,17 @@ impl Model {
             ("reversed", ..) => return is_problem(status, &told, 409, "grant-reversed"),
             (_, _, Some(first)) => {
                 let settled = first["grant"]["confirmation"]["units"].as_u64();
-                return match asked.is_none() || asked == settled {
-                    true => is_repeated(answer, first),
-                    false => is_problem(status, &told, 422, "invalid"),
+                return if asked.is_none() || asked == settled {
+                    is_repeated(answer, first)
+                } else {
+                    is_problem(status, &told, 422, "invalid")
                 };
             }
             (_, Some(_), None) => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
-        let (at, left) = (grant.at, grant.left());
+        let at = grant.at;
+        let left = grant.left();
         let settled = asked.unwrap_or(left);
         if settled < left {
             self.give_back(place, left - settled, now);
@@ -324,7 +334,8 @@ impl Model {
     ) -> Checked {
         let Adjustment { subject, units, .. } = adjustment;
         let given = counted_at(adjustment, now);
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         match adjustment.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
                 return is_repeated(answer, &self.adjustments[*place].answer);
@@ -362,7 +373,8 @@ impl Model {
 
     /// Checks a subject's usage.
     pub fn check_usage(&self, subject: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
-        let (status, told) = (answer.status.as_u16(), answer.json());
+        let status = answer.status.as_u16();
+        let told = answer.json();
         if self.is_archived(now) {
             return is_problem(status, &told, 404, "unknown-policy");
         }

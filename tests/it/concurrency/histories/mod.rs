@@ -214,7 +214,8 @@ impl Play {
         self.note(format!("rehearse {claim:?}"));
         let mut body = claim.body();
         body["dry_run"] = json!(true);
-        let (app, key) = (self.fleet.app(number), key_text(claim.key));
+        let app = self.fleet.app(number);
+        let key = key_text(claim.key);
         let answer = app.claim_body(body, key.as_deref()).await;
         let now = self.fleet.clock.now();
         self.model.check_rehearsal(claim, now, &answer)
@@ -228,7 +229,8 @@ impl Play {
             "at": counted_at(adjustment, now),
             "reason": "by hand",
         });
-        let (subject, key) = (subject_text(adjustment.subject), key_text(adjustment.key));
+        let subject = subject_text(adjustment.subject);
+        let key = key_text(adjustment.key);
         let app = self.fleet.app(number);
         let answer = app.adjust(&subject, body, key.as_deref()).await;
         self.model.adjust(adjustment, now, &answer)
@@ -237,7 +239,8 @@ impl Play {
     /// Reverses, confirms or reads one of the grants. Before the first grant, the request names no
     /// grant.
     async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
-        let (app, now) = (self.fleet.app(number), self.fleet.clock.now());
+        let app = self.fleet.app(number);
+        let now = self.fleet.clock.now();
         let grants = &self.model.grants;
         let place = (!grants.is_empty()).then(|| dice.below(grants.len()));
         let id = place.map_or(NOBODYS.to_owned(), |place| grants[place].id.clone());

@@ -110,10 +110,13 @@ impl Grant {
         match (&self.closed, self.held_until()) {
             (Some(Closed::Reversed(_)), _) => "reversed",
             (Some(Closed::Lapsed), _) => "lapsed",
-            (None, Some(until)) if self.confirmed.is_none() => match now < until {
-                true => "held",
-                false => "lapsed",
-            },
+            (None, Some(until)) if self.confirmed.is_none() => {
+                if now < until {
+                    "held"
+                } else {
+                    "lapsed"
+                }
+            }
             (None, _) => "granted",
         }
     }
@@ -171,13 +174,12 @@ impl Model {
         if let Some(newest) = self.newest().filter(|newest| is_so(newest)) {
             return Some(newest.effective_at);
         }
-        let effective_at = match waits {
-            false => now,
-            true => {
-                self.newest()?;
-                let calendar = self.in_force(now).choice.rule().calendar;
-                calendar.window(Length::Day, now).end
-            }
+        let effective_at = if waits {
+            self.newest()?;
+            let calendar = self.in_force(now).choice.rule().calendar;
+            calendar.window(Length::Day, now).end
+        } else {
+            now
         };
         self.versions.push(Version {
             choice,
@@ -322,9 +324,10 @@ impl Model {
             return Expected::NeverFits;
         }
         let mut left = self.used_and_left(claim.subject, now).into_iter();
-        match left.all(|(_, left)| claim.units <= left) {
-            true => Expected::Granted,
-            false => Expected::Denied,
+        if left.all(|(_, left)| claim.units <= left) {
+            Expected::Granted
+        } else {
+            Expected::Denied
         }
     }
 
@@ -366,7 +369,9 @@ impl Model {
         for (until, _, place) in due {
             let grant = &mut self.grants[place];
             grant.closed = Some(Closed::Lapsed);
-            let (units, at, entry) = (grant.left().cast_signed(), grant.at, grant.entry);
+            let units = grant.left().cast_signed();
+            let at = grant.at;
+            let entry = grant.entry;
             let before = self.entries_of(subject).next_back().expect("the grant");
             let lapse = Entry {
                 number: self.entries.len(),

@@ -88,9 +88,10 @@ impl Tamperer {
             }
             // A line whose first hold lapses at another instant, or that has no hold.
             13..15 => {
-                let lapses_at = match dice.percent(50) {
-                    true => (now + other).timestamp_micros().to_string(),
-                    false => "-".to_owned(),
+                let lapses_at = if dice.percent(50) {
+                    (now + other).timestamp_micros().to_string()
+                } else {
+                    "-".to_owned()
                 };
                 self.change(subject, long_ago, |line| line.lapses_at = lapses_at)
                     .await;

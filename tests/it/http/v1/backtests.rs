@@ -88,7 +88,8 @@ on_every_store!(it_tells_what_a_draft_would_have_denied);
 async fn it_tells_what_a_draft_would_have_denied(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     let ids = three_days(&app, &clock).await;
-    let (from, to) = ("2026-11-20", "2026-11-23");
+    let from = "2026-11-20";
+    let to = "2026-11-23";
     // A grant that does not fit takes nothing. The month began before the range.
     #[rustfmt::skip]
     let rows = [
@@ -169,7 +170,8 @@ on_every_store!(only_limits_count_and_archived_policies_and_erased_subjects_too)
 
 async fn only_limits_count_and_archived_policies_and_erased_subjects_too(stack: Stack) {
     let (ground, app, clock) = on_a_ground(stack).await;
-    let (from, to) = ("2026-11-20", "2026-11-22");
+    let from = "2026-11-20";
+    let to = "2026-11-22";
     let mut draft = draft(&[(1, "day")]);
     let body = json!({ "policy": draft, "from": from, "to": to });
     let line = "POST /v1/policies/benefit/backtest";

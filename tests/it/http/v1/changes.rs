@@ -78,8 +78,10 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
     let [fourth, third, second, version] = &versions[..] else {
         panic!("{versions:?}");
     };
-    let (nothing, settings) = (&Value::Null, "PERDIEM_ADMIN_KEY");
-    let (test, over) = (Some("a test"), Some("it is over"));
+    let nothing = &Value::Null;
+    let settings = "PERDIEM_ADMIN_KEY";
+    let test = Some("a test");
+    let over = Some("it is over");
     let campaign = Some("campaign 7");
     #[rustfmt::skip]
     let expected = [
@@ -126,7 +128,8 @@ async fn filters_combine(stack: Stack) {
     let audit = make_role(&app, "audit", Some("benefit")).await.secret;
     archive(&app).await;
     let at = |minute: u32, second: &str| format!("2026-11-21T03:{:02}:{second}Z", 4 + minute);
-    let (first, third) = (at(1, "05.678901"), at(3, "05.678901"));
+    let first = at(1, "05.678901");
+    let third = at(3, "05.678901");
     // Stores keep microseconds.
     let later = at(1, "05.6789011");
     for (query, expected) in [
@@ -180,7 +183,8 @@ async fn no_change_is_left_out_while_many_are_made(stack: Stack) {
     apps[0].benefit(1, "UTC").await;
     let write = async |writer: usize| {
         let instance = writer % 2;
-        let (app, subject) = (&apps[instance], format!("member-{instance}"));
+        let app = &apps[instance];
+        let subject = format!("member-{instance}");
         for number in 2..22 {
             match writer / 2 {
                 0 => drop(app.benefit(100 * number + instance as u64, "UTC").await),

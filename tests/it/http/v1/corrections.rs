@@ -239,7 +239,8 @@ async fn grants_are_listed_by_state(stack: Stack) {
     let plain = granted(&app, 1).await;
     let reversed = granted(&app, 1).await;
     app.reverse(&reversed, "x").await;
-    let (lapsed, unseen) = (hold(&app, 1).await, hold(&app, 2).await);
+    let lapsed = hold(&app, 1).await;
+    let unseen = hold(&app, 2).await;
     let confirmed = hold(&app, 1).await;
     app.confirm(&confirmed).await;
     let held = hold(&app, 100).await;

@@ -118,9 +118,10 @@ async fn files_equal_the_list(stack: Stack) {
         let mut list = all_items(&app, &format!("/v1/entries?{query}")).await;
         // The manifest has the zones.
         for item in &mut list {
-            let zone = match item["policy"] == "sms" {
-                true => "UTC",
-                false => "Asia/Shanghai",
+            let zone = if item["policy"] == "sms" {
+                "UTC"
+            } else {
+                "Asia/Shanghai"
             };
             let told = item.as_object_mut().expect("an item").remove("time_zone");
             assert_eq!(told, Some(json!(zone)));

@@ -22,12 +22,13 @@ fn rule(max: u64) -> Value {
 /// perdiem makes.
 pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
     let last = first + count - 1;
-    let (postgres_head, sqlite_head) = match below {
-        true => (
+    let (postgres_head, sqlite_head) = if below {
+        (
             "'00000000-0000-7000-8000-'",
             "unhex('00000000000070008000')",
-        ),
-        false => ("substr(id::text, 1, 24)", "substr(id, 1, 10)"),
+        )
+    } else {
+        ("substr(id::text, 1, 24)", "substr(id, 1, 10)")
     };
     let columns = "at, units, policy, policy_version, kind, flags, account, totals, metadata";
     let postgres = format!(

@@ -80,7 +80,9 @@ async fn filters_combine(stack: Stack) {
     }
     let at = |minute: usize| grants[minute]["granted_at"].as_str().expect("an instant");
     // The grants of the minutes 2, 8 and 4.
-    let (from, to, fourth) = (at(2), at(8), at(4));
+    let from = at(2);
+    let to = at(8);
+    let fourth = at(4);
     #[rustfmt::skip]
     let cases: [(String, &[usize]); 19] = [
         (String::new(), &[11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]),

@@ -54,7 +54,8 @@ async fn filters_combine(stack: Stack) {
     assert_eq!(first["metadata"], metadata);
     assert_eq!(first["policy"], "benefit");
     assert_eq!(first["limits"][0]["used"], 1);
-    let (reversal, adjustment) = (&all[3], &all[4]);
+    let reversal = &all[3];
+    let adjustment = &all[4];
     assert_eq!(
         (&reversal["kind"], &reversal["units"]),
         (&json!("reversal"), &json!(-1))

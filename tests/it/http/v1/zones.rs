@@ -28,7 +28,8 @@ async fn rows_say_the_zone_that_they_were_lived_in(stack: Stack) {
         items(&app.get("/v1/entries").await).len() == 3
     })
     .await;
-    let (old, new) = (json!("+08:00"), json!("-05:00"));
+    let old = json!("+08:00");
+    let new = json!("-05:00");
     let day = json!("2026-11-21");
     // The reversal was entered under the second version, and counts where its grant does.
     let rows = all_items(&app, "/v1/entries?limit=1").await;

@@ -166,7 +166,8 @@ fn windows_of_a_calendar() {
         (&new_york, "day", "11-01T04:00", "11-02T05:00"),
     ] {
         let of_this_year = |text| instant(&format!("2026-{text}:00Z"));
-        let (start, end) = (of_this_year(start), of_this_year(end));
+        let start = of_this_year(start);
+        let end = of_this_year(end);
         assert!(calendar.has_window(per, start, end), "{per} from {start}");
         let part = TimeDelta::seconds(30);
         for (start, end) in [

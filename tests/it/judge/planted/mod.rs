@@ -140,7 +140,8 @@ fn sound() -> (History, Stores) {
 
 /// Grants the fourth wish, in an answer and in the ledger.
 fn fourth(history: &mut History, stores: &mut Stores, change: impl FnOnce(&mut Told, &mut Entry)) {
-    let (mut told, mut entry) = (told(4), entry(4));
+    let mut told = told(4);
+    let mut entry = entry(4);
     change(&mut told, &mut entry);
     tell(history, 3, 8, Outcome::Granted(told));
     stores.entries.push(entry);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::TimeDelta;
 use perdiem::counter::{Count, Counted, LedgerWord, QueuedGrant, Settlement};
-use perdiem::domain::drafting::{Drafting, Known};
+use perdiem::domain::drafting::{AccountFacts, Drafting};
 use perdiem::domain::grant::Line;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::limit::total::Total;
@@ -125,7 +125,8 @@ impl Instance {
         around: &mut Around,
     ) {
         let now = self.facts.present(around.time).now;
-        let (mut word, mut totals) = (LedgerWord::Silent, None);
+        let mut word = LedgerWord::Silent;
+        let mut totals = None;
         if let Some(seen) = seen {
             let last = seen.lines.get(&claim.work.account);
             claim.work.policy = self.terms_after(&claim, last, around);
@@ -133,7 +134,8 @@ impl Instance {
                 return self.go(claim, step, around);
             }
             if let Some(line) = last {
-                let (account, seen) = (claim.work.account, claim.asked.seen);
+                let account = claim.work.account;
+                let seen = claim.hints.counter;
                 settle(Settling::confirmation(account, line, seen, now), around);
             }
             word = word_of(last);
@@ -144,7 +146,8 @@ impl Instance {
     }
 
     fn terms_after(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Arc<Policy> {
-        let (work, present) = (&claim.work, self.facts.present(around.time));
+        let work = &claim.work;
+        let present = self.facts.present(around.time);
         let terms = present.terms;
         let after = || terms.after(&work.policy, work.account, last, present.now);
         if !is_fresh(terms.as_of(), present.at) || after().is_none() {
@@ -154,8 +157,9 @@ impl Instance {
     }
 
     fn totals(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Vec<Total> {
-        let (account, now) = (claim.work.account, self.facts.present(around.time).now);
-        let mut known = Known::default();
+        let account = claim.work.account;
+        let now = self.facts.present(around.time).now;
+        let mut known = AccountFacts::default();
         loop {
             let policy = &claim.work.policy;
             let drafting = Drafting::begin(account, policy, last.cloned(), &known, now);
@@ -290,7 +294,7 @@ fn decide(queued: &[QueuedGrant], round: &mut Round, nonce: u64, around: &Around
     let decided_by: Vec<Arc<Policy>> = decided_by.collect();
     let account = queued[0].grant.account;
     let last = round.seen.lines.get(&account);
-    let mut known = Known::to_append(nonce);
+    let mut known = AccountFacts::to_append(nonce);
     loop {
         match round.record(queued, &decided_by, &known) {
             Ok(recording) => return recording.expect("few units"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use chrono::TimeDelta;
 use perdiem::counter::{Ask, SettledKeys};
-use perdiem::domain::drafting::Known;
+use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
 use perdiem::engine::claim::KeysInProgress;
@@ -176,7 +176,7 @@ impl Instance {
         let (groups, empty) = groups
             .into_iter()
             .partition(|it: &Group| it.lane().is_some());
-        self.bring_back(empty, steps, around);
+        self.give_back(empty, steps, around);
         look(groups, lane, around);
     }
 
@@ -189,11 +189,11 @@ impl Instance {
                     Response::Counter(answer) => Some(answer),
                     _ => None,
                 };
-                let step = way::asked(&mut claim, answer, &present);
+                let step = way::after_ask(&mut claim, answer, &present);
                 self.go(*claim, step, around);
             }
             Waiting::Key(claim, denial) => {
-                match way::probed(&claim, denial, response.view().as_ref(), &present) {
+                match way::after_probe(&claim, denial, response.view().as_ref(), &present) {
                     // Redis counts the claim after the ledger was asked.
                     Step::Join if claim.counted.is_some() => {
                         self.go_or_ask(*claim, None, 0, around);
@@ -201,8 +201,8 @@ impl Instance {
                     step => self.go(*claim, step, around),
                 }
             }
-            Waiting::Look(groups, lane, asked) => {
-                self.looked(groups, (lane, asked), response, around);
+            Waiting::Look(groups, lane, asked_at) => {
+                self.looked(groups, (lane, asked_at), response, around);
             }
             Waiting::Append(groups, fence, burst) => {
                 self.append_ended(groups, fence, burst, response, around);
@@ -262,13 +262,13 @@ impl Instance {
     fn looked(
         &mut self,
         mut groups: Vec<Group>,
-        (lane, asked): (Lane, Time),
+        (lane, asked_at): (Lane, Time),
         response: Response,
         around: &mut Around,
     ) {
         let mut steps = Steps::default();
         match response {
-            Response::View(view) => self.decide(&mut groups, &view, asked, around, &mut steps),
+            Response::View(view) => self.decide(&mut groups, &view, asked_at, around, &mut steps),
             Response::Failed(LedgerError::Corrupt(_)) if groups.len() > 1 => {
                 let other = groups.split_off(groups.len() / 2);
                 look(groups, lane, around);
@@ -285,14 +285,14 @@ impl Instance {
             self.go_all(steps, around);
             return self.append(groups, around);
         }
-        self.bring_back(groups, steps, around);
+        self.give_back(groups, steps, around);
     }
 
     fn decide(
         &mut self,
         groups: &mut [Group],
         view: &LedgerView,
-        asked: Time,
+        asked_at: Time,
         around: &Around,
         steps: &mut Steps,
     ) {
@@ -305,7 +305,7 @@ impl Instance {
         }
         for group in groups {
             let present = self.facts.present(around.time);
-            group.looked(view, &present, steps);
+            group.after_look(view, &present, steps);
             if group.plan.is_some() {
                 continue;
             }
@@ -313,19 +313,20 @@ impl Instance {
             let last = view.lines.get(&group.account);
             let entries = view.entries.iter();
             let followers = entries.filter(|entry| entry.account == group.account);
-            let mut known = Known {
+            let mut known = AccountFacts {
                 followers: followers.cloned().collect(),
                 lapses_most: LAPSES_MOST,
-                ..Known::to_append(self.nonce)
+                ..AccountFacts::to_append(self.nonce)
             };
             let basis = Basis {
                 after: last.cloned(),
                 epoch,
-                seen_at: asked.by_clock(self.facts.skew),
+                seen_at: asked_at.by_clock(self.facts.skew),
                 as_of: present.terms.as_of(),
             };
-            while let Err(missing) = group.decide_looked(basis.clone(), &known, &present, steps) {
-                let (account, now) = (group.account, present.now);
+            while let Err(missing) = group.decide_on_look(basis.clone(), &known, &present, steps) {
+                let account = group.account;
+                let now = present.now;
                 match missing {
                     Missing::Policy => self.poll(around),
                     Missing::Ledger(unknown) => {
@@ -410,14 +411,14 @@ impl Instance {
     ) {
         let mut steps = Steps::default();
         let present = self.facts.present(around.time);
-        way::appended(&mut groups, &result, &present, &mut steps);
-        self.bring_back(groups, steps, around);
+        way::after_append(&mut groups, &result, &present, &mut steps);
+        self.give_back(groups, steps, around);
     }
 
-    fn bring_back(&mut self, groups: Vec<Group>, steps: Steps, around: &mut Around) {
+    fn give_back(&mut self, groups: Vec<Group>, steps: Steps, around: &mut Around) {
         let present = self.facts.present(around.time);
         for group in groups {
-            self.accounts.bring_back(group, &present);
+            self.accounts.give_back(group, &present);
         }
         self.go_all(steps, around);
     }

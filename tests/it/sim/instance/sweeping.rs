@@ -3,7 +3,7 @@
 //! turns: turns save work, and no promise depends on them.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::drafting::Known;
+use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::identity::AccountId;
 use perdiem::engine::claim::settle::Settling;
 use perdiem::engine::lapses::draft_of_lapses;
@@ -69,9 +69,9 @@ impl Instance {
         let newest = self.facts.terms.newest(own.id);
         let terms = newest.expect("a policy that can be read")?;
         self.nonce += 1;
-        let mut known = Known {
+        let mut known = AccountFacts {
             lapses_most: LAPSES_MOST,
-            ..Known::to_append(self.nonce)
+            ..AccountFacts::to_append(self.nonce)
         };
         let mut draft = loop {
             match draft_of_lapses(account, &terms, last, &known, now) {

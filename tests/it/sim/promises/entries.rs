@@ -122,10 +122,8 @@ fn window_before(entry: &Entry, place: usize, entries: &[Entry]) -> Option<Windo
 /// exceeds its limit.
 fn check_returning(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let own = of_account(entry, with_it);
-    let (before, after) = (
-        plain_account(course, &own[..own.len() - 1]),
-        plain_account(course, &own),
-    );
+    let before = plain_account(course, &own[..own.len() - 1]);
+    let after = plain_account(course, &own);
     let at = entry.line.at.timestamp_micros();
     for (limit, said) in entry.line.totals.iter().filter_map(told) {
         let model = after.state(&limit, at);
@@ -187,7 +185,8 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let is_closed = before.iter().any(|other| closes(other.kind) == Some(of));
     promise(!is_closed, || "a grant is given back once".to_owned())?;
     parts::check(entry, grant, before)?;
-    let (until, at) = (grant.held_until(), entry.line.at);
+    let until = grant.held_until();
+    let at = entry.line.at;
     match entry.kind {
         EntryKind::Confirmation { of } => {
             promise(!is_named(EntryKind::Confirmation { of }), || {

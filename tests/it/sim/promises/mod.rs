@@ -79,10 +79,7 @@ pub struct Promises {
 }
 
 fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
-    match is_kept {
-        true => Ok(()),
-        false => Err(what()),
-    }
+    if is_kept { Ok(()) } else { Err(what()) }
 }
 
 impl Promises {
@@ -351,16 +348,18 @@ impl Promises {
         accounts: &[AccountId],
         time: Time,
     ) {
-        let (entries, queued) = (ledger.entries.len(), redis.queue.len());
+        let entries = ledger.entries.len();
+        let queued = redis.queue.len();
         let moment = (time, entries, queued, self.made_at.len());
         if self.noted.replace(moment) == Some(moment) {
             return;
         }
         let versions = self.version_at(time.before(CHANGE_TIME))..=self.version_at(time);
         let waiting = Counts::waiting(ledger, redis);
-        let all = match waiting.is_empty() {
-            true => Cow::Borrowed(&ledger.entries),
-            false => Cow::Owned([&ledger.entries[..], &waiting].concat()),
+        let all = if waiting.is_empty() {
+            Cow::Borrowed(&ledger.entries)
+        } else {
+            Cow::Owned([&ledger.entries[..], &waiting].concat())
         };
         for account in accounts {
             let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));

@@ -10,7 +10,8 @@ use super::{Broken, nonce, promise};
 /// grant gives back all that are left, and a confirmation confirms them. An open hold is given back in
 /// time.
 pub fn check(entry: &Entry, grant: &Entry, before: &[Entry]) -> Result<(), Broken> {
-    let (left, units) = (units_left(grant, before), entry.units.get());
+    let left = units_left(grant, before);
+    let units = entry.units.get();
     let adds_up = match entry.kind {
         EntryKind::PartialReversal { .. } => units < left,
         _ => units == left,

@@ -197,6 +197,7 @@ pub fn told(total: &Total) -> Option<(PlainLimit, PlainState)> {
             (bucket.per, Return::Rate { burst }, state)
         }
     };
-    let (max, per) = (total.max, per.micros());
+    let max = total.max;
+    let per = per.micros();
     Some((PlainLimit { max, per, returns }, state))
 }

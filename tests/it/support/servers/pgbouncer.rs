@@ -25,13 +25,14 @@ impl PgBouncer {
             .expect("pgbouncer is missing: run scripts/install-test-tools");
         // PgBouncer refuses to run as root, as PostgreSQL does.
         let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
-        let (user, parent, before) = match is_root {
-            true => (
+        let (user, parent, before) = if is_root {
+            (
                 "postgres",
                 PathBuf::from("/tmp"),
                 "setpriv --reuid=postgres --regid=postgres --init-groups -- ",
-            ),
-            false => ("", env::temp_dir(), ""),
+            )
+        } else {
+            ("", env::temp_dir(), "")
         };
         let guardian = Guardian::start(&parent, user, "crash");
         let configuration = format!(

@@ -116,7 +116,8 @@ fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(b"PING\r\nINFO server\r\n")?;
-        let (mut answer, mut part) = (String::new(), [0; 4096]);
+        let mut answer = String::new();
+        let mut part = [0; 4096];
         loop {
             let count = stream.read(&mut part)?;
             answer.push_str(&String::from_utf8_lossy(&part[..count]));

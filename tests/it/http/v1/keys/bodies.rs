@@ -96,7 +96,8 @@ async fn the_same_version_is_changed_once() {
     // This key never existed.
     let path = "/v1/keys/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42";
     let body = json!({ "ends_at": null, "reason": "x" });
-    let (get, patch) = (format!("GET {path}"), format!("PATCH {path}"));
+    let get = format!("GET {path}");
+    let patch = format!("PATCH {path}");
     let delete = format!("DELETE {path}?reason=x");
     for (line, body) in [(get, Value::Null), (patch, body), (delete, Value::Null)] {
         problem(&app.ask(&line, body).await, 404, "not-found");

@@ -39,7 +39,9 @@ async fn a_poll_ends_with_its_key(stack: Stack) {
     let body = json!({ "name": "a guest", "role": "audit", "ends_at": ends_at });
     let guest = make(&app, body).await;
     let [revoked, ended, kept] = [(); 3].map(|()| make_role(&app, "audit", None));
-    let (revoked, ended, kept) = (revoked.await, ended.await, kept.await);
+    let revoked = revoked.await;
+    let ended = ended.await;
+    let kept = kept.await;
     let all = [&revoked, &ended, &guest, &kept];
     let [of_revoked, of_ended, of_guest, of_kept] = all.map(|key| poll(&app, key, &path));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -147,7 +149,8 @@ async fn an_answer_that_is_read_slowly_ends_with_its_key() {
         .write_all(request.as_bytes())
         .expect("the request is sent");
     let reading = thread::spawn(move || {
-        let (mut piece, mut read) = ([0; 1000], 0);
+        let mut piece = [0; 1000];
+        let mut read = 0;
         loop {
             thread::sleep(Duration::from_millis(20));
             match stream.read(&mut piece) {

@@ -116,7 +116,8 @@ on_every_store!(a_policy_that_is_not_active_grants_nothing);
 
 async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
-    let (from, until) = ("2026-11-21T03:05:00Z", "2026-11-21T03:06:00Z");
+    let from = "2026-11-21T03:05:00Z";
+    let until = "2026-11-21T03:06:00Z";
     replace(&app, json!({ "active_from": from, "active_until": until })).await;
     let inactive = async |words: &str| {
         for (key, dry_run) in [(None, false), (Some("a key"), false), (None, true)] {

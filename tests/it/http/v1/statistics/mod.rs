@@ -44,7 +44,8 @@ type Sums = BTreeMap<(String, String), [i64; SUMS.len()]>;
 /// The figures that an auditor's script computes from the entries, by policy and day.
 fn sums(entries: &[Value]) -> Sums {
     let mut sums = Sums::new();
-    let (mut claimed, mut at_limit) = (BTreeSet::new(), BTreeSet::new());
+    let mut claimed = BTreeSet::new();
+    let mut at_limit = BTreeSet::new();
     for entry in entries {
         let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
         let day = (text("policy"), text("counted_on"));
