@@ -75,12 +75,12 @@ pub fn decide(
     {
         return Ok(Verdict::Refused(Refusal::TooMany));
     }
-    let line = next_line(policy, last, at, totals);
-    Ok(if fits {
-        Verdict::Granted(line)
+    let verdict = if fits {
+        Verdict::Granted
     } else {
-        Verdict::WouldDeny(line)
-    })
+        Verdict::WouldDeny
+    };
+    Ok(verdict(next_line(policy, last, at, totals)))
 }
 
 /// Checks that the policy is not older than the version of the last line.
@@ -156,8 +156,7 @@ pub fn record(
     if let Err(too_many) = recorded {
         return Ok(Err(too_many));
     }
-    let observes = policy.rule.mode == Mode::Observe;
-    let provisional = if observes || fits {
+    let provisional = if fits || policy.rule.mode == Mode::Observe {
         Provisional::Within
     } else {
         Provisional::Over
@@ -233,12 +232,11 @@ fn totals_of<'a>(
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
-    let calendar = &policy.rule.calendar;
     let line = next_number(last);
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
     let mut wanted: Option<WantedPast> = None;
     for limit in limits {
-        let mut total = Total::unused(limit, calendar, at, line);
+        let mut total = Total::unused(limit, &policy.rule.calendar, at, line);
         if let Err(more) = go_on_after(&mut total, last, past, at) {
             wanted.get_or_insert_default().add(more);
         }

@@ -6,7 +6,8 @@
 //! it were decided on it.
 
 use super::account::next_number;
-use super::grant::{Entry, EntryKind, Line};
+use super::grant::{Entry, Line};
+use super::kind::Dated;
 use super::limit::total::Total;
 use super::past::{Past, WantedPast, total_after, total_with};
 use super::reconciliation::Figures;
@@ -132,7 +133,7 @@ impl AccountAudit {
 /// Whether the entry has the instant of its id. An entry that was appended afterwards may be later.
 fn is_of_its_instant(entry: &Entry) -> bool {
     let own = entry.id.at();
-    let is_later = entry.provisional.is_some() || matches!(entry.kind, EntryKind::Adjustment(_));
+    let is_later = entry.provisional.is_some() || entry.kind.facts().dated == Dated::ByAuthor;
     entry.line.at == own || is_later && entry.line.at > own
 }
 
@@ -146,8 +147,8 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::Units;
-    use crate::domain::grant::Direction;
-    use crate::domain::histories::{History, What, past, plant};
+    use crate::domain::grant::{Direction, EntryKind};
+    use crate::domain::histories::{History, What, assert_every_kind_is_made, past, plant};
     use crate::domain::samples::policy_of;
 
     /// A step of a history: hours that pass, the policy that is active then, units, and the action.
@@ -220,6 +221,11 @@ mod tests {
             what,
         });
         proptest::collection::vec(step, 3..60)
+    }
+
+    #[test]
+    fn the_steps_make_every_kind_of_entry() {
+        assert_every_kind_is_made(steps(), |steps| history(&steps));
     }
 
     /// All flaws, each with the number of its entry.

@@ -10,6 +10,7 @@ use super::account::{
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::{AccountId, EntryId};
+use super::kind::Follows;
 use super::limit::rate::Afterwards;
 use super::limit::total::{GivenBack, Total};
 use super::past::Past;
@@ -77,20 +78,15 @@ impl Holds {
         }
     }
 
-    /// Takes units off a hold: they were given back.
-    pub fn shrink(&mut self, grant: EntryId, units: Units) {
-        shrink(self.next.iter_mut(), grant, units);
-    }
-
-    /// Removes a hold that is no longer open.
-    pub fn close(&mut self, grant: EntryId) {
-        self.next.retain(|hold| hold.grant != grant);
-    }
-
-    /// Adds a hold.
-    pub fn open(&mut self, hold: Hold) {
-        let place = self.next.partition_point(|other| other.until <= hold.until);
-        self.next.insert(place, hold);
+    pub fn change(&mut self, change: HoldChange) {
+        match change {
+            HoldChange::Opens(hold) => {
+                let place = self.next.partition_point(|other| other.until <= hold.until);
+                self.next.insert(place, hold);
+            }
+            HoldChange::Shrinks(grant, units) => shrink(self.next.iter_mut(), grant, units),
+            HoldChange::Ends(grant) => self.next.retain(|hold| hold.grant != grant),
+        }
     }
 
     /// See [`Line::lapses_at`].
@@ -98,6 +94,36 @@ impl Holds {
         let first = self.lapsed.front().or(self.next.first());
         let first = first.map(|hold| hold.until);
         first.into_iter().chain(self.beyond).min()
+    }
+}
+
+/// What an entry does to the open holds of its account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldChange {
+    Opens(Hold),
+    /// Some of the units were given back.
+    Shrinks(EntryId, Units),
+    Ends(EntryId),
+}
+
+impl HoldChange {
+    /// `None` for an entry that leaves the holds as they are.
+    pub fn by(entry: &Entry) -> Option<Self> {
+        let grant = entry.kind.of();
+        match entry.kind.facts().follows {
+            Follows::NoGrant => entry.held_until().map(|until| {
+                Self::Opens(Hold {
+                    grant: entry.id,
+                    units: entry.units,
+                    until,
+                })
+            }),
+            Follows::GoesOn => {
+                let shrinks = entry.kind.gives_back();
+                shrinks.map(|grant| Self::Shrinks(grant, entry.units))
+            }
+            Follows::EndsHold | Follows::Reverses | Follows::Lapses => grant.map(Self::Ends),
+        }
     }
 }
 
@@ -477,11 +503,11 @@ mod tests {
             let mut open: Vec<Hold> = all[due..].to_vec();
             let next = holds.next.clone();
             for (hold, _) in next.iter().zip(&closed).filter(|(_, is_closed)| **is_closed) {
-                holds.close(hold.grant);
+                holds.change(HoldChange::Ends(hold.grant));
                 open.retain(|other| other.grant != hold.grant);
             }
             for hold in opened {
-                holds.open(hold.clone());
+                holds.change(HoldChange::Opens(hold.clone()));
                 open.push(hold);
             }
             prop_assert!(holds.next.is_sorted_by_key(|hold| hold.until));

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
-use super::correction::{Hold, Holds, adjust, carry_on, give_back, lapse};
+use super::correction::{Hold, HoldChange, Holds, adjust, carry_on, give_back, lapse};
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::total::Total;
@@ -316,30 +316,20 @@ impl<'a> Drafting<'a> {
     }
 
     fn append(&mut self, mut entry: Entry) {
-        // 1. A hold opens, or a confirmation or reversal closes one. The line says when the next
-        //    hold can lapse.
+        // 1. The line says when the next hold can lapse.
+        let change = HoldChange::by(&entry);
         let line = &mut entry.line;
-        let opened = match entry.kind {
-            EntryKind::Grant { held_until } => held_until,
-            _ => None,
-        };
-        match &mut self.holds {
-            Some(holds) => {
-                match (entry.kind, opened) {
-                    (EntryKind::Grant { .. }, Some(until)) => holds.open(Hold {
-                        grant: entry.id,
-                        units: entry.units,
-                        until,
-                    }),
-                    (EntryKind::PartialReversal { of }, _) => holds.shrink(of, entry.units),
-                    (EntryKind::Confirmation { of } | EntryKind::Reversal { of }, _) => {
-                        holds.close(of);
-                    }
-                    _ => {}
+        match (&mut self.holds, change) {
+            (Some(holds), change) => {
+                if let Some(change) = change {
+                    holds.change(change);
                 }
                 line.lapses_at = holds.lapses_at();
             }
-            None => line.lapses_at = line.lapses_at.into_iter().chain(opened).min(),
+            (None, Some(HoldChange::Opens(hold))) => {
+                line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
+            }
+            (None, _) => {}
         }
         // 2. The next entry follows this one.
         self.line = Some(entry.line.clone());

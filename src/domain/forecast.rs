@@ -9,10 +9,10 @@ use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, decide, instant_after, refuse, totals_at};
 use super::claim::Units;
-use super::correction::{Hold, lapse, shrink};
+use super::correction::{Hold, HoldChange, lapse, shrink};
 use super::course::Course;
 use super::grant::{Entry, Line};
-use super::identity::{AccountId, EntryId};
+use super::identity::AccountId;
 use super::limit::per::Per;
 use super::limit::total::Total;
 use super::past::Past;
@@ -92,10 +92,22 @@ pub struct Foreknown {
 }
 
 impl Foreknown {
-    /// Adds a hold to the holds that are known.
-    pub fn open(&mut self, hold: Hold) {
+    /// Follows an entry. Invariant: the place of a hold after holds that were not read stays unknown.
+    pub fn change(&mut self, change: HoldChange) {
+        match (change, &mut self.holds) {
+            (HoldChange::Opens(hold), _) => self.open(hold),
+            (HoldChange::Shrinks(grant, units), Some(holds)) => {
+                shrink(holds.holds.iter_mut(), grant, units);
+            }
+            (HoldChange::Ends(grant), Some(holds)) => {
+                holds.holds.retain(|hold| hold.grant != grant);
+            }
+            (HoldChange::Shrinks(..) | HoldChange::Ends(_), None) => {}
+        }
+    }
+
+    fn open(&mut self, hold: Hold) {
         let holds = self.holds.get_or_insert_default();
-        // The place of a hold after holds that were not read is not known.
         let is_unread = |end: &Hold| holds.last_ends_at.is_some() && end.until < hold.until;
         if holds.holds.last().is_some_and(is_unread) {
             holds.last_ends_at = holds.last_ends_at.max(Some(hold.until));
@@ -105,19 +117,6 @@ impl Foreknown {
             .holds
             .partition_point(|other| other.until <= hold.until);
         holds.holds.insert(place, hold);
-    }
-
-    /// Takes units off a hold: they were given back.
-    pub fn shrink(&mut self, grant: EntryId, units: Units) {
-        let holds = self.holds.iter_mut().flat_map(|holds| &mut holds.holds);
-        shrink(holds, grant, units);
-    }
-
-    /// Removes a hold that is no longer open.
-    pub fn close(&mut self, grant: EntryId) {
-        if let Some(holds) = &mut self.holds {
-            holds.holds.retain(|hold| hold.grant != grant);
-        }
     }
 }
 

@@ -7,6 +7,8 @@ use chrono::{DateTime, Utc};
 use super::claim::{Metadata, Units};
 use super::identity::{AccountId, EntryId, KeyId};
 use super::key::KeyNumber;
+use super::kind::Follows;
+pub use super::kind::{Direction, EntryKind, KindWord};
 use super::limit::total::Total;
 use super::policy::PolicyName;
 use super::window::Window;
@@ -30,92 +32,6 @@ impl Line {
     pub fn may_have_lapses(&self, at: DateTime<Utc>) -> bool {
         self.lapses_at.is_some_and(|lapses_at| lapses_at <= at)
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    Grant {
-        /// The end of a hold: it lapses at this instant unless it is confirmed.
-        held_until: Option<DateTime<Utc>>,
-    },
-    /// A hold was confirmed: its units stay used.
-    Confirmation { of: EntryId },
-    /// The units of a grant that were left were given back.
-    Reversal { of: EntryId },
-    /// Some of a grant's units were given back. The others are left.
-    PartialReversal { of: EntryId },
-    /// A hold was not confirmed in time: its units were given back.
-    Lapse { of: EntryId },
-    /// An admin entered units by hand.
-    Adjustment(Direction),
-}
-
-impl EntryKind {
-    pub fn word(self) -> KindWord {
-        match self {
-            Self::Grant { .. } => KindWord::Grant,
-            Self::Confirmation { .. } => KindWord::Confirmation,
-            Self::Reversal { .. } => KindWord::Reversal,
-            Self::PartialReversal { .. } => KindWord::PartialReversal,
-            Self::Lapse { .. } => KindWord::Lapse,
-            Self::Adjustment(_) => KindWord::Adjustment,
-        }
-    }
-
-    /// The grant that an entry of this kind names.
-    pub fn of(self) -> Option<EntryId> {
-        match self {
-            Self::Confirmation { of }
-            | Self::Reversal { of }
-            | Self::PartialReversal { of }
-            | Self::Lapse { of } => Some(of),
-            Self::Grant { .. } | Self::Adjustment(_) => None,
-        }
-    }
-}
-
-/// The kind of an entry, in the words of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KindWord {
-    Grant,
-    Confirmation,
-    Reversal,
-    PartialReversal,
-    Lapse,
-    /// Up or down.
-    Adjustment,
-}
-
-impl KindWord {
-    pub const ALL: [Self; 6] = [
-        Self::Grant,
-        Self::Confirmation,
-        Self::Reversal,
-        Self::PartialReversal,
-        Self::Lapse,
-        Self::Adjustment,
-    ];
-
-    /// The name in the HTTP contract.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::Confirmation => "confirmation",
-            Self::Reversal => "reversal",
-            Self::PartialReversal => "partial_reversal",
-            Self::Lapse => "lapse",
-            Self::Adjustment => "adjustment",
-        }
-    }
-}
-
-/// The direction of an adjustment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Adds to the usage.
-    Up,
-    /// Takes off the usage.
-    Down,
 }
 
 /// Whether a provisional grant fitted into its windows when it was recorded.
@@ -228,30 +144,27 @@ impl Followers {
     /// The followers of a grant among some entries.
     pub fn among<'a>(grant: EntryId, entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut followers = Self::default();
-        for entry in entries {
-            let (place, of) = match entry.kind {
-                EntryKind::Confirmation { of } => (&mut followers.confirmation, of),
-                EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                    (&mut followers.closing, of)
-                }
-                EntryKind::PartialReversal { of } => {
-                    if of == grant {
-                        followers.returned += entry.units.get();
-                        followers.parts += 1;
-                    }
+        for entry in entries
+            .into_iter()
+            .filter(|entry| entry.kind.of() == Some(grant))
+        {
+            let place = match entry.kind.facts().follows {
+                Follows::EndsHold => &mut followers.confirmation,
+                Follows::Reverses | Follows::Lapses => &mut followers.closing,
+                Follows::GoesOn => {
+                    followers.returned += entry.units.get();
+                    followers.parts += 1;
                     continue;
                 }
-                EntryKind::Grant { .. } | EntryKind::Adjustment(_) => continue,
+                Follows::NoGrant => continue,
             };
-            if of == grant {
-                *place = Some(Follower {
-                    id: entry.id,
-                    kind: entry.kind,
-                    units: entry.units,
-                    at: entry.line.at,
-                    note: entry.note.clone(),
-                });
-            }
+            *place = Some(Follower {
+                id: entry.id,
+                kind: entry.kind,
+                units: entry.units,
+                at: entry.line.at,
+                note: entry.note.clone(),
+            });
         }
         followers
     }
@@ -260,7 +173,7 @@ impl Followers {
     /// hold. An earlier perdiem recorded lapses later.
     pub fn lapsed_at(&self, grant: &Entry) -> Option<DateTime<Utc>> {
         let closing = self.closing.as_ref()?;
-        let is_lapse = matches!(closing.kind, EntryKind::Lapse { .. });
+        let is_lapse = closing.kind.facts().follows == Follows::Lapses;
         is_lapse.then(|| grant.held_until().unwrap_or(closing.at))
     }
 
@@ -327,15 +240,7 @@ impl Entry {
 
     /// The units that the entry adds to the usage; negative if it gives units back.
     pub fn units_added(&self) -> i64 {
-        let units = self.units.get().cast_signed();
-        match self.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
-            EntryKind::Confirmation { .. } => 0,
-            EntryKind::Reversal { .. }
-            | EntryKind::PartialReversal { .. }
-            | EntryKind::Lapse { .. }
-            | EntryKind::Adjustment(Direction::Down) => -units,
-        }
+        i64::from(self.kind.facts().effect.sign()) * self.units.get().cast_signed()
     }
 
     /// The usage of a window after the entry, if it was `used` before.

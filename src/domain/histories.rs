@@ -1,7 +1,11 @@
 //! Histories of an account for the tests, made by the rule.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use proptest::sample::Index;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
 use uuid::Uuid;
 
 use super::account::{Unknown, Verdict, decide, instant_after, record};
@@ -9,6 +13,7 @@ use super::claim::Units;
 use super::correction::{Hold, adjust, carry_on, give_back, lapse, shrink};
 use super::grant::{Direction, Entry, EntryKind, Followers, Line};
 use super::identity::{AccountId, EntryId};
+use super::kind::Kind;
 use super::limit::sliding::TakenUnits;
 use super::limit::total::{LimitState, Total};
 use super::past::{Movement, Past, WantedPast};
@@ -220,6 +225,17 @@ impl History {
         }
         None
     }
+}
+
+/// Checks that some steps lead to entries of every kind. `make` makes the entries of some steps.
+pub fn assert_every_kind_is_made<S: Strategy>(steps: S, make: impl Fn(S::Value) -> Vec<Entry>) {
+    let mut runner = TestRunner::deterministic();
+    let mut made = HashSet::new();
+    for _ in 0..100 {
+        let steps = steps.new_tree(&mut runner).unwrap().current();
+        made.extend(make(steps).iter().map(|entry| entry.kind.kind()));
+    }
+    assert_eq!(made, Kind::ALL.iter().copied().collect());
 }
 
 fn closes(entry: &Entry) -> Option<EntryId> {

@@ -19,9 +19,9 @@ pub struct Identity {
     secret: [u8; 32],
 }
 
-/// What is hashed. Invariant: two kinds never have the same hash.
+/// What is hashed. Invariant: two of these never have the same hash.
 #[derive(Clone, Copy)]
-enum Kind {
+enum HashedText {
     Account = 1,
     Key = 2,
     Cursor = 3,
@@ -34,22 +34,26 @@ impl Identity {
 
     /// The account of a subject under a policy.
     pub fn account(&self, policy: &PolicyName, subject: &Subject) -> AccountId {
-        let hash = self.hash(Kind::Account, policy.as_str().as_bytes(), subject.as_str());
+        let hash = self.hash(
+            HashedText::Account,
+            policy.as_str().as_bytes(),
+            subject.as_str(),
+        );
         AccountId(Uuid::from_bytes(hash))
     }
 
     pub fn key(&self, policy: &PolicyName, key: &IdempotencyKey) -> KeyId {
-        let hash = self.hash(Kind::Key, policy.as_str().as_bytes(), key.as_str());
+        let hash = self.hash(HashedText::Key, policy.as_str().as_bytes(), key.as_str());
         KeyId(Uuid::from_bytes(hash))
     }
 
     /// The tag that authenticates the cursor of a list: `position` in the list that `filters`
     /// describe.
     pub fn cursor_tag(&self, position: &[u8], filters: &str) -> [u8; 16] {
-        self.hash(Kind::Cursor, position, filters)
+        self.hash(HashedText::Cursor, position, filters)
     }
 
-    fn hash(&self, kind: Kind, first: &[u8], second: &str) -> [u8; 16] {
+    fn hash(&self, kind: HashedText, first: &[u8], second: &str) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(&[kind as u8]);
         hasher.update(&(first.len() as u64).to_le_bytes());

@@ -22,6 +22,7 @@ pub mod grant;
 pub mod histories;
 pub mod identity;
 pub mod key;
+pub mod kind;
 mod legible;
 pub mod limit;
 pub mod local_days;

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::claim::Units;
-use super::grant::{Direction, Entry, EntryKind, Line};
+use super::grant::{Entry, EntryKind, Line};
 use super::identity::EntryId;
+use super::kind::Effect;
 use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
@@ -102,17 +103,10 @@ impl Movement {
         let units = self.units.get();
         let counted_at = self.counted_at();
         total.age(self.at);
-        match self.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
-                total.add(units, counted_at, self.at);
-            }
-            EntryKind::Adjustment(Direction::Down) => {
-                total.lower(units, counted_at, self.at, after);
-            }
-            EntryKind::Confirmation { .. } => {}
-            EntryKind::Reversal { .. }
-            | EntryKind::PartialReversal { .. }
-            | EntryKind::Lapse { .. } => {
+        match self.kind.facts().effect {
+            Effect::Adds => total.add(units, counted_at, self.at),
+            Effect::TakesOff => total.lower(units, counted_at, self.at, after),
+            Effect::GivesBack => {
                 let given = GivenBack {
                     units: self.units,
                     granted_at: counted_at,
@@ -120,27 +114,16 @@ impl Movement {
                 };
                 total.give_back(given, self.at);
             }
+            Effect::Nothing => {}
         }
     }
 
     fn moves_units(&self) -> bool {
-        !matches!(self.kind, EntryKind::Confirmation { .. })
+        self.kind.facts().effect != Effect::Nothing
     }
 
     fn is_down(&self) -> bool {
-        self.kind == EntryKind::Adjustment(Direction::Down)
-    }
-
-    /// The grant whose units the entry gives back.
-    fn gives_back(&self) -> Option<EntryId> {
-        match self.kind {
-            EntryKind::Reversal { of }
-            | EntryKind::PartialReversal { of }
-            | EntryKind::Lapse { of } => Some(of),
-            EntryKind::Grant { .. } | EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => {
-                None
-            }
-        }
+        self.kind.facts().effect == Effect::TakesOff
     }
 }
 
@@ -148,18 +131,15 @@ impl Movement {
 fn net_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
     let mut given_back: HashMap<EntryId, u64> = HashMap::new();
     for movement in movements {
-        if let Some(grant) = movement.gives_back() {
+        if let Some(grant) = movement.kind.gives_back() {
             *given_back.entry(grant).or_default() += movement.units.get();
         }
     }
     let change = |movement: &Movement| {
-        let takes = match movement.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => true,
-            EntryKind::Adjustment(Direction::Down) => false,
-            EntryKind::Confirmation { .. }
-            | EntryKind::Reversal { .. }
-            | EntryKind::PartialReversal { .. }
-            | EntryKind::Lapse { .. } => return None,
+        let takes = match movement.kind.facts().effect {
+            Effect::Adds => true,
+            Effect::TakesOff => false,
+            Effect::GivesBack | Effect::Nothing => return None,
         };
         let given_back = given_back.get(&movement.id).copied().unwrap_or_default();
         let counted_at = movement.counted_at();
@@ -450,7 +430,7 @@ pub fn total_with(
 ) -> Result<Total, WantedPast> {
     let movement = Movement::from(entry);
     let at = entry.line.at;
-    let grant = movement.gives_back();
+    let grant = movement.kind.gives_back();
     let asks = |grant: &EntryId| before.asks_for_changes(grant.at(), at);
     let grant = match grant.filter(asks) {
         Some(grant) => past.after_grant(grant)?,

@@ -8,40 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::LedgerError;
 use crate::domain::claim::Units;
 use crate::domain::fault::Fault;
-use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
+use crate::domain::grant::{Entry, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
+use crate::domain::kind::Kind;
 use crate::domain::limit::draft::LimitDraft;
 use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
     Durability, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute, weekday_name,
 };
 
-/// The numbers of the kinds of entries, for Rust and for SQL.
-macro_rules! kind {
-    (GRANT) => {
+/// The number of the kind of a grant, for SQL. For all other kinds SQL reads `entry_kinds`.
+macro_rules! grant_kind {
+    () => {
         1
     };
-    (CONFIRMATION) => {
-        2
-    };
-    (REVERSAL) => {
-        3
-    };
-    (LAPSE) => {
-        4
-    };
-    (ADJUSTMENT_UP) => {
-        5
-    };
-    (ADJUSTMENT_DOWN) => {
-        6
-    };
-    (PARTIAL_REVERSAL) => {
-        7
-    };
 }
-pub(super) use kind;
+pub(super) use grant_kind;
 
 /// The numbers of the flags of entries, for Rust and for SQL. The flags of an entry are a sum.
 macro_rules! flag {
@@ -62,35 +45,28 @@ pub(super) use flag;
 
 /// The number of an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
-    match kind {
-        EntryKind::Grant { .. } => kind!(GRANT),
-        EntryKind::Confirmation { .. } => kind!(CONFIRMATION),
-        EntryKind::Reversal { .. } => kind!(REVERSAL),
-        EntryKind::PartialReversal { .. } => kind!(PARTIAL_REVERSAL),
-        EntryKind::Lapse { .. } => kind!(LAPSE),
-        EntryKind::Adjustment(Direction::Up) => kind!(ADJUSTMENT_UP),
-        EntryKind::Adjustment(Direction::Down) => kind!(ADJUSTMENT_DOWN),
-    }
+    kind.facts().number
 }
 
 /// # Errors
 /// [`LedgerError::Corrupt`] for an unknown number, and for a kind without the grant that it must
 /// name.
 pub fn decode_kind(
-    kind: i16,
+    number: i16,
     of_grant: Option<EntryId>,
     held_until: Option<DateTime<Utc>>,
 ) -> Result<EntryKind, LedgerError> {
-    match (kind, of_grant) {
-        (kind!(GRANT), _) => Ok(EntryKind::Grant { held_until }),
-        (kind!(CONFIRMATION), Some(of)) => Ok(EntryKind::Confirmation { of }),
-        (kind!(REVERSAL), Some(of)) => Ok(EntryKind::Reversal { of }),
-        (kind!(PARTIAL_REVERSAL), Some(of)) => Ok(EntryKind::PartialReversal { of }),
-        (kind!(LAPSE), Some(of)) => Ok(EntryKind::Lapse { of }),
-        (kind!(ADJUSTMENT_UP), _) => Ok(EntryKind::Adjustment(Direction::Up)),
-        (kind!(ADJUSTMENT_DOWN), _) => Ok(EntryKind::Adjustment(Direction::Down)),
-        _ => Err(LedgerError::Corrupt(format!("an entry's kind {kind}"))),
-    }
+    let kind = kind_of_number(number)?.of_entry(of_grant, held_until);
+    kind.ok_or_else(|| {
+        LedgerError::Corrupt(format!("an entry of the kind {number} without a grant"))
+    })
+}
+
+/// # Errors
+/// [`LedgerError::Corrupt`] for an unknown number.
+pub fn kind_of_number(number: i16) -> Result<Kind, LedgerError> {
+    let unknown = || LedgerError::Corrupt(format!("an entry's kind {number}"));
+    Kind::of_number(number).ok_or_else(unknown)
 }
 
 /// A note, read from its columns.

@@ -95,19 +95,13 @@ macro_rules! sqlite_metadata {
 }
 pub(super) use sqlite_metadata;
 
-/// The grant that an entry `e` names, for the kinds that name a grant.
+/// The grant that an entry `e` names; NULL if it names none. Most entries are grants, which name none.
 macro_rules! named_grant {
     () => {
         concat!(
-            "CASE WHEN e.kind IN (",
-            kind!(CONFIRMATION),
-            ", ",
-            kind!(REVERSAL),
-            ", ",
-            kind!(LAPSE),
-            ", ",
-            kind!(PARTIAL_REVERSAL),
-            ") THEN (
+            "CASE WHEN e.kind <> ",
+            grant_kind!(),
+            " THEN (
                  SELECT of_grant FROM entry_details AS d
                  WHERE d.account = e.account AND d.number = e.number
              ) END"

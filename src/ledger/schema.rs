@@ -44,6 +44,7 @@ macro_rules! migrations {
             "0019_parts",
             "0020_figures",
             "0021_kinds",
+            "0022_entry_kinds",
         )
     };
     ($store:literal, $($name:literal,)+) => {

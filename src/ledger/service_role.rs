@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials only grow.
-const RIGHTS: [(&str, &str); 62] = [
+const RIGHTS: [(&str, &str); 63] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -24,6 +24,7 @@ const RIGHTS: [(&str, &str); 62] = [
              account, id, key, lapses_at, totals, metadata)",
     ),
     ("TABLE entry_details", "SELECT, INSERT"),
+    ("TABLE entry_kinds", "SELECT"),
     // What admins change, and what is done with the record.
     ("TABLE ledger", "SELECT, UPDATE (revision)"),
     ("TABLE policies", "SELECT, INSERT"),

@@ -10,7 +10,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::Draft;
 use super::fence::Untimely;
 use crate::clock::Clock;
-use crate::domain::grant::{Entry, EntryKind};
+use crate::domain::grant::Entry;
+use crate::domain::kind::Dated;
 
 /// How far the instant of an entry may be from the clock of its store.
 #[derive(Debug, Clone)]
@@ -82,7 +83,7 @@ impl TimeBounds {
 /// Whether the clock has just stamped an entry. The others are rightly old: a lapse is at the end of
 /// its hold, and a grant that Redis decided is at the instant of that decision.
 fn is_of_the_clock(entry: &Entry) -> bool {
-    !matches!(entry.kind, EntryKind::Lapse { .. }) && entry.provisional.is_none()
+    entry.kind.facts().dated != Dated::AtEndOfHold && entry.provisional.is_none()
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::grant::{Line, Provisional};
+    use crate::domain::grant::{EntryKind, Line, Provisional};
     use crate::domain::identity::{AccountId, EntryId};
     use crate::domain::samples::{policy, work};
     use crate::domain::work::Task;

@@ -19,7 +19,7 @@ use plain::Book;
 use super::account::{Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
-use super::histories::{History, What};
+use super::histories::{History, What, assert_every_kind_is_made};
 use super::limit::shape::{LimitKind, Shape};
 use super::limit::total::{LimitState, Total};
 use super::policy::Policy;
@@ -198,8 +198,12 @@ fn is_granted_when_told(
     Ok(())
 }
 
-/// Plays a history, and compares everything that the rule says with the plain model.
-fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), TestCaseError> {
+/// Plays a history, and compares everything that the rule says with the plain model. Returns the
+/// entries.
+fn follows_the_model(
+    rules: &[Vec<String>],
+    steps: &[ModelStep],
+) -> Result<Vec<Entry>, TestCaseError> {
     let mut book = Book::default();
     let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
     for (version, step) in (1..).zip(steps) {
@@ -288,7 +292,14 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
             }
         }
     }
-    Ok(())
+    Ok(book.history.entries)
+}
+
+#[test]
+fn the_steps_make_every_kind_of_entry() {
+    let rules = [vec!["5 per 10s sliding".to_owned()]];
+    let follow = |steps: Vec<ModelStep>| follows_the_model(&rules, &steps).unwrap();
+    assert_every_kind_is_made(model_steps(true), follow);
 }
 
 proptest! {

@@ -21,7 +21,7 @@ pub struct Book {
 
 /// The effect of an entry on the usage.
 #[derive(Debug, Clone, Copy)]
-enum Effect {
+enum EventEffect {
     Take,
     /// Gives back the units of the entry with this index.
     GiveBack(usize),
@@ -32,7 +32,7 @@ enum Effect {
 #[derive(Debug, Clone, Copy)]
 struct Event {
     place: usize,
-    effect: Effect,
+    effect: EventEffect,
     units: u64,
     /// The instant of the entry, in microseconds.
     at: i64,
@@ -75,14 +75,14 @@ impl Book {
     fn event(&self, place: usize) -> Event {
         let entry = &self.history.entries[place];
         let effect = match entry.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
-            EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
-            EntryKind::Confirmation { .. } => Effect::Nothing,
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => EventEffect::Take,
+            EntryKind::Adjustment(Direction::Down) => EventEffect::TakeOff,
+            EntryKind::Confirmation { .. } => EventEffect::Nothing,
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }
             | EntryKind::Lapse { of } => {
                 let is_it = |other: &Entry| other.id == of;
-                Effect::GiveBack(self.history.entries.iter().position(is_it).unwrap())
+                EventEffect::GiveBack(self.history.entries.iter().position(is_it).unwrap())
             }
         };
         Event {
@@ -189,13 +189,13 @@ impl Book {
                 continue;
             }
             match event.effect {
-                Effect::Take => *units_by_start.entry(own).or_default() += event.units,
-                Effect::GiveBack(_) => {
+                EventEffect::Take => *units_by_start.entry(own).or_default() += event.units,
+                EventEffect::GiveBack(_) => {
                     if let Some(units) = units_by_start.get_mut(&own) {
                         *units = units.saturating_sub(event.units);
                     }
                 }
-                Effect::TakeOff => {
+                EventEffect::TakeOff => {
                     let mut rest = event.units;
                     for (_, units) in units_by_start.range_mut(event.at - per + 1..=own) {
                         let off = rest.min(*units);
@@ -203,7 +203,7 @@ impl Book {
                         rest -= off;
                     }
                 }
-                Effect::Nothing => {}
+                EventEffect::Nothing => {}
             }
         }
         units_by_start.retain(|instant, units| *units > 0 && at < instant + per);
@@ -247,7 +247,7 @@ impl Book {
     /// The instant of the last entry before an index that moved units.
     fn moved_before(&self, place: usize) -> i64 {
         let earlier = self.events().take(place);
-        let moving = earlier.filter(|event| !matches!(event.effect, Effect::Nothing));
+        let moving = earlier.filter(|event| !matches!(event.effect, EventEffect::Nothing));
         moving.last().map_or(i64::MIN, |event| event.at)
     }
 
@@ -332,7 +332,7 @@ fn most_of_a_window(events: &[Event]) -> u64 {
     let used_after = |start: i64| {
         let inside = events.iter().filter(|event| event.counted_at > start);
         inside.fold(0, |used, event| match event.effect {
-            Effect::GiveBack(_) => used,
+            EventEffect::GiveBack(_) => used,
             _ => event.net(events).used_after(used),
         })
     };
@@ -343,17 +343,17 @@ fn most_of_a_window(events: &[Event]) -> u64 {
 
 impl Event {
     fn takes(&self) -> bool {
-        matches!(self.effect, Effect::Take)
+        matches!(self.effect, EventEffect::Take)
     }
 
     fn takes_off(&self) -> bool {
-        matches!(self.effect, Effect::TakeOff)
+        matches!(self.effect, EventEffect::TakeOff)
     }
 
     /// The entry without what some entries give back of it.
     fn net(self, events: &[Self]) -> Self {
         let gives =
-            |event: &&Self| matches!(event.effect, Effect::GiveBack(of) if of == self.place);
+            |event: &&Self| matches!(event.effect, EventEffect::GiveBack(of) if of == self.place);
         let given_back = events.iter().filter(gives).map(|event| event.units);
         let units = self.units.saturating_sub(given_back.sum());
         Self { units, ..self }
@@ -362,9 +362,9 @@ impl Event {
     /// The usage after the entry, if it was `used` before.
     fn used_after(&self, used: u64) -> u64 {
         match self.effect {
-            Effect::Take => used + self.units,
-            Effect::GiveBack(_) | Effect::TakeOff => used.saturating_sub(self.units),
-            Effect::Nothing => used,
+            EventEffect::Take => used + self.units,
+            EventEffect::GiveBack(_) | EventEffect::TakeOff => used.saturating_sub(self.units),
+            EventEffect::Nothing => used,
         }
     }
 }
@@ -413,15 +413,15 @@ impl PlainBucket {
     /// taken off after that instant was taken off then, unless units moved before the beginning since.
     fn meet(&mut self, event: Event, gives_back_after: i64) {
         match event.effect {
-            Effect::Take | Effect::Nothing => self.events.push(event),
-            Effect::TakeOff => {
+            EventEffect::Take | EventEffect::Nothing => self.events.push(event),
+            EventEffect::TakeOff => {
                 if event.counted_at > gives_back_after && event.counted_at >= self.moved_at {
                     let at = event.counted_at.max(self.begun_at);
                     let place = self.events.partition_point(|other| other.at <= at);
                     self.events.insert(place, Event { at, ..event });
                 }
             }
-            Effect::GiveBack(grant) => {
+            EventEffect::GiveBack(grant) => {
                 let mut own = self.events.iter_mut();
                 let own = own.find(|own| own.place == grant && own.counted_at > gives_back_after);
                 own.into_iter()
@@ -442,9 +442,9 @@ impl PlainBucket {
             clock = event.at;
             let cost = i128::from(event.units) * self.parts;
             owed = match event.effect {
-                Effect::Take => owed + (cost - back(event.counted_at, event.at)).max(0),
-                Effect::TakeOff => (owed - cost).max(0),
-                Effect::GiveBack(_) | Effect::Nothing => owed,
+                EventEffect::Take => owed + (cost - back(event.counted_at, event.at)).max(0),
+                EventEffect::TakeOff => (owed - cost).max(0),
+                EventEffect::GiveBack(_) | EventEffect::Nothing => owed,
             };
         }
         (owed - back(clock, at)).max(0)

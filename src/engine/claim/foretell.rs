@@ -13,7 +13,7 @@ use super::learn::missing_version;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
-use crate::domain::correction::Hold;
+use crate::domain::correction::{Hold, HoldChange};
 use crate::domain::course::Course;
 use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
 use crate::domain::grant::{Entry, Line};
@@ -202,7 +202,7 @@ impl Engine {
                 units: work.units,
                 until,
             };
-            known.open(hold);
+            known.change(HoldChange::Opens(hold));
             known.entries.push(work.entry(line.clone()));
             line.lapses_at = line.lapses_at.into_iter().chain([until]).min();
         }

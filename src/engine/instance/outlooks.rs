@@ -8,9 +8,9 @@ use foldhash::HashMap;
 use tokio::time::Instant;
 
 use super::epoch::Epoch;
-use crate::domain::correction::Hold;
+use crate::domain::correction::{Hold, HoldChange};
 use crate::domain::forecast::Foreknown;
-use crate::domain::grant::{Entry, EntryKind, Line};
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 
@@ -127,24 +127,8 @@ impl Outlooks {
             (Some(_), _) => return,
         };
         // 3. The entries open and close holds.
-        for entry in entries {
-            match entry.kind {
-                EntryKind::Grant {
-                    held_until: Some(until),
-                } => {
-                    let hold = Hold {
-                        grant: entry.id,
-                        units: entry.units,
-                        until,
-                    };
-                    known.open(hold);
-                }
-                EntryKind::PartialReversal { of } => known.shrink(of, entry.units),
-                EntryKind::Confirmation { of }
-                | EntryKind::Reversal { of }
-                | EntryKind::Lapse { of } => known.close(of),
-                EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
-            }
+        for change in entries.iter().filter_map(HoldChange::by) {
+            known.change(change);
         }
         let outlook = Outlook {
             last: Some(last.clone()),
@@ -281,7 +265,7 @@ mod tests {
                 units: Units::ONE,
                 until: DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds as i64),
             };
-            known.open(hold);
+            known.change(HoldChange::Opens(hold));
         }
         let known = Arc::new(known);
         for number in 0..2000 {

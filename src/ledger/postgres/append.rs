@@ -14,7 +14,9 @@ use crate::domain::claim::{Metadata, Subject};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::text::encode_totals;
-use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
+use crate::ledger::encoding::{
+    claimed_by, encode_flags, encode_kind, grant_kind, has_details, signed,
+};
 use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::time_bounds::TimeSpan;
 use crate::ledger::{Draft, LedgerError, new_blinds};
@@ -229,7 +231,7 @@ macro_rules! burst_statement {
 /// For plain grants: it names as few columns as possible.
 const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
     "kind, flags",
-    concat!(kind!(GRANT), ", 0"),
+    concat!(grant_kind!(), ", 0"),
     "",
     "$15",
     "$16",
@@ -319,15 +321,11 @@ const GUARDED: &str = concat!(
             AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
             AND last.lapses_at IS NOT DISTINCT FROM input.assumed_lapses
             AND (input.of_grant IS NULL OR (
-                SELECT id FROM entry_details AS taken
-                WHERE taken.of_grant = input.of_grant AND taken.kind <> ",
-    kind!(PARTIAL_REVERSAL),
-    "
-                    AND (taken.kind = ",
-    kind!(CONFIRMATION),
-    ") = (input.kind = ",
-    kind!(CONFIRMATION),
-    ") LIMIT 1
+                SELECT taken.id FROM entry_details AS taken
+                JOIN entry_kinds AS of_taken ON of_taken.kind = taken.kind
+                JOIN entry_kinds AS of_input ON of_input.kind = input.kind
+                WHERE taken.of_grant = input.of_grant AND of_taken.ends_hold AND of_input.ends_hold
+                    AND (of_taken.closes_as IS NULL) = (of_input.closes_as IS NULL) LIMIT 1
             ) IS NULL)
     ), firsts AS (
         ",

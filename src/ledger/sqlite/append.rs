@@ -15,7 +15,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::limit::text::encode_totals;
 use crate::faults::reach;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
-use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
+use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::{Draft, LedgerError, new_blinds};
 
@@ -244,14 +244,11 @@ const REFUSED: Batched = batched!(
          OR last.lapses_at IS NOT draft.lapses_at
          OR EXISTS (SELECT 1 FROM entries WHERE key = draft.key)
          OR EXISTS (
-             SELECT 1 FROM entry_details WHERE of_grant = draft.of_grant AND kind <> ",
-        kind!(PARTIAL_REVERSAL),
-        "
-                 AND (kind = ",
-        kind!(CONFIRMATION),
-        ") = (draft.kind = ",
-        kind!(CONFIRMATION),
-        ")
+             SELECT 1 FROM entry_details AS taken
+             JOIN entry_kinds AS of_taken ON of_taken.kind = taken.kind
+             JOIN entry_kinds AS of_draft ON of_draft.kind = draft.kind
+             WHERE taken.of_grant = draft.of_grant AND of_taken.ends_hold AND of_draft.ends_hold
+                 AND (of_taken.closes_as IS NULL) = (of_draft.closes_as IS NULL)
          )
      )"
     )

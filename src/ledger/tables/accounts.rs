@@ -7,7 +7,6 @@ use crate::domain::correction::{Hold, Holds};
 use crate::domain::forecast::{HOLDS_MOST, HoldsAhead};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::ledger::encoding::kind;
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
@@ -48,9 +47,7 @@ macro_rules! open_holds {
             $condition,
             " AND NOT EXISTS (
                  SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
-                     AND kind <> ",
-            kind!(PARTIAL_REVERSAL),
-            "
+                     AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
              )
              ORDER BY ",
             $order

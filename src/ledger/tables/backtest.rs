@@ -8,7 +8,7 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
 use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::{decode_kind, kind};
+use crate::ledger::encoding::{decode_kind, grant_kind};
 use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::{Texts, any_id, query};
 use crate::ledger::row::StoredRow;
@@ -28,15 +28,10 @@ macro_rules! replayed {
     ($quarter:ident) => {
         concat!(
             "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = ",
-            kind!(GRANT),
+            grant_kind!(),
             " AND (
-                 SELECT id FROM entry_details WHERE of_grant = e.id AND kind IN (",
-            kind!(REVERSAL),
-            ", ",
-            kind!(LAPSE),
-            ", ",
-            kind!(PARTIAL_REVERSAL),
-            ") LIMIT 1
+                 SELECT id FROM entry_details WHERE of_grant = e.id
+                     AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
              ) IS NOT NULL AS is_given_back
              FROM (
                  SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3 AND ",

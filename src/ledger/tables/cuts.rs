@@ -12,7 +12,6 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::record::RecordPlace;
 use crate::faults::reach;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::kind;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::service_role::Ownership;
@@ -88,8 +87,7 @@ const COUNT: &str = "SELECT count(*) FROM entries WHERE xact <= $1 AND (xact, id
 /// Accounts from $1 on. Of each one: its first entry, for the account $1 not below the number $2; and
 /// among the next $6 entries the first one after the place ($3, $4), the last one, and the first hold that
 /// no entry up to the place ends. So a look reads few entries of an account, however long it is.
-const ACCOUNTS: &str = concat!(
-    "SELECT account, first, (
+const ACCOUNTS: &str = "SELECT account, first, (
          SELECT MIN(e.number) FROM entries AS e
          WHERE e.account = opened.account AND e.number >= first AND e.number <= first + $6
              AND (e.xact, e.id) > ($3, $4)
@@ -102,9 +100,8 @@ const ACCOUNTS: &str = concat!(
              AND hold.number <= first + $6 AND hold.held_until IS NOT NULL AND NOT EXISTS (
                  SELECT 1 FROM entry_details AS named
                  JOIN entries AS e ON e.account = named.account AND e.number = named.number
-                 WHERE named.of_grant = hold.id AND named.kind <> ",
-    kind!(PARTIAL_REVERSAL),
-    " AND (e.xact, e.id) <= ($3, $4)
+                 WHERE named.of_grant = hold.id
+                     AND named.kind IN (SELECT kind FROM entry_kinds WHERE ends_hold) AND (e.xact, e.id) <= ($3, $4)
              )
      ) AS hold FROM (
          SELECT id AS account, (
@@ -112,8 +109,7 @@ const ACCOUNTS: &str = concat!(
              WHERE account = accounts.id
                  AND number >= CASE WHEN accounts.id = $1 THEN $2 ELSE 0 END
          ) AS first FROM accounts WHERE id >= $1 ORDER BY id LIMIT $5
-     ) AS opened ORDER BY account"
-);
+     ) AS opened ORDER BY account";
 
 /// A statement about the entries `gone` of the spans in the JSON array $1: an account, and the number
 /// below which its entries are dropped.

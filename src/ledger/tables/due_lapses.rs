@@ -5,7 +5,6 @@ use chrono::{DateTime, Utc};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::kind;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -31,17 +30,14 @@ pub struct LapsesMark {
 
 /// The holds that ended after ($1, $2) and up to $3. The index has the ends in this order. The limit is
 /// on the holds that are read, not on those that are due: millions can be read before one is due.
-const ENDED: &str = concat!(
-    "SELECT hold.account, hold.id, hold.held_until,
-        CASE WHEN NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id AND kind <> ",
-    kind!(PARTIAL_REVERSAL),
-    ") THEN (SELECT policy FROM entries
+const ENDED: &str = "SELECT hold.account, hold.id, hold.held_until,
+        CASE WHEN NOT EXISTS (SELECT 1 FROM entry_details WHERE of_grant = hold.id
+            AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)) THEN (SELECT policy FROM entries
             WHERE account = hold.account AND number = hold.number) END AS due_of
     FROM (SELECT account, number, id, held_until FROM entry_details
         WHERE held_until >= $1 AND held_until <= $3 AND (held_until > $1 OR id > $2)
         ORDER BY held_until, id LIMIT $4) AS hold
-    ORDER BY hold.held_until, hold.id"
-);
+    ORDER BY hold.held_until, hold.id";
 const MARK: &str = "SELECT recorded_until, turn FROM lapses_mark";
 const TAKE_TURN: &str = "UPDATE lapses_mark SET turn = $1 + 1 WHERE turn = $1 RETURNING turn";
 const MOVE_MARK: &str = "UPDATE lapses_mark SET recorded_until = $2 WHERE turn = $1 RETURNING turn";

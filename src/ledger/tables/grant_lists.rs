@@ -10,7 +10,7 @@ use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::{encode_flags, flag, kind};
+use crate::ledger::encoding::{encode_flags, flag, grant_kind};
 use crate::ledger::entry_rows::{
     entry_columns, millisecond, postgres_metadata, sqlite_metadata, with_details,
 };
@@ -87,15 +87,15 @@ macro_rules! held_until {
     };
 }
 
-/// An entry of some kinds that names the grant `g`; NULL if there is none. It is a subquery with
+/// An entry that names the grant `g`; NULL if there is none. It is a subquery with
 /// LIMIT, which PostgreSQL looks up by index. For an EXISTS inside a CASE it would read the whole
 /// table.
 macro_rules! follower {
-    ($first:ident $(, $other:ident)*) => {
+    ($of_kinds:literal) => {
         concat!(
-            "(SELECT id FROM entry_details WHERE of_grant = g.id AND kind IN (",
-            kind!($first),
-            $(", ", kind!($other),)*
+            "(SELECT id FROM entry_details WHERE of_grant = g.id
+                 AND kind IN (SELECT kind FROM entry_kinds WHERE ",
+            $of_kinds,
             ") LIMIT 1)"
         )
     };
@@ -108,30 +108,30 @@ macro_rules! listed_where {
         grants_where!(
             $choice,
             " AND g.kind = ",
-            kind!(GRANT),
+            grant_kind!(),
             " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6
               AND ($7 IS NULL OR g.claimed_by = $7) AND CASE $4
                   WHEN 'held' THEN ",
             held_until!(),
             " > $5 AND ",
-            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            follower!("ends_hold"),
             " IS NULL
                   WHEN 'granted' THEN (",
             held_until!(),
             " IS NULL OR ",
-            follower!(CONFIRMATION),
+            follower!("ends_hold AND closes_as IS NULL"),
             " IS NOT NULL) AND ",
-            follower!(REVERSAL, LAPSE),
+            follower!("closes_as IS NOT NULL"),
             " IS NULL
                   WHEN 'reversed' THEN ",
-            follower!(REVERSAL),
+            follower!("closes_as = 'reversed'"),
             " IS NOT NULL
                   WHEN 'lapsed' THEN ",
-            follower!(LAPSE),
+            follower!("closes_as = 'lapsed'"),
             " IS NOT NULL OR ",
             held_until!(),
             " <= $5 AND ",
-            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            follower!("ends_hold"),
             " IS NULL
                   ELSE true END
               ORDER BY ",
@@ -288,9 +288,8 @@ macro_rules! reversed {
             concat!(
                 "entry_details AS r ",
                 $($grants,)+
-                " WHERE r.kind = ",
-                kind!(REVERSAL),
-                " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy = $8)",
+                " WHERE r.kind IN (SELECT kind FROM entry_kinds WHERE closes_as = 'reversed')
+                  AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy = $8)",
                 $metadata
             ),
             "r.of_grant"

@@ -2,7 +2,7 @@
 
 use crate::domain::grant::{Followers, Grant};
 use crate::domain::identity::EntryId;
-use crate::ledger::encoding::{decode_follower, decode_note, kind};
+use crate::ledger::encoding::{decode_follower, decode_note, grant_kind};
 use crate::ledger::entry_rows::{decode_entry, entry_columns, millisecond, with_details};
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::StoredRow;
@@ -13,7 +13,7 @@ pub(super) fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
     let confirmation = decode_follower(
         entry.id,
         row.get("confirmation")?,
-        Some(kind!(CONFIRMATION)),
+        row.get("confirmation_kind")?,
         row.get("confirmed_units")?,
         row.get("confirmed_at")?,
         decode_note(row.get("confirmed_by")?, None),
@@ -61,8 +61,9 @@ macro_rules! partial_reversals {
              JOIN entries AS pe ON pe.account = part.account AND pe.number = part.number
              WHERE part.of_grant = ",
             $grant,
-            ".id AND part.kind = ",
-            kind!(PARTIAL_REVERSAL)
+            ".id AND part.kind IN (
+                 SELECT kind FROM entry_kinds WHERE sign < 0 AND closes_as IS NULL
+             )"
         )
     };
 }
@@ -76,7 +77,7 @@ macro_rules! grants_where {
             entry_columns!(),
             ", p.name AS policy, a.subject,
                 c.id AS confirmation, ce.at AS confirmed_at, ce.units AS confirmed_units, c.made_by AS confirmed_by,
-                x.id AS closing, x.kind AS closing_kind, xe.at AS closed_at,
+                c.kind AS confirmation_kind, x.id AS closing, x.kind AS closing_kind, xe.at AS closed_at,
                 xe.units AS closed_units,
                 x.made_by AS closed_by, x.reason AS closing_reason,
                 (SELECT CAST(COALESCE(SUM(pe.units), 0) AS bigint) ",
@@ -90,14 +91,12 @@ macro_rules! grants_where {
             with_details!(),
             "JOIN policies AS p ON p.id = e.policy
              JOIN accounts AS a ON a.id = e.account
-             LEFT JOIN entry_details AS c ON c.of_grant = e.id AND c.kind = ",
-            kind!(CONFIRMATION),
-            " LEFT JOIN entries AS ce ON ce.account = c.account AND ce.number = c.number
-             LEFT JOIN entry_details AS x ON x.of_grant = e.id AND x.kind IN (",
-            kind!(REVERSAL),
-            ", ",
-            kind!(LAPSE),
-            ") LEFT JOIN entries AS xe ON xe.account = x.account AND xe.number = x.number
+             LEFT JOIN entry_details AS c ON c.of_grant = e.id
+                 AND c.kind IN (SELECT kind FROM entry_kinds WHERE ends_hold AND closes_as IS NULL)
+             LEFT JOIN entries AS ce ON ce.account = c.account AND ce.number = c.number
+             LEFT JOIN entry_details AS x ON x.of_grant = e.id
+                 AND x.kind IN (SELECT kind FROM entry_kinds WHERE closes_as IS NOT NULL)
+             LEFT JOIN entries AS xe ON xe.account = x.account AND xe.number = x.number
              ORDER BY e.id DESC"
         )
     };
@@ -112,9 +111,9 @@ const ONE: Texts = Texts {
         " = ",
         millisecond!("$1"),
         " AND id = $1 AND kind = ",
-        kind!(GRANT)
+        grant_kind!()
     ),
-    sqlite: grants_where!("entries AS g WHERE id = $1 AND kind = ", kind!(GRANT)),
+    sqlite: grants_where!("entries AS g WHERE id = $1 AND kind = ", grant_kind!()),
 };
 
 impl Ledger {

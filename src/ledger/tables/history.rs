@@ -9,7 +9,7 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
-use crate::ledger::encoding::kind;
+use crate::ledger::encoding::grant_kind;
 use crate::ledger::entry_rows::{
     decode_entry, entry_columns, millisecond, named_grant, postgres_from_millisecond,
     postgres_metadata, sqlite_metadata, with_details,
@@ -20,15 +20,10 @@ use crate::ledger::{Ledger, LedgerError};
 
 /// The numbers of a kind of entry, from one up to another. Without a kind: all.
 fn numbers(word: Option<KindWord>) -> (i16, i16) {
-    match word {
-        None => (0, i16::MAX),
-        Some(KindWord::Grant) => (kind!(GRANT), kind!(GRANT)),
-        Some(KindWord::Confirmation) => (kind!(CONFIRMATION), kind!(CONFIRMATION)),
-        Some(KindWord::Reversal) => (kind!(REVERSAL), kind!(REVERSAL)),
-        Some(KindWord::PartialReversal) => (kind!(PARTIAL_REVERSAL), kind!(PARTIAL_REVERSAL)),
-        Some(KindWord::Lapse) => (kind!(LAPSE), kind!(LAPSE)),
-        Some(KindWord::Adjustment) => (kind!(ADJUSTMENT_UP), kind!(ADJUSTMENT_DOWN)),
-    }
+    let numbers = |word: KindWord| word.kinds().map(|kind| kind.facts().number);
+    let first = word.and_then(|word| numbers(word).min());
+    let last = word.and_then(|word| numbers(word).max());
+    (first.unwrap_or(0), last.unwrap_or(i16::MAX))
 }
 
 /// The instants in whose windows entries count, as ids, from the first up to the second.
@@ -254,7 +249,7 @@ macro_rules! of_kinds {
         first!(
             $columns,
             by_details!($columns),
-            concat!("d.kind BETWEEN $7 AND $8 AND d.kind <> ", kind!(GRANT)),
+            concat!("d.kind BETWEEN $7 AND $8 AND d.kind <> ", grant_kind!()),
             "d.kind, d.id"
         )
     };
@@ -279,13 +274,8 @@ macro_rules! own {
             $columns,
             "entries AS f",
             concat!(
-                "f.id >= $10 AND f.id < $11 AND f.kind IN (",
-                kind!(GRANT),
-                ", ",
-                kind!(ADJUSTMENT_UP),
-                ", ",
-                kind!(ADJUSTMENT_DOWN),
-                ") AND ",
+                "f.id >= $10 AND f.id < $11
+                 AND f.kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant) AND ",
                 $condition
             ),
             $order

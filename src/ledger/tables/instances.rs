@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use crate::ledger::encoding::{flag, kind};
+use crate::ledger::encoding::flag;
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
@@ -38,9 +38,7 @@ const WITNESSES: &str = concat!(
     "WITH newest AS (
          SELECT at, MAX(xact) AS xact, 0 AS revision FROM (
              SELECT account, at, xact, kind, flags FROM entries ORDER BY xact DESC LIMIT 64
-         ) WHERE kind <> ",
-    kind!(LAPSE),
-    " AND (flags & ",
+         ) WHERE kind IN (SELECT kind FROM entry_kinds WHERE of_clock) AND (flags & ",
     flag!(PROVISIONAL),
     ") = 0 GROUP BY account
      ), witnesses AS (

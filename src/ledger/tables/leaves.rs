@@ -12,7 +12,7 @@ use crate::domain::seal::leaf::{
     Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, StoredLeaf, act_private_json,
     entry_private_json, override_private_json, pseudonym,
 };
-use crate::ledger::encoding::{flag, kind};
+use crate::ledger::encoding::{flag, kind_of_number};
 use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
@@ -150,20 +150,6 @@ const HAS_OTHERS: &str = concat!(
 /// The flags that an entry can have.
 const FLAGS: i64 = flag!(PROVISIONAL) | flag!(OVER) | flag!(WOULD_DENY) | flag!(ERASED);
 
-/// An entry's kind in a leaf.
-fn kind_word(kind: i64) -> &'static str {
-    match kind {
-        kind!(GRANT) => "grant",
-        kind!(CONFIRMATION) => "confirmation",
-        kind!(REVERSAL) => "reversal",
-        kind!(PARTIAL_REVERSAL) => "partial_reversal",
-        kind!(LAPSE) => "lapse",
-        kind!(ADJUSTMENT_UP) => "adjustment_up",
-        kind!(ADJUSTMENT_DOWN) => "adjustment_down",
-        _ => "unknown",
-    }
-}
-
 /// The private part of a leaf. Its texts may be erased.
 fn private_part(
     row: &StoredRow<'_>,
@@ -218,7 +204,7 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         .text("policy", policy.unwrap_or_default())
         .number("version", row.get("policy_version")?)
         .number("units", row.get("units")?)
-        .text("kind", kind_word(row.get("kind")?));
+        .text("kind", kind_of_number(row.get("kind")?)?.facts().word);
     for (name, bit) in [
         ("provisional", flag!(PROVISIONAL)),
         ("over", flag!(OVER)),

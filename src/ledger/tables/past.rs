@@ -7,7 +7,7 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::past::{Movement, Past, WantedPast};
 use crate::domain::window::Window;
-use crate::ledger::encoding::{decode_kind, kind};
+use crate::ledger::encoding::decode_kind;
 use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
@@ -20,16 +20,10 @@ const SUM: &str = concat!(
          SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
      ) AS bigint) FROM (
          SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-             SELECT e.number, CASE WHEN e.kind IN (",
-    kind!(GRANT),
-    ", ",
-    kind!(ADJUSTMENT_UP),
-    ") THEN e.units ELSE -e.units END AS added
-             FROM entries AS e",
+             SELECT e.number, k.sign * e.units AS added
+             FROM entries AS e JOIN entry_kinds AS k ON k.kind = e.kind",
     with_details!(),
-    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
-    kind!(CONFIRMATION),
-    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
+    "WHERE e.account = $1 AND e.number <= $2 AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
          ) AS steps
      ) AS sums"
 );

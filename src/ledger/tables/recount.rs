@@ -10,7 +10,7 @@ use super::statistics::{FiguresMark, decode_tallied, tallied};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
-use crate::ledger::encoding::kind;
+use crate::ledger::encoding::grant_kind;
 use crate::ledger::entry_rows::named_grant;
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;

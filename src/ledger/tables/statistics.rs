@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::open_days::open;
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::kind::Kind;
 use crate::domain::limit::text::{decode_totals, encode_totals};
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
@@ -16,7 +17,7 @@ use crate::domain::statistics::{
 };
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::{decode_flags, decode_kind, kind};
+use crate::ledger::encoding::{decode_flags, decode_kind, grant_kind, kind_of_number};
 use crate::ledger::entry_rows::{millisecond, named_grant, postgres_from_millisecond};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
@@ -267,14 +268,15 @@ fn is_at_limit(row: &StoredRow<'_>) -> Result<bool, LedgerError> {
 
 fn decode_earlier(row: &StoredRow<'_>) -> Result<EarlierEntry, LedgerError> {
     let id: EntryId = row.get("id")?;
-    let kind: i16 = row.get("kind")?;
+    let kind = kind_of_number(row.get("kind")?)?;
     Ok(EarlierEntry {
         account: row.get("account")?,
         number: row.get("number")?,
         at: row.get("at")?,
-        grant: match kind {
-            kind!(GRANT) => Some((id.at(), is_at_limit(row)?)),
-            _ => None,
+        grant: if kind == Kind::Grant {
+            Some((id.at(), is_at_limit(row)?))
+        } else {
+            None
         },
     })
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
-use perdiem::domain::correction::{Hold, Holds, adjust, carry_on, give_back};
+use perdiem::domain::correction::{Hold, HoldChange, Holds, adjust, carry_on, give_back};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
 use perdiem::domain::past::Past;
@@ -362,7 +362,7 @@ async fn holds_far_ahead_are_told_as_an_instant(stack: Stack) {
     assert_eq!(holds.lapses_at(), line.lapses_at);
     holds.lapsed.clear();
     for hold in holds.next.clone() {
-        holds.close(hold.grant);
+        holds.change(HoldChange::Ends(hold.grant));
     }
     // Never later than the first lapse of the holds that were not read.
     assert_eq!(holds.lapses_at(), Some(last));

@@ -4,6 +4,7 @@ mod append;
 mod bursts;
 mod corrections;
 mod entry_details;
+mod kinds;
 mod older;
 mod open;
 mod read;

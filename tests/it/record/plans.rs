@@ -41,8 +41,16 @@ const IDS: &str = "ARRAY['0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid]";
 /// What PostgreSQL adds to the cost of a way that is switched off. It takes such a way if there is no other.
 const SWITCHED_OFF: f64 = 1e10;
 
-/// What SQLite may read whole: values, and what another part of the statement has found.
-const FOUND: [&str; 6] = ["CONSTANT", "json_each", "first", "e", "places", "n"];
+/// What SQLite may read whole: values, the few kinds, and what another part of the statement has found.
+const FOUND: [&str; 7] = [
+    "CONSTANT",
+    "json_each",
+    "entry_kinds",
+    "first",
+    "e",
+    "places",
+    "n",
+];
 
 /// The text with values instead of its parameters.
 fn filled(text: &str, values: &[&str]) -> String {

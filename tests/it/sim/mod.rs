@@ -32,9 +32,11 @@ mod telling;
 mod time;
 mod world;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use chrono::TimeDelta;
+use perdiem::domain::kind::Kind;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
@@ -182,8 +184,8 @@ fn go_through(
 }
 
 /// Runs so many histories. Returns the shortest history that was found in which a promise is
-/// broken, as a text that begins with the promise.
-fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
+/// broken, as a text that begins with the promise. `end` is called with each world at its end.
+fn broken_promise(scene: Scene, histories: u32, end: impl Fn(&World)) -> Option<String> {
     // 1. Draw random histories, always from the same seed.
     let config = Config {
         cases: histories,
@@ -198,7 +200,9 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     let first = Cell::new(None);
     // 2. Run each history, until one breaks a promise. proptest then shortens that history.
     let found = runner.run(&choices, |choices| {
-        match go_through(scene, &choices, |_, _| {}).1 {
+        let (world, promises) = go_through(scene, &choices, |_, _| {});
+        end(&world);
+        match promises {
             Ok(()) => {
                 kept.set(kept.get() + 1);
                 Ok(())
@@ -248,9 +252,16 @@ macro_rules! keeps {
     ($($name:ident: $scene:expr;)*) => {$(
         #[test]
         fn $name() {
-            if let Some(broken) = broken_promise($scene, histories()) {
+            let made = RefCell::new(HashSet::new());
+            let broken = broken_promise($scene, histories(), |world| {
+                let kinds = world.ledger.entries.iter().map(|entry| entry.kind.kind());
+                made.borrow_mut().extend(kinds);
+            });
+            if let Some(broken) = broken {
                 panic!("{broken}");
             }
+            // A kind of entry that no client asks for, and no instance makes, is not simulated.
+            assert_eq!(made.take(), Kind::ALL.iter().copied().collect());
         }
     )*};
 }
@@ -260,7 +271,7 @@ macro_rules! finds {
         #[test]
         fn $name() {
             let planted = Planted::$planted;
-            let broken = broken_promise(Scene { planted, ..$scene }, 5000);
+            let broken = broken_promise(Scene { planted, ..$scene }, 5000, |_| {});
             let broken = broken.expect("a broken promise");
             println!("{broken}");
             assert!(broken.starts_with($promise), "{broken}");
