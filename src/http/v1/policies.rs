@@ -55,8 +55,8 @@ pub struct PolicyBody {
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
     /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
-    /// Redis alone decides, and queues the grant for the ledger. This is faster, but a grant is
-    /// only as durable as Redis. Default: `recorded`.
+    /// Redis alone decides, and queues the grant for the ledger. A claim then does not wait for the
+    /// ledger, but a grant is only as durable as Redis. Default: `recorded`.
     #[schema(value_type = Option<words::Durability>, example = "recorded")]
     durability: Option<String>,
     /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
