@@ -11,7 +11,7 @@ use super::identity::EntryId;
 
 /// The largest number of positions in a mark. A reader reads this many rows to find one position.
 /// Only a longer run makes a longer mark.
-const MARK_MOST: u64 = 256;
+const MARK_MOST: u64 = 64;
 
 /// The place of an entry or a change in the record. Places are in the order of commits, as far as
 /// anyone can see it: if something was committed before something else started, it has the lower

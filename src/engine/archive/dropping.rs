@@ -199,7 +199,7 @@ async fn check_place(
     // Entries that are older than the numbering of transactions are in the order of their ids, not
     // of their numbers. A cut among them is impossible.
     if place.xact == 0 && place < RecordPlace::OLD_END {
-        let next = ledger.marks_to_follow(last + 1, 1).await?;
+        let next = ledger.marks_to_follow(last + 1..last + 2).await?;
         if next.first().is_some_and(|mark| mark.place.xact == 0) {
             return refused(
                 "this --before is between entries that were recorded when the ledger was \

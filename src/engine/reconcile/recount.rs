@@ -55,7 +55,7 @@ async fn compare(ledger: &Ledger, day: CountedDay) -> Result<Vec<Difference>, Le
     // 1. Read the stored figures, and the end of the entries that are in them.
     let stored = ledger.stored_figures_on(day).await?;
     let FiguresMark { position, kept_to } = stored.mark;
-    let marks = ledger.marks_to_follow(position, 1).await?;
+    let marks = ledger.marks_to_follow(position..position + 1).await?;
     let Some(mark) = marks.first().filter(|mark| mark.position == position) else {
         return Ok(Vec::new());
     };

@@ -80,7 +80,7 @@ pub async fn first_seal(
     key: &SealKey,
     origin: SealOrigin,
 ) -> Result<Option<(Vec<TileRow>, Seal)>, LedgerError> {
-    let marks = ledger.marks_to_follow(1, 1).await?;
+    let marks = ledger.marks_to_follow(1..2).await?;
     if marks.is_empty() {
         return Ok(None);
     }

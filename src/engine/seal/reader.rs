@@ -8,8 +8,8 @@ use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtree
 use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
-/// How many marks are read at once.
-const MARKS_MOST: u32 = 16;
+/// About how many positions are read at once.
+const POSITIONS_MOST: u64 = 4096;
 
 /// The root of a complete subtree of an origin's tree.
 async fn subtree(ledger: &Ledger, origin: u64, subtree: Subtree) -> Result<Hash, LedgerError> {
@@ -64,8 +64,8 @@ pub async fn leaves_between(
     let mut found = Vec::new();
     let mut next = from;
     while next < to {
-        let mut marks = ledger.marks_to_follow(next, MARKS_MOST).await?;
-        marks.retain(|mark| mark.after + 1 < to);
+        let marks = ledger.marks_to_follow(next..to.min(next + POSITIONS_MOST));
+        let marks = marks.await?;
         let (Some(first), Some(last)) = (marks.first(), marks.last()) else {
             break;
         };

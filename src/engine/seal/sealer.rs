@@ -17,8 +17,8 @@ use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
-/// How many marks are sealed at once.
-const MARKS_MOST: u32 = 32;
+/// About how many positions are sealed at once.
+const POSITIONS_MOST: u64 = 8192;
 /// The pause between two looks for what was added by hand.
 const FORGED_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance waits after it saw another one at work.
@@ -142,7 +142,7 @@ impl Sealer {
         };
         // 3. Read the marks after the leaves of the tree.
         let size = known.tree.size();
-        let (before, marks) = self.marks_after(size, MARKS_MOST).await?;
+        let (before, marks) = self.marks_after(size, POSITIONS_MOST).await?;
         // 4. Add the leaves to the tree in memory.
         let LogState { origin, tree, .. } = &mut known;
         grow(&self.ledger, origin, tree, before, &marks).await?;
@@ -169,17 +169,22 @@ impl Sealer {
                 pusher.push(seal.note);
             }
         }
+        let is_full = known.tree.size() >= size + POSITIONS_MOST;
         self.known = Some(known);
-        if marks.len() < MARKS_MOST as usize {
+        if !is_full {
             self.status.note(None);
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// The mark that ends at a size, and at most `limit` marks after it, which are not sealed.
-    async fn marks_after(&self, size: u64, limit: u32) -> Result<(Mark, Vec<Mark>), SealStop> {
-        let mut marks = self.ledger.marks_to_follow(size, limit + 1).await?;
+    /// The mark that ends at a size, and the next marks with about so many positions, which are not
+    /// sealed.
+    async fn marks_after(&self, size: u64, positions: u64) -> Result<(Mark, Vec<Mark>), SealStop> {
+        let mut marks = self
+            .ledger
+            .marks_to_follow(size..size + positions + 1)
+            .await?;
         let is_sealed = |mark: &Mark| mark.position == size;
         let before = match marks.first().copied().filter(is_sealed) {
             Some(before) => before,
@@ -191,7 +196,6 @@ impl Sealer {
             }
         };
         marks.retain(|mark| mark.position > size);
-        marks.truncate(limit as usize);
         Ok((before, marks))
     }
 

@@ -13,8 +13,8 @@ use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::engine::statistics::{CheckedFigures, FigureFailure, check_figures};
 use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
-/// How many marks, and how many seals, are read at once.
-const MARKS_MOST: u32 = 16;
+/// About how many positions are read at once.
+const POSITIONS_MOST: u64 = 4096;
 const SEALS_MOST: u32 = 256;
 
 /// What the caller has from elsewhere.
@@ -175,7 +175,7 @@ async fn verify(
     let mut before = Mark::FIRST;
     loop {
         tell(before.position, size);
-        let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
+        let marks = ledger.marks_to_follow(before.position + 1..before.position + POSITIONS_MOST);
         let marks = marks.await?;
         let marks: Vec<Mark> = marks
             .into_iter()
@@ -268,7 +268,7 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
 /// Returns the newest position.
 async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, VerifyFailure> {
     loop {
-        let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
+        let marks = ledger.marks_to_follow(before.position + 1..before.position + POSITIONS_MOST);
         let marks = marks.await?;
         let Some(last) = marks.last() else {
             return Ok(before.position);

@@ -82,7 +82,10 @@ impl DayCloser {
     /// The figures have everything that was recorded before this instant.
     async fn figures_until(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>, LedgerError> {
         let mark = self.ledger.figures_to_follow().await?;
-        let next = self.ledger.marks_to_follow(mark.position + 1, 1).await?;
+        let next = self
+            .ledger
+            .marks_to_follow(mark.position + 1..mark.position + 2)
+            .await?;
         Ok(next.first().map_or(now, |mark| mark.recorded_at))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::tally::{FigureTally, MARKS_MOST};
+use super::tally::{FigureTally, POSITIONS_MOST};
 use crate::domain::record::Mark;
 use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
@@ -71,14 +71,13 @@ impl FigureFollower {
         self.tally.begin_step();
         let marks = self
             .ledger
-            .marks_to_follow(position, MARKS_MOST + 1)
+            .marks_to_follow(position..position + POSITIONS_MOST + 1)
             .await?;
         // The first mark is the one that ends at the position.
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == position => (*first, others),
             _ => (Mark::FIRST, &marks[..]),
         };
-        let marks = &marks[..marks.len().min(MARKS_MOST as usize)];
         let Some(last) = marks.last() else {
             return Ok(false);
         };
@@ -100,6 +99,6 @@ impl FigureFollower {
         }
         self.seen = Some(last.position);
         self.progress.note_figures(last.position, Instant::now());
-        Ok(marks.len() == MARKS_MOST as usize)
+        Ok(last.position >= position + POSITIONS_MOST)
     }
 }

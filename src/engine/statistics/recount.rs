@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tally::{FigureTally, MARKS_MOST};
+use super::tally::{FigureTally, POSITIONS_MOST};
 use crate::domain::record::Mark;
 use crate::domain::statistics::{
     DayFigures, FIGURES_OF_DENIALS, FIGURES_OF_SUBJECTS, FigureDay, FigureSums, sum,
@@ -87,7 +87,7 @@ async fn make_again(
         tell(before.position, mark.position);
         tally.begin_step();
         let marks = ledger
-            .marks_to_follow(before.position + 1, MARKS_MOST)
+            .marks_to_follow(before.position + 1..before.position + POSITIONS_MOST + 1)
             .await?;
         let marks: Vec<Mark> = marks
             .into_iter()

@@ -14,8 +14,8 @@ use crate::domain::record::Mark;
 use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many marks are processed at once.
-pub const MARKS_MOST: u32 = 32;
+/// About how many positions are processed at once.
+pub const POSITIONS_MOST: u64 = 8192;
 /// After this many entries other tasks get the thread.
 const YIELD_EVERY: usize = 256;
 

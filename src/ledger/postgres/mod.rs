@@ -72,19 +72,21 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         // 1. Connect.
-        // No statement reads so much that compiling it first would pay.
-        let base = Sessions::of(&options.url)?.with("jit", "off");
+        // No statement reads so much that compiling it first would pay, and none reads a long table
+        // whole. The planner would, with a plan that was made for an empty table, and where it cannot know
+        // how few entries a mark has.
+        let base = Sessions::of(&options.url)?
+            .with("jit", "off")
+            .with("enable_seqscan", "off");
         let place = base.place();
         let base = match opening {
             Opening::Read => base.with("default_transaction_read_only", "on"),
             Opening::Make | Opening::Find => base,
         };
-        // The instance's own work reads short spans of long tables, by indexes.
         let for_own = base
             .clone()
             .with_timeouts(OWN_TIMEOUT)
-            .with("plan_cache_mode", "force_custom_plan")
-            .with("enable_seqscan", "off");
+            .with("plan_cache_mode", "force_custom_plan");
         let own = for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT);
         let own = own
             .test_before_acquire(false)
@@ -186,10 +188,7 @@ impl Store {
         let patience = options.query_timeout / 4;
         let answers = |most| answering.connect_lazy(answering.pool(most, patience));
         let snapshots = lasting.connect_lazy(lasting.pool(SNAPSHOTS_MOST, patience));
-        // The claims' way always uses indexes, also where a plan was made for an empty table.
-        let claiming = base
-            .with_timeouts(options.claim_timeout)
-            .with("enable_seqscan", "off");
+        let claiming = base.with_timeouts(options.claim_timeout);
         let turns = claiming.pool(TURN_CONNECTIONS, options.claim_timeout / 3);
         let turns = claiming.connect_lazy(turns.test_before_acquire(false));
         Ok(Self {

@@ -1,5 +1,7 @@
 //! The marks of the record, and the entries and changes that they give positions to.
 
+use std::ops::Range;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
@@ -51,7 +53,12 @@ macro_rules! marks {
 const LAST_MARK: &str = marks!("ORDER BY after DESC LIMIT 1");
 const MARK_TO: &str = marks!("WHERE position = $1");
 const MARK_WITH_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT 1");
-const MARKS_FROM_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT $2");
+/// The marks with the position $1 and the next ones that begin before the position $2.
+const MARKS_FROM_POSITION: &str = marks!(
+    "WHERE after >= COALESCE((SELECT MAX(after) FROM record_marks WHERE after < $1), 0)
+         AND after + 1 < $2 AND position >= $1
+     ORDER BY after"
+);
 const MARKS_FROM: &str =
     marks!("WHERE (xact, id, revision) >= ($1, $2, $3) ORDER BY xact, id, revision LIMIT $4");
 /// Invariant: a mark is never earlier than the mark before it.
@@ -256,14 +263,12 @@ impl Ledger {
         self.reads().await?.lend().all(marks, decode_mark).await
     }
 
-    /// The marks from the mark of a position on, in order, at most `limit`. For followers of the
-    /// record.
-    pub async fn marks_to_follow(
-        &self,
-        position: u64,
-        limit: u32,
-    ) -> Result<Vec<Mark>, LedgerError> {
-        let marks = query(MARKS_FROM_POSITION).bind(position).bind(limit);
+    /// The marks with some positions, in order, from the first position on and before another. The
+    /// last mark can go on behind them. For followers of the record.
+    pub async fn marks_to_follow(&self, positions: Range<u64>) -> Result<Vec<Mark>, LedgerError> {
+        let marks = query(MARKS_FROM_POSITION)
+            .bind(positions.start)
+            .bind(positions.end);
         self.own().await?.lend().all(marks, decode_mark).await
     }
 
