@@ -43,8 +43,8 @@ pub struct CountedGrant {
     pub subject: Option<Subject>,
     pub units: Units,
     pub metadata: Option<Metadata>,
-    /// The key that claimed; `None` for a grant that an older perdiem queued.
-    pub claimed_by: Option<KeyNumber>,
+    /// The key that claimed.
+    pub claimed_by: KeyNumber,
 }
 
 impl CountedGrant {
@@ -60,7 +60,7 @@ impl CountedGrant {
             provisional: Some(provisional),
             would_deny: are_over(totals),
             is_erased: false,
-            claimed_by: self.claimed_by,
+            claimed_by: Some(self.claimed_by),
             note: None,
             line,
         }
@@ -180,7 +180,7 @@ struct GrantRecord<'a> {
     policy_version: u32,
     subject: Option<std::borrow::Cow<'a, str>>,
     metadata: Option<std::borrow::Cow<'a, str>>,
-    claimed_by: Option<u32>,
+    claimed_by: u32,
     /// The limits and windows of the decision, without the used units.
     totals: std::borrow::Cow<'a, str>,
 }
@@ -393,7 +393,7 @@ fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {
             .as_ref()
             .map(|subject| subject.as_str().into()),
         metadata: grant.metadata.as_ref().map(|json| json.as_str().into()),
-        claimed_by: grant.claimed_by.map(|number| number.0),
+        claimed_by: grant.claimed_by.0,
         totals: encode_totals(totals).into(),
     };
     serde_json::to_string(&record).expect("texts and numbers are JSON")
@@ -477,35 +477,8 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
             metadata: record
                 .metadata
                 .map(|json| Metadata::from_stored(json.into_owned())),
-            claimed_by: record.claimed_by.map(KeyNumber),
+            claimed_by: KeyNumber(record.claimed_by),
         },
         totals: with_used(decode_totals(&record.totals).ok()?, used.ok()?),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_grant_of_an_older_perdiem_tells_no_key() {
-        let id = Uuid::from_u128(7);
-        let grant = format!(
-            r#"{{"account":"{id}","policy":5,"policy_version":3,"subject":"member-42","metadata":null,
-                "totals":"d3,0,1763654400+86400"}}"#
-        );
-        let entry = record::entry_field(EntryId(id));
-        let fields: [(&str, &[u8]); 5] = [
-            ("id", &entry),
-            ("key", b""),
-            ("units", b"1"),
-            ("used", b"1"),
-            ("grant", grant.as_bytes()),
-        ];
-        let bulk = |bytes: &[u8]| Value::BulkString(bytes.to_vec());
-        let fields = fields.map(|(name, value)| [bulk(name.as_bytes()), bulk(value)]);
-        let queued = decode_queued("1-0", Value::Array(fields.concat())).unwrap();
-        assert_eq!(queued.grant.claimed_by, None);
-        assert_eq!(queued.grant.entry, EntryId(id));
-    }
 }

@@ -137,8 +137,8 @@ impl Subject {
         }
     }
 
-    /// A subject that a ledger can have. Older versions of perdiem took subjects that
-    /// [`Subject::new`] refuses. Everybody can still read, correct and erase them.
+    /// A subject that a ledger can have. [`Subject::new`] follows Unicode, so a later version can refuse
+    /// what an earlier one took. Everybody can still read, correct and erase such a subject.
     ///
     /// # Errors
     /// [`ClaimError::SubjectLength`] or [`ClaimError::SubjectControl`].

@@ -70,7 +70,7 @@ pub struct Entry {
     pub would_deny: bool,
     /// Whether the texts were erased: then missing metadata does not mean that there was none.
     pub is_erased: bool,
-    /// The key that claimed or corrected; `None` for a lapse, and for entries of older ledgers.
+    /// The key that claimed or corrected; `None` for a lapse.
     pub claimed_by: Option<KeyNumber>,
     /// The author of a correction, and the reason.
     pub note: Option<Note>,
@@ -170,7 +170,7 @@ impl Followers {
     }
 
     /// The instant at which the hold of a grant lapsed, if its lapse is recorded. It is the end of the
-    /// hold. An earlier perdiem recorded lapses later.
+    /// hold: the line of a lapse can be later.
     pub fn lapsed_at(&self, grant: &Entry) -> Option<DateTime<Utc>> {
         let closing = self.closing.as_ref()?;
         let is_lapse = closing.kind.facts().follows == Follows::Lapses;

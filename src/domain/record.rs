@@ -34,18 +34,6 @@ impl RecordPlace {
         revision: 0,
     };
 
-    /// Before every place with the number of a transaction.
-    pub const NUMBERED: Self = Self {
-        xact: 1,
-        ..Self::FIRST
-    };
-
-    /// After every place that is older than the numbers of transactions.
-    pub const OLD_END: Self = Self {
-        xact: 0,
-        ..Self::LAST
-    };
-
     /// After every place that a store can have.
     pub const LAST: Self = Self {
         xact: i64::MAX,

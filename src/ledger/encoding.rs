@@ -14,9 +14,7 @@ use crate::domain::key::Role;
 use crate::domain::kind::Kind;
 use crate::domain::limit::draft::LimitDraft;
 use crate::domain::limit::shape::{Limit, LimitKind};
-use crate::domain::policy::{
-    Durability, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute, weekday_name,
-};
+use crate::domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
 
 /// The number of the kind of a grant, for SQL. For all other kinds SQL reads `entry_kinds`.
 macro_rules! grant_kind {
@@ -142,19 +140,6 @@ pub fn has_details(entry: &Entry) -> bool {
     entry.kind.of().is_some() || entry.held_until().is_some() || entry.note.is_some()
 }
 
-/// The value of a field in versions that are older than the field.
-fn recorded() -> String {
-    Durability::Recorded.as_str().to_owned()
-}
-
-fn enforce() -> String {
-    Mode::Enforce.as_str().to_owned()
-}
-
-fn refuse() -> String {
-    OnLedgerOutage::Refuse.as_str().to_owned()
-}
-
 /// An unknown field comes from a newer perdiem. It is an error, never ignored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -167,11 +152,8 @@ struct RuleRecord {
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
-    #[serde(default = "enforce")]
     mode: String,
-    #[serde(default = "recorded")]
     durability: String,
-    #[serde(default = "refuse")]
     on_ledger_outage: String,
 }
 
@@ -351,12 +333,5 @@ mod tests {
         ] {
             assert!(decode_rule(&newer).is_err(), "{newer}");
         }
-        let older =
-            encode_rule(&rule).replace(r#","durability":"counted","on_ledger_outage":"count""#, "");
-        let older = older.replace(r#","mode":"observe""#, "");
-        let older = decode_rule(&older).unwrap();
-        assert_eq!(older.mode, Mode::Enforce);
-        assert_eq!(older.durability, Durability::Recorded);
-        assert_eq!(older.on_ledger_outage, OnLedgerOutage::Refuse);
     }
 }

@@ -33,14 +33,6 @@ macro_rules! millisecond {
 }
 pub(super) use millisecond;
 
-/// A condition for ids from `$first` on, in a form that the index serves.
-macro_rules! postgres_from_millisecond {
-    ($id:expr, $first:expr) => {
-        concat!(" AND ", millisecond!($id), " >= ", millisecond!($first))
-    };
-}
-pub(super) use postgres_from_millisecond;
-
 /// A condition on the metadata of an entry: the member `$name` at the top level has the value
 /// `$value`. If the name is NULL, every entry fits.
 macro_rules! postgres_metadata {

@@ -69,6 +69,7 @@ pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 pub use time_bounds::TimeBounds;
 
 use file::LedgerFile;
+use schema::{MigrationFile, migrator};
 
 /// The most reads of requests at once.
 pub const READS_MOST: u32 = 8;
@@ -163,19 +164,49 @@ impl Ledger {
         Self::open_as(options, Opening::Read, now).await
     }
 
+    /// Opens a ledger as the next version of perdiem will, for tests of migrations: `next` is the text
+    /// of one more migration.
+    ///
+    /// # Errors
+    /// [`OpenError`]; each says what to do.
+    #[cfg(feature = "faults")]
+    pub async fn open_with_next(
+        options: &LedgerOptions,
+        opening: Opening,
+        next: &'static str,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(options, opening, &[("9999_next", next)], now).await
+    }
+
     async fn open_as(
         options: &LedgerOptions,
         opening: Opening,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
+        Self::open_with(options, opening, &[], now).await
+    }
+
+    /// `more` are migrations after those of this version.
+    async fn open_with(
+        options: &LedgerOptions,
+        opening: Opening,
+        more: &[MigrationFile],
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
         let (scheme, _) = options.url.split_once(':').ok_or(OpenError::UnknownUrl)?;
+        let with_more = |files: &[MigrationFile]| migrator(&[files, more].concat());
         match scheme {
-            "postgres" | "postgresql" => Ok(Self::Postgres(
-                postgres::Store::open(options, opening, now).await?,
-            )),
-            "sqlite" => Ok(Self::Sqlite(
-                sqlite::Store::open(options, opening, now).await?,
-            )),
+            "postgres" | "postgresql" => {
+                let migrator = with_more(postgres::MIGRATIONS);
+                let store = postgres::Store::open(options, opening, &migrator, now).await?;
+                Ok(Self::Postgres(store))
+            }
+            "sqlite" => {
+                let migrator = with_more(sqlite::MIGRATIONS);
+                let store = sqlite::Store::open(options, opening, &migrator, now).await?;
+                Ok(Self::Sqlite(store))
+            }
             _ => Err(OpenError::UnknownUrl),
         }
     }

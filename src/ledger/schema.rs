@@ -21,31 +21,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 /// The migrations of a store: the name and the text of each file of its folder, in order.
 macro_rules! migrations {
     ($store:literal) => {
-        $crate::ledger::schema::migrations!(
-            $store,
-            "0001_ledger",
-            "0002_provisional",
-            "0003_reconciliations",
-            "0004_keys",
-            "0005_overrides",
-            "0006_corrections",
-            "0007_short_totals",
-            "0008_entry_details",
-            "0009_ids",
-            "0010_record",
-            "0011_statistics",
-            "0012_acts",
-            "0013_seals",
-            "0014_erasure",
-            "0015_narrow_rights",
-            "0016_archive",
-            "0017_lapses",
-            "0018_blocks",
-            "0019_parts",
-            "0020_figures",
-            "0021_kinds",
-            "0022_entry_kinds",
-        )
+        $crate::ledger::schema::migrations!($store, "0001_ledger",)
     };
     ($store:literal, $($name:literal,)+) => {
         [$(($name, include_str!(concat!(
@@ -56,8 +32,11 @@ macro_rules! migrations {
 
 pub(super) use migrations;
 
+/// The name and the text of a migration, such as `0001_ledger`.
+pub type MigrationFile = (&'static str, &'static str);
+
 /// Makes the migrator. The first migration has version 1, the next 2.
-pub fn migrator(files: &[(&str, &'static str)]) -> Migrator {
+pub fn migrator(files: &[MigrationFile]) -> Migrator {
     let migrations = (1..).zip(files).map(|(version, (name, text))| {
         let (_, description) = name.split_once('_').unwrap_or_default();
         let description = description.replace('_', " ").into();

@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials only grow.
-const RIGHTS: [(&str, &str); 63] = [
+const RIGHTS: [(&str, &str); 64] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -85,7 +85,7 @@ const RIGHTS: [(&str, &str); 63] = [
     ("TABLE erased_accounts", "SELECT, INSERT"),
     ("FUNCTION erasure_epoch()", "EXECUTE"),
     ("FUNCTION records_erasure()", "EXECUTE"),
-    ("FUNCTION leaf_digest(uuid, uuid, text)", "EXECUTE"),
+    ("FUNCTION leaf_digest(uuid, uuid, text[])", "EXECUTE"),
     ("FUNCTION json_field(text, text)", "EXECUTE"),
     ("FUNCTION erase_entries(uuid, bigint, bigint)", "EXECUTE"),
     (
@@ -110,6 +110,7 @@ const RIGHTS: [(&str, &str); 63] = [
     ("FUNCTION let_entries_be_erased()", ""),
     ("FUNCTION let_entry_details_be_erased()", ""),
     ("FUNCTION let_acts_be_erased()", ""),
+    ("FUNCTION let_changes_be_listed()", ""),
     ("FUNCTION let_marks_go_on()", ""),
     ("FUNCTION let_leaves_be_kept()", ""),
     ("FUNCTION let_accounts_be_erased()", ""),

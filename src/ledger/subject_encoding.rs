@@ -3,11 +3,7 @@
 //! | content | text |
 //! |---|---|
 //! | an override | `[{"max":10,"per":"day"}]`; NULL where it was deleted |
-//! | an override of a blocked subject | `{"limits":[{"max":10,"per":"day"}]}`; `{"limits":null}` |
 //! | a block | `{"blocked":true}`; `{"blocked":false}` where it was removed |
-//!
-//! Invariant: an older perdiem reads the first form only. While a subject is blocked, the account's last
-//! version has another form, so an older instance stops the claims of the policy.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,29 +31,18 @@ struct MaxRecord {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OverrideRecord {
-    limits: Option<Vec<MaxRecord>>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct BlockRecord {
     blocked: bool,
 }
 
-/// An override's limits, or `None` for a deletion. `is_blocked` tells whether the subject is blocked.
-pub fn encode_override(limits: Option<&[OtherMax]>, is_blocked: bool) -> Option<String> {
+/// An override's limits, or `None` for a deletion.
+pub fn encode_override(limits: Option<&[OtherMax]>) -> Option<String> {
     let record = |other: &OtherMax| MaxRecord {
         max: other.max,
         per: other.per.to_string(),
     };
-    let limits = limits.map(|limits| limits.iter().map(record).collect::<Vec<_>>());
-    let text = if is_blocked {
-        serde_json::to_string(&OverrideRecord { limits })
-    } else {
-        serde_json::to_string(&limits?)
-    };
-    Some(text.expect("texts and numbers are JSON"))
+    let limits: Vec<MaxRecord> = limits?.iter().map(record).collect();
+    Some(serde_json::to_string(&limits).expect("texts and numbers are JSON"))
 }
 
 /// An override's limits from the value that [`encode_override`] wrote.
@@ -68,14 +53,9 @@ pub fn decode_override(text: Option<&str>) -> Result<Option<Vec<OtherMax>>, Stri
     let Some(text) = text else {
         return Ok(None);
     };
-    let records: Result<Option<Vec<MaxRecord>>, _> = if text.starts_with('{') {
-        serde_json::from_str(text).map(|record: OverrideRecord| record.limits)
-    } else {
-        serde_json::from_str(text).map(Some)
-    };
-    let records = records.map_err(|error| error.to_string())?;
-    let maxima = records.map(|records| records.into_iter().map(decode_max).collect());
-    maxima.transpose()
+    let records: Vec<MaxRecord> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let maxima: Result<_, String> = records.into_iter().map(decode_max).collect();
+    maxima.map(Some)
 }
 
 fn decode_max(record: MaxRecord) -> Result<OtherMax, String> {
@@ -113,14 +93,9 @@ mod tests {
         };
         let limits = [other(0, "day"), other(7, "24h"), other(1, "ever")];
         for limits in [None, Some(&limits[..])] {
-            for is_blocked in [false, true] {
-                let text = encode_override(limits, is_blocked);
-                let read = decode_override(text.as_deref()).unwrap();
-                assert_eq!(read.as_deref(), limits, "{text:?}");
-                // An older perdiem reads NULL and a list.
-                let is_old = text.is_none_or(|text| text.starts_with('['));
-                assert_eq!(is_old, !is_blocked);
-            }
+            let text = encode_override(limits);
+            let read = decode_override(text.as_deref()).unwrap();
+            assert_eq!(read.as_deref(), limits, "{text:?}");
         }
         for blocked in [false, true] {
             let text = encode_blocked(blocked);
@@ -132,7 +107,7 @@ mod tests {
             assert!(decode_blocked(other).is_err(), "{other:?}");
         }
         for other in [
-            "{\"limits\":null,\"more\":1}",
+            "{\"limits\":null}",
             "[{\"max\":1,\"per\":\"day\",\"step\":\"1h\"}]",
             "[{\"max\":1,\"per\":\"eon\"}]",
             "[{\"max\":-1,\"per\":\"day\"}]",

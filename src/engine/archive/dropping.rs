@@ -90,7 +90,7 @@ pub async fn drop_archived(
         }
         None => {
             let place = ledger.mark_to(wanted).await?.place;
-            check_place(ledger, place, wanted, order.before).await?;
+            check_figures(ledger, order.before).await?;
             let survey = survey(ledger, place).await?;
             // After the survey: another drop may go on, and `verify` must never miss an entry.
             let entries = ledger.count_entries(place).await?;
@@ -189,25 +189,8 @@ async fn check_age(
     }
 }
 
-/// Refuses a position where the record cannot be cut.
-async fn check_place(
-    ledger: &Ledger,
-    place: RecordPlace,
-    last: u64,
-    before: DateTime<Utc>,
-) -> Result<(), ArchiveFailure> {
-    // Entries that are older than the numbering of transactions are in the order of their ids, not
-    // of their numbers. A cut among them is impossible.
-    if place.xact == 0 && place < RecordPlace::OLD_END {
-        let next = ledger.marks_to_follow(last + 1..last + 2).await?;
-        if next.first().is_some_and(|mark| mark.place.xact == 0) {
-            return refused(
-                "this --before is between entries that were recorded when the ledger was \
-                 upgraded: name a later date"
-                    .to_owned(),
-            );
-        }
-    }
+/// Refuses a cut whose entries the statistics still need.
+async fn check_figures(ledger: &Ledger, before: DateTime<Utc>) -> Result<(), ArchiveFailure> {
     let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
     if ledger.figures_position().await? < counted {
         not_yet(

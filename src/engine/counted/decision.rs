@@ -277,7 +277,7 @@ fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> Count
         subject: claim.work.subject.clone(),
         units: claim.work.units,
         metadata: claim.work.metadata.clone(),
-        claimed_by: Some(claim.work.claimed_by),
+        claimed_by: claim.work.claimed_by,
     }
 }
 

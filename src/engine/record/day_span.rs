@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 
-use super::reader::known_as_of;
 use crate::domain::claim::MetadataFilter;
 use crate::domain::identity::EntryId;
 use crate::domain::local_days::LocalDays;
@@ -107,7 +106,7 @@ impl Engine {
         let versions = match policy.filter(|_| is_day(&from) || is_day(&to)) {
             Some(policy) => {
                 self.listed_policy(policy).await?;
-                let as_of = known_as_of(RecordPlace::LAST);
+                let as_of = RecordPlace::LAST;
                 self.ledger.known_versions(policy, as_of).await?
             }
             None => Vec::new(),
@@ -166,10 +165,7 @@ impl Engine {
             return Ok(None);
         }
         let versions = match policy {
-            Some(policy) => {
-                let as_of = known_as_of(as_of);
-                self.ledger.known_versions(&policy.name, as_of).await?
-            }
+            Some(policy) => self.ledger.known_versions(&policy.name, as_of).await?,
             None => Vec::new(),
         };
         let days = policy.map(|_| LocalDays::of(&versions));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::history::AsOf;
-use super::reader::known_as_of;
 use crate::domain::account::{Verdict, instant_after};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
@@ -213,7 +212,7 @@ impl Engine {
             .ledger
             .known_versions(&grant.policy, RecordPlace::LAST)
             .await?;
-        let up_to = known_as_of(first.place);
+        let up_to = first.place;
         let overrides = self.ledger.known_of_subject(entry.account, up_to).await?;
         let blocks = self.ledger.known_of_subject(entry.account, up_to).await?;
         let terms = TermsThen::of_grant(&versions, &overrides, &blocks, &entry.line);

@@ -8,7 +8,6 @@ use chrono::{DateTime, NaiveDate, Utc};
 use super::cut::check_cut;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
-use crate::domain::record::RecordPlace;
 use crate::domain::zone::Zone;
 use crate::ledger::{EntryFilter, EntryIndex, Ledger, LedgerError, ListedEntry};
 
@@ -27,12 +26,6 @@ pub struct RecordedEntry {
 
 /// How many positions a page reads at most, if no index finds few entries.
 const REGION: u64 = 16_384;
-
-/// The place up to which the versions of policies are known to a reader up to `up_to`. Old changes,
-/// from before the numbering of transactions, come after all old entries.
-pub fn known_as_of(up_to: RecordPlace) -> RecordPlace {
-    up_to.max(RecordPlace::OLD_END)
-}
 
 /// Entries of the record, in its order.
 #[derive(Debug)]
@@ -145,9 +138,8 @@ impl RecordReader {
             let versions = match self.versions.entry(listed.policy_id) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => {
-                    let as_of = known_as_of(self.filter.up_to);
-                    let versions = self.ledger.known_versions(&listed.policy, as_of).await?;
-                    unknown.insert(versions)
+                    let as_of = self.filter.up_to;
+                    unknown.insert(self.ledger.known_versions(&listed.policy, as_of).await?)
                 }
             };
             let days = LocalDays::of(versions);

@@ -3,7 +3,6 @@
 mod append;
 mod entries;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,7 +15,7 @@ use super::advice;
 use super::cluster::settle_offset;
 use super::connections::{Connections, Opener};
 use super::query::Session;
-use super::schema::{self, Applied};
+use super::schema::{self, Applied, MigrationFile};
 use super::service_role::{Ownership, lacks_right};
 use super::sessions::{Sessions, shared_by};
 use super::{
@@ -26,8 +25,7 @@ use crate::domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
 
-static MIGRATOR: LazyLock<Migrator> =
-    LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
+pub const MIGRATIONS: &[MigrationFile] = &schema::migrations!("postgres");
 
 /// Connections for claims and what they wait for. There are few, because each carries a whole
 /// batch.
@@ -69,6 +67,7 @@ impl Store {
     pub async fn open(
         options: &LedgerOptions,
         opening: Opening,
+        migrator: &Migrator,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         // 1. Connect.
@@ -138,13 +137,13 @@ impl Store {
             return Err(OpenError::Standby(place));
         }
         let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
-        schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        schema::check(migrator, &applied, has_tables, &place)?;
         if opening != Opening::Make {
-            schema::check_made(&MIGRATOR, &applied, &place)?;
+            schema::check_made(migrator, &applied, &place)?;
         }
         // 3. Migrate it if needed; only the owner of the tables may.
         let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
-        let known = MIGRATOR.iter().count();
+        let known = migrator.iter().count();
         if applied.len() < known {
             if !applied.is_empty() {
                 let ownership = Ownership::read(&mut first).await.map_err(unusable)?;
@@ -157,8 +156,8 @@ impl Store {
                     });
                 }
             }
-            let migrating = migrate(base.clone());
-            let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
+            let migrating = migrate(base.clone(), migrator);
+            let migrated = schema::log_progress(migrator, &applied, migrating).await;
             migrated.map_err(failed)?;
         }
         // 4. Read the identity of the ledger; a new ledger gets one. Keep the order of
@@ -249,11 +248,11 @@ fn is_refused(error: &sqlx::Error) -> bool {
 }
 
 /// Migrates the database, however long it takes: an index on a large table takes long.
-async fn migrate(sessions: Sessions) -> Result<(), LedgerError> {
+async fn migrate(sessions: Sessions, migrator: &Migrator) -> Result<(), LedgerError> {
     let pool = sessions
         .connect(PgPoolOptions::new().max_connections(1))
         .await?;
-    let migrated = MIGRATOR.run(&pool).await;
+    let migrated = migrator.run(&pool).await;
     pool.close().await;
     migrated.map_err(|error| LedgerError::Unavailable(error.into()))
 }

@@ -4,7 +4,7 @@ mod append;
 mod entries;
 
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -18,7 +18,7 @@ use super::connections::Connections;
 use super::fence::{Fence, LedgerPlace};
 use super::file::LedgerFile;
 use super::query::Session;
-use super::schema::{self, Applied};
+use super::schema::{self, Applied, MigrationFile};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
 };
@@ -26,8 +26,7 @@ use crate::domain::identity::Identity;
 
 pub use entries::last_lines;
 
-static MIGRATOR: LazyLock<Migrator> =
-    LazyLock::new(|| schema::migrator(&schema::migrations!("sqlite")));
+pub const MIGRATIONS: &[MigrationFile] = &schema::migrations!("sqlite");
 
 /// Connections for what claims and the instance itself read.
 const OWN_CONNECTIONS: u32 = 6;
@@ -67,6 +66,7 @@ impl Store {
     pub async fn open(
         options: &LedgerOptions,
         opening: Opening,
+        migrator: &Migrator,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         // 1. Find the file, or make it.
@@ -103,15 +103,15 @@ impl Store {
             .await
             .map_err(unreadable)?;
         let (applied, has_tables) = survey(&mut transaction).await.map_err(unreadable)?;
-        schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        schema::check(migrator, &applied, has_tables, &place)?;
         if opening != Opening::Make {
-            schema::check_made(&MIGRATOR, &applied, &place)?;
+            schema::check_made(migrator, &applied, &place)?;
         }
         if !applied.is_empty() {
             check_writable(&mut transaction).await.map_err(unreadable)?;
         }
-        let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
-        let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
+        let migrating = migrator.run_direct(None, &mut *transaction, false);
+        let migrated = schema::log_progress(migrator, &applied, migrating).await;
         migrated.map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
         // 4. Read the identity of the ledger; a new ledger gets one.
         let identity = schema::identify(Session::Sqlite(&mut transaction), now);

@@ -11,8 +11,8 @@ use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::ledger::encoding::grant_kind;
 use crate::ledger::entry_rows::{
-    decode_entry, entry_columns, millisecond, named_grant, postgres_from_millisecond,
-    postgres_metadata, sqlite_metadata, with_details,
+    decode_entry, entry_columns, millisecond, named_grant, postgres_metadata, sqlite_metadata,
+    with_details,
 };
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
@@ -110,9 +110,6 @@ pub(super) use with_names;
 /// $12 and $13. $15 says that the accounts do not matter.
 macro_rules! listed {
     ($source:expr, $condition:expr) => {
-        listed!($source, $condition, "e.xact, e.id")
-    };
-    ($source:expr, $condition:expr, $order:expr) => {
         concat!(
             with_names!(concat!(
                 "SELECT e.* FROM ",
@@ -128,9 +125,7 @@ macro_rules! listed {
                 counted_id!(),
                 " < $11",
                 $condition,
-                " ORDER BY ",
-                $order,
-                " LIMIT $5"
+                " ORDER BY e.xact, e.id LIMIT $5"
             )),
             "ORDER BY e.xact, e.id"
         )
@@ -168,24 +163,6 @@ macro_rules! sqlite_fits {
 const IN_TURN: Texts = Texts {
     postgres: listed!("entries", postgres_fits!()),
     sqlite: listed!("entries", sqlite_fits!()),
-};
-
-/// The same for the transaction 0, by the index of ids. On SQLite no entry has it.
-const OLD_IN_TURN: Texts = Texts {
-    postgres: listed!(
-        "entries",
-        concat!(
-            " AND e.xact = 0",
-            postgres_from_millisecond!("e.id", "$2"),
-            " AND ",
-            millisecond!("e.id"),
-            " <= ",
-            millisecond!("$4"),
-            postgres_fits!()
-        ),
-        concat!(millisecond!("e.id"), ", e.id")
-    ),
-    sqlite: listed!("entries", concat!(" AND e.xact = 0", sqlite_fits!())),
 };
 
 /// The most entries that an index may find, so that a page sorts them: more are read one after the other.
@@ -433,15 +410,10 @@ pub(super) fn texts() -> Vec<(String, Texts)> {
             (format!("entries {index:?} list"), list),
         ]
     };
-    let in_turn = [
-        ("entries in turn", IN_TURN),
-        ("old entries in turn", OLD_IN_TURN),
-    ];
-    let in_turn = in_turn.map(|(name, texts)| (name.to_owned(), texts));
     EntryIndex::ALL
         .into_iter()
         .flat_map(of_index)
-        .chain(in_turn)
+        .chain([("entries in turn".to_owned(), IN_TURN)])
         .collect()
 }
 
@@ -455,7 +427,7 @@ impl Ledger {
         let mut session = held.lend();
         for index in EntryIndex::ALL {
             if index.serves(filter) {
-                let count = filter.bind(index.statements().count, filter.after, 0);
+                let count = filter.bind(index.statements().count, 0);
                 let found: u64 = session.one(count).await?;
                 if found <= few!() {
                     return Ok(Some(index));
@@ -472,7 +444,7 @@ impl Ledger {
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<ListedEntry>, LedgerError> {
-        let list = filter.bind(index.statements().list, filter.after, limit);
+        let list = filter.bind(index.statements().list, limit);
         self.reads().await?.lend().all(list, decode_listed).await
     }
 
@@ -483,35 +455,19 @@ impl Ledger {
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<ListedEntry>, LedgerError> {
-        let mut held = self.reads().await?;
-        let mut session = held.lend();
-        let mut found = Vec::new();
-        if filter.after.xact == 0 {
-            let old = EntryFilter {
-                up_to: filter.up_to.min(RecordPlace::OLD_END),
-                ..filter.clone()
-            };
-            let old = old.bind(OLD_IN_TURN, filter.after, limit);
-            found = session.all(old, decode_listed).await?;
-        }
-        let more = limit - u32::try_from(found.len()).unwrap_or(limit);
-        if more > 0 {
-            let after = filter.after.max(RecordPlace::NUMBERED);
-            let list = filter.bind(IN_TURN, after, more);
-            found.extend(session.all(list, decode_listed).await?);
-        }
-        Ok(found)
+        let list = filter.bind(IN_TURN, limit);
+        self.reads().await?.lend().all(list, decode_listed).await
     }
 }
 
 impl EntryFilter {
     /// A statement with the values of $1 to $15.
-    fn bind(&self, texts: Texts, after: RecordPlace, limit: u32) -> Statement {
+    fn bind(&self, texts: Texts, limit: u32) -> Statement {
         let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
         let (first, last) = numbers(self.kind);
         query(texts)
-            .bind(after.xact)
-            .bind(after.id)
+            .bind(self.after.xact)
+            .bind(self.after.id)
             .bind(self.up_to.xact)
             .bind(self.up_to.id)
             .bind(limit)

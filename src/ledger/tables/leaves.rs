@@ -13,7 +13,6 @@ use crate::domain::seal::leaf::{
     entry_private_json, override_private_json, pseudonym,
 };
 use crate::ledger::encoding::{flag, kind_of_number};
-use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -50,23 +49,10 @@ macro_rules! entries {
     };
 }
 
-/// Entries after ($1, $2) and up to ($3, $4), of transactions with a number.
+/// Entries after ($1, $2) and up to ($3, $4).
 const ENTRIES: &str = entries!(
     "e.xact >= $1 AND (e.xact, e.id) > ($1, $2) AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
-
-/// Entries of the transaction 0, by an index that has their order.
-const OLD_ENTRIES: Texts = Texts {
-    postgres: entries!(concat!(
-        "e.xact = 0 AND e.id > $1 AND e.id <= $2",
-        postgres_from_millisecond!("e.id", "$1"),
-        " AND ",
-        millisecond!("e.id"),
-        " <= ",
-        millisecond!("$2")
-    )),
-    sqlite: entries!("e.xact = 0 AND e.id > $1 AND e.id <= $2"),
-};
 
 /// The changes of a table after ($1, $2) and up to ($3, $4).
 macro_rules! changes {
@@ -412,19 +398,12 @@ async fn leaves(
     after: RecordPlace,
     up_to: RecordPlace,
 ) -> Result<Vec<StoredLeaf>, LedgerError> {
-    let mut found = Vec::new();
-    if after.xact == 0 {
-        let last = up_to.min(RecordPlace::OLD_END);
-        let old = query(OLD_ENTRIES).bind(after.id).bind(last.id);
-        found = session.many(old, decode_entry).await?;
-    }
-    let numbered = after.max(RecordPlace::NUMBERED);
     let entries = query(ENTRIES)
-        .bind(numbered.xact)
-        .bind(numbered.id)
+        .bind(after.xact)
+        .bind(after.id)
         .bind(up_to.xact)
         .bind(up_to.id);
-    found.extend(session.many(entries, decode_entry).await?);
+    let found = session.many(entries, decode_entry).await?;
     let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
     // Most spans have entries alone. One question saves five.
     let others = changes_between(HAS_OTHERS, after, up_to);

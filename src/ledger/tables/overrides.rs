@@ -38,8 +38,8 @@ pub trait StoredTerms: SubjectTerms + Clone + PartialEq + Send + Sync + 'static 
     /// The reason why the text cannot be read.
     fn decode(text: Option<&str>, until: Option<DateTime<Utc>>) -> Result<Option<Self>, String>;
 
-    /// The value of the column `limits`. `is_blocked` tells whether the subject is blocked.
-    fn encode(terms: Option<&Self>, is_blocked: bool) -> Option<String>;
+    /// The value of the column `limits`.
+    fn encode(terms: Option<&Self>) -> Option<String>;
 }
 
 /// The statements about overrides, or about blocks.
@@ -151,19 +151,16 @@ macro_rules! statements {
 
 impl StoredTerms for OverrideTerms {
     const WHAT: &'static str = "an override";
-    const STATEMENTS: SubjectStatements = statements!(
-        is_override,
-        history_of_overrides,
-        "v.limits IS NOT NULL AND v.limits <> '{\"limits\":null}'"
-    );
+    const STATEMENTS: SubjectStatements =
+        statements!(is_override, history_of_overrides, "v.limits IS NOT NULL");
 
     fn decode(text: Option<&str>, until: Option<DateTime<Utc>>) -> Result<Option<Self>, String> {
         let limits = decode_override(text)?;
         Ok(limits.map(|limits| Self { limits, until }))
     }
 
-    fn encode(terms: Option<&Self>, is_blocked: bool) -> Option<String> {
-        encode_override(terms.map(|terms| &terms.limits[..]), is_blocked)
+    fn encode(terms: Option<&Self>) -> Option<String> {
+        encode_override(terms.map(|terms| &terms.limits[..]))
     }
 }
 
@@ -179,7 +176,7 @@ impl StoredTerms for BlockTerms {
         Ok(decode_blocked(text)?.then_some(Self { until }))
     }
 
-    fn encode(terms: Option<&Self>, _is_blocked: bool) -> Option<String> {
+    fn encode(terms: Option<&Self>) -> Option<String> {
         Some(encode_blocked(terms.is_some()))
     }
 }
@@ -408,8 +405,6 @@ pub(super) async fn insert_version<T: StoredTerms>(
         version: number,
         ..version
     };
-    let block: Option<Block> = last_of_subject(session, version.account).await?;
-    let is_blocked = block.is_some_and(|block| block.terms.is_some());
     let terms = version.terms.as_ref();
     let insert = query(insert_change!(
         "override_versions",
@@ -419,7 +414,7 @@ pub(super) async fn insert_version<T: StoredTerms>(
     .bind(version.account)
     .bind(version.version)
     .bind(version.revision)
-    .bind(T::encode(terms, is_blocked))
+    .bind(T::encode(terms))
     .bind(terms.and_then(SubjectTerms::until))
     .bind(version.changed_at)
     .bind(version.changed_by.as_str())

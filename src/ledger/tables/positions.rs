@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::record::decode_mark;
 use crate::domain::record::{Mark, RecordPlace};
-use crate::ledger::entry_rows::millisecond;
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -40,7 +39,7 @@ macro_rules! of_changes {
 /// Numbers the places of the marks `$marks`, which are chosen by their `after`. `numbered` has each place
 /// with its number in its mark, and how many places are left of the mark. $1 is the first place's id.
 macro_rules! numbered {
-    ($given:expr, $marks:expr, $entries:expr, $answer:expr) => {
+    ($given:expr, $marks:expr, $answer:expr) => {
         concat!(
             "WITH ",
             $given,
@@ -53,7 +52,7 @@ macro_rules! numbered {
             $marks,
             ")
              ), places AS (",
-            $entries,
+            of_entries!("entries", "t.xact >= m.low_xact AND t.xact <= m.xact"),
             " UNION ALL ",
             of_entries!("dropped_entries", "t.xact >= m.low_xact"),
             of_changes!("policy_versions"),
@@ -70,35 +69,6 @@ macro_rules! numbered {
     };
 }
 
-/// PostgreSQL finds the entries of the transaction 0 by the index of ids. They are older than the
-/// numbering of transactions; on SQLite no entry has it.
-macro_rules! postgres_entries {
-    () => {
-        concat!(
-            of_entries!(
-                "entries",
-                "t.xact > 0 AND t.xact >= m.low_xact AND t.xact <= m.xact"
-            ),
-            " UNION ALL ",
-            of_entries!(
-                "entries",
-                concat!(
-                    "m.low_xact = 0 AND t.xact = 0 AND ",
-                    millisecond!("t.id"),
-                    " >= ",
-                    millisecond!("m.low_id")
-                )
-            )
-        )
-    };
-}
-
-macro_rules! sqlite_entries {
-    () => {
-        of_entries!("entries", "t.xact >= m.low_xact AND t.xact <= m.xact")
-    };
-}
-
 /// The places of a JSON array: one array for each place, with its columns.
 macro_rules! wanted {
     ($rows:literal) => {
@@ -108,7 +78,7 @@ macro_rules! wanted {
 
 /// The positions of the places $3.
 macro_rules! positions {
-    ($wanted:expr, $entries:expr) => {
+    ($wanted:expr) => {
         numbered!(
             $wanted,
             "SELECT (
@@ -116,7 +86,6 @@ macro_rules! positions {
                  WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
                  ORDER BY xact, id, revision LIMIT 1
              ) FROM wanted",
-            $entries,
             "SELECT m.after + n.number AS position, m.recorded_at, n.found,
                  m.position - m.after AS given, m.after
              FROM wanted AS w
@@ -128,51 +97,34 @@ macro_rules! positions {
 }
 
 const POSITIONS: Texts = Texts {
-    postgres: positions!(
-        wanted!(
-            "(d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
-                 FROM json_array_elements($3::json) AS d"
-        ),
-        postgres_entries!()
-    ),
-    sqlite: positions!(
-        wanted!(
-            "value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision
-                 FROM json_each($3)"
-        ),
-        sqlite_entries!()
-    ),
+    postgres: positions!(wanted!(
+        "(d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
+             FROM json_array_elements($3::json) AS d"
+    )),
+    sqlite: positions!(wanted!(
+        "value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision FROM json_each($3)"
+    )),
 };
 
 /// The mark that has its positions above $3, cut to end at the position $4.
-macro_rules! mark_at {
-    ($entries:expr) => {
-        numbered!(
-            "",
-            "$3",
-            $entries,
-            "SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
-                 m.recorded_at, n.found, m.position - m.after AS given
-             FROM numbered AS n JOIN marks AS m ON m.after = n.after
-             WHERE m.after + n.number = $4"
-        )
-    };
-}
-
-const MARK_AT: Texts = Texts {
-    postgres: mark_at!(postgres_entries!()),
-    sqlite: mark_at!(sqlite_entries!()),
-};
+const MARK_AT: &str = numbered!(
+    "",
+    "$3",
+    "SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
+         m.recorded_at, n.found, m.position - m.after AS given
+     FROM numbered AS n JOIN marks AS m ON m.after = n.after
+     WHERE m.after + n.number = $4"
+);
 
 /// Every statement, by name.
 #[cfg(feature = "faults")]
 pub(super) fn texts() -> Vec<(String, Texts)> {
-    let texts = [("positions", POSITIONS), ("mark at", MARK_AT)];
+    let texts = [("positions", POSITIONS), ("mark at", MARK_AT.into())];
     texts.map(|(name, texts)| (name.to_owned(), texts)).to_vec()
 }
 
 /// A statement with the values of $1 and $2.
-fn numbering(texts: Texts) -> Statement {
+fn numbering(texts: impl Into<Texts>) -> Statement {
     query(texts)
         .bind(RecordPlace::FIRST.id)
         .bind(RecordPlace::OF_CHANGES)

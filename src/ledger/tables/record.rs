@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace, RecordRun};
 use crate::ledger::access::Ending;
-use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
+use crate::ledger::entry_rows::millisecond;
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -65,39 +65,17 @@ const MARKS_FROM: &str =
 const MARK_BEFORE: &str =
     marks!("WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1");
 
-/// The entries of the transaction 0, by the index of ids. They are older than the numbering of
-/// transactions. On SQLite no entry has it.
-const OLD_ENTRIES: Texts = Texts {
-    postgres: concat!(
-        "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
-        WHERE xact = 0 AND id > $1",
-        postgres_from_millisecond!("id", "$1"),
-        " ORDER BY ",
-        millisecond!("id"),
-        ", id LIMIT $2"
-    ),
-    sqlite: "SELECT xact, id, 1 AS count FROM entries
-        WHERE xact = 0 AND id > $1 ORDER BY id LIMIT $2",
-};
-
-/// The entries after a place, of transactions that have ended.
-macro_rules! entries_after {
-    () => {
-        "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
-        WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact < $3
-        ORDER BY xact, id LIMIT $4"
-    };
-}
-
-/// The number of entries by transaction: the changes of a transaction come after its entries. On
-/// SQLite each entry has a transaction of its own.
+/// The number of entries by transaction, after a place, of transactions that have ended. The changes
+/// of a transaction come after its entries. On SQLite each entry has a transaction of its own.
 const ENTRY_RUNS: Texts = Texts {
     postgres: "SELECT xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS id, count(*) AS count
         FROM entries
         WHERE xact >= $1 AND xact < $3
             AND (xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) > ($1, $2)
         GROUP BY xact ORDER BY xact LIMIT $4",
-    sqlite: entries_after!(),
+    sqlite: "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
+        WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact < $3
+        ORDER BY xact, id LIMIT $4",
 };
 
 macro_rules! changes_after {
@@ -307,18 +285,9 @@ impl Ledger {
     ) -> Result<Vec<RecordRun>, LedgerError> {
         let mut held = self.own().await?;
         let mut session = held.lend();
-        let mut runs = Vec::new();
-        if after.xact == 0 && after.id < RecordPlace::OF_CHANGES {
-            let old = query(OLD_ENTRIES).bind(after.id).bind(limit);
-            runs = session.all(old, decode_entries).await?;
-            if runs.len() == limit as usize {
-                return Ok(runs);
-            }
-        }
-        let numbered = after.max(RecordPlace::NUMBERED);
         let entries = query(ENTRY_RUNS)
-            .bind(numbered.xact)
-            .bind(numbered.id)
+            .bind(after.xact)
+            .bind(after.id)
             .bind(horizon.ended)
             .bind(limit);
         let changes = query(CHANGES)
@@ -326,7 +295,7 @@ impl Ledger {
             .bind(after.revision)
             .bind(horizon.ended)
             .bind(limit);
-        runs.extend(session.all(entries, decode_entries).await?);
+        let mut runs = session.all(entries, decode_entries).await?;
         runs.extend(session.all(changes, decode_change).await?);
         runs.sort_unstable_by_key(|run| run.end);
         runs.truncate(limit as usize);

@@ -18,7 +18,7 @@ use crate::domain::statistics::{
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::{decode_flags, decode_kind, grant_kind, kind_of_number};
-use crate::ledger::entry_rows::{millisecond, named_grant, postgres_from_millisecond};
+use crate::ledger::entry_rows::named_grant;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -76,25 +76,11 @@ macro_rules! tallied {
 }
 pub(super) use tallied;
 
-/// Entries after ($1, $2) and up to ($3, $4), of transactions with a number.
+/// Entries after ($1, $2) and up to ($3, $4).
 const TALLIED: &str = tallied!(
     "e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
          AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
-
-/// Entries of the transaction 0 after $1 and up to $2, by the index of ids. On SQLite no entry has
-/// it.
-const TALLIED_OLD: Texts = Texts {
-    postgres: tallied!(concat!(
-        "e.xact = 0 AND e.id > $1 AND e.id <= $2",
-        postgres_from_millisecond!("e.id", "$1"),
-        " AND ",
-        millisecond!("e.id"),
-        " <= ",
-        millisecond!("$2")
-    )),
-    sqlite: tallied!("e.xact = 0 AND e.id > $1 AND e.id <= $2"),
-};
 
 /// For each account and number of a JSON array: at most $2 entries before the number that were
 /// appended at $3 or later, newest first.
@@ -346,22 +332,13 @@ impl Ledger {
         after: RecordPlace,
         up_to: RecordPlace,
     ) -> Result<Vec<TalliedEntry>, LedgerError> {
-        let mut held = self.own().await?;
-        let mut session = held.lend();
-        let mut found = Vec::new();
-        if after.xact == 0 {
-            let last = up_to.min(RecordPlace::OLD_END);
-            let old = query(TALLIED_OLD).bind(after.id).bind(last.id);
-            found = session.many(old, decode_tallied).await?;
-        }
-        let after = after.max(RecordPlace::NUMBERED);
-        let numbered = query(TALLIED)
+        let tallied = query(TALLIED)
             .bind(after.xact)
             .bind(after.id)
             .bind(up_to.xact)
             .bind(up_to.id);
-        found.extend(session.many(numbered, decode_tallied).await?);
-        Ok(found)
+        let mut held = self.own().await?;
+        held.lend().many(tallied, decode_tallied).await
     }
 
     /// For each account, the entries before a number that were appended at an instant or later;

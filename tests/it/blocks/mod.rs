@@ -2,7 +2,6 @@
 //! limits must not lose.
 
 mod decided;
-mod migrated;
 mod orphans;
 mod pauses;
 mod views;

@@ -11,7 +11,7 @@ on_every_store!(
     a_pause_outlives_every_change_of_the_policy,
     a_pause_says_who_and_why,
     a_scheduled_version_inherits_the_pause_of_its_moment,
-    a_ledger_with_paused_versions_goes_on,
+    a_description_does_not_look_like_a_pause,
 );
 
 /// Case 14 of the list of cases, and further members: an archived policy that is put again; a version with
@@ -123,8 +123,8 @@ async fn a_scheduled_version_inherits_the_pause_of_its_moment(stack: Stack) {
     assert_eq!(app.claim("a", None).await.at("/limits/0/max"), 7);
 }
 
-/// An older perdiem paused a policy by a version. A description cannot look like a pause.
-async fn a_ledger_with_paused_versions_goes_on(stack: Stack) {
+/// A pause is in the text of a rule.
+async fn a_description_does_not_look_like_a_pause(stack: Stack) {
     let app = App::on(stack).await;
     let body = json!({
         "time_zone": "GMT+8", "limits": [{ "max": 3, "per": "day" }],

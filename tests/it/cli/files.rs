@@ -5,8 +5,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use sqlx::{Connection, SqliteConnection};
-
 use super::{Process, fault, folder, migrate, run, sqlite_url};
 
 const FILES: [&str; 3] = ["perdiem.db", "perdiem.db-wal", "perdiem.db-shm"];
@@ -52,9 +50,9 @@ fn the_mode_of_a_file_that_exists_is_left_and_told() {
     }
 }
 
-/// A command that needs a ledger and no server neither creates nor migrates the ledger.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_reads_makes_no_ledger() {
+/// A command that needs a ledger and no server does not create the ledger.
+#[test]
+fn what_only_reads_makes_no_ledger() {
     let folder = folder();
     let path = folder.path().join("perdiem.db");
     let key = folder.path().join("seal.key");
@@ -80,30 +78,6 @@ async fn what_only_reads_makes_no_ledger() {
         assert!(line.contains("there is no ledger at "), "{line}");
         assert!(line.contains("perdiem.db"), "{line}");
         assert!(!path.exists(), "{command:?}");
-    }
-    // An older ledger stays as it is.
-    migrate(&url);
-    let mut old = SqliteConnection::connect(&url).await.expect("a connection");
-    let forget =
-        "DELETE FROM _sqlx_migrations WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
-    sqlx::query(forget)
-        .execute(&mut old)
-        .await
-        .expect("the statement runs");
-    let count = "SELECT COUNT(*) FROM _sqlx_migrations";
-    let before: i64 = sqlx::query_scalar(count)
-        .fetch_one(&mut old)
-        .await
-        .expect("a count");
-    for command in commands {
-        let line = fault(command, &[("DATABASE_URL", &url)]);
-        assert!(line.contains(&format!("is at version {before}")), "{line}");
-        assert!(line.contains("run perdiem migrate first"), "{line}");
-        let after: i64 = sqlx::query_scalar(count)
-            .fetch_one(&mut old)
-            .await
-            .expect("a count");
-        assert_eq!(after, before, "{command:?}");
     }
 }
 

@@ -90,7 +90,7 @@ impl Bench {
             subject: Some(Subject::new("member-42").expect("a subject")),
             units: Units::new(units.into()).expect("units"),
             metadata: None,
-            claimed_by: Some(KeyNumber(7)),
+            claimed_by: KeyNumber(7),
         }))
         .await
     }

@@ -57,10 +57,10 @@ async fn a_double_of_a_subject_is_refused_with_a_hint() {
     assert_eq!(items(&app.get("/v1/grants").await), Vec::<Value>::new());
 }
 
-on_every_store!(older_subjects_stay_readable);
+on_every_store!(subjects_that_are_refused_now_stay_readable);
 
-/// The ledger has grants of subjects that an older perdiem took.
-async fn older_subjects_stay_readable(stack: Stack) {
+/// The ledger has grants of subjects that new claims cannot have.
+async fn subjects_that_are_refused_now_stay_readable(stack: Stack) {
     let ground = Ground::new(stack);
     let desk = Desk::on(ground.clone()).await;
     for (subject, _) in LOOK_ALIKE {

@@ -3,9 +3,9 @@
 mod append;
 mod bursts;
 mod corrections;
-mod entry_details;
 mod kinds;
-mod older;
+#[cfg(feature = "faults")]
+mod migrations;
 mod open;
 mod read;
 mod versions;

@@ -15,7 +15,6 @@ use perdiem::ledger::{Change, KeyVersion, Ledger};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::older::older_ledger;
 use crate::support::app::{Ground, NOON, Stack, instant};
 use crate::support::desk::{Desk, another_ledger, on_every_store, put, rule};
 
@@ -23,7 +22,6 @@ on_every_store!(
     versions_are_learned_in_the_order_of_changes,
     many_editors_at_once,
     one_first_key_wins,
-    keys_of_an_older_ledger_get_a_version,
 );
 
 fn key(id: u128, role: Role) -> Key {
@@ -280,54 +278,4 @@ async fn one_first_key_wins(stack: Stack) {
     let found = ledger.keys(Uuid::max(), 1000).await.expect("keys");
     assert_eq!(found, winners);
     assert_eq!(revision(&ledger).await, 1);
-}
-
-async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
-    let ground = Ground::new(stack);
-    let is_postgres = stack == Stack::Postgres;
-    // The literals for ids, hashes and instants, as each store writes them.
-    let (bytes, at) = if is_postgres {
-        ("'\\x{}'", "'2026-11-21T03:04:05.678901Z'")
-    } else {
-        ("x'{}'", "1795230245678901")
-    };
-    let hex = |number: u128, times: usize| {
-        let hex = format!("{number:032x}").repeat(times);
-        bytes.replace("{}", &hex)
-    };
-    let id = |number: u128| {
-        if is_postgres {
-            format!("'{}'", Uuid::from_u128(number))
-        } else {
-            hex(number, 1)
-        }
-    };
-    let mut statements = vec![format!(
-        "INSERT INTO ledger (id, secret, revision, created_at) VALUES ({}, {}, 7, {at})",
-        id(9),
-        hex(9, 2)
-    )];
-    for number in [2, 1] {
-        statements.push(format!(
-            "INSERT INTO keys (id, name, role, secret_hash, created_at)
-             VALUES ({}, 'key {number}', 'admin', {}, {at})",
-            id(number),
-            hex(number, 2)
-        ));
-    }
-    older_ledger(&ground, stack, "0004", statements).await;
-    let ledger = another_ledger(&ground).await;
-    assert_eq!(revision(&ledger).await, 9);
-    let expected = [1, 2].map(|number| {
-        let key = Key {
-            changed_by: "perdiem".to_owned(),
-            ..key(number.into(), Role::Admin)
-        };
-        version(&key, number)
-    });
-    assert_eq!(keys_between(&ledger, 0, 9).await, expected);
-    // The count continues.
-    let third = key(3, Role::Claim);
-    add(&ledger, &third).await;
-    assert_eq!(keys_between(&ledger, 9, 10).await, [version(&third, 3)]);
 }

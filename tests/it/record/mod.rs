@@ -3,7 +3,6 @@
 mod feed;
 mod late;
 mod lists;
-mod old;
 mod plans;
 mod restored;
 

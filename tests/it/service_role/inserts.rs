@@ -67,8 +67,7 @@ async fn what_a_member_inserts_hides_nothing() {
         VALUES (1001, 'erasure', '{\"accounts\":1}', now(), 'a test', gen_random_uuid());";
     let act_id = format!("lpad(to_hex({export}), 32, '0')::uuid");
     let digest = format!(
-        "SELECT leaf_digest(blind, {act_id},
-             '{{' || json_field('about', about) || ',' || json_field('reason', reason) || '}}')
+        "SELECT leaf_digest(blind, {act_id}, json_field('about', about), json_field('reason', reason))
          FROM acts WHERE revision = {export}"
     );
     let keep = format!("INSERT INTO erased_leaves VALUES ({act_id}, ({digest}));");

@@ -90,7 +90,7 @@ impl Pair {
             metadata: maybe(dice, 20, |_| {
                 Metadata::from_stored(r#"{"order":"A\u0022-17"}"#.to_owned())
             }),
-            claimed_by: Some(KeyNumber(7)),
+            claimed_by: KeyNumber(7),
         };
         let count = Count {
             account: grant.account,

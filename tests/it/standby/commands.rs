@@ -1,12 +1,14 @@
 //! The commands of the binary on a standby.
 
 use std::fs;
+use std::time::Duration;
 
+use perdiem::ledger::{Ledger, LedgerOptions, Opening};
 use reqwest::Method;
 
 use super::Pair;
 use crate::cli::{self, setting_fault, start_fault_of};
-use crate::support::app::{Answer, KEY, eventually};
+use crate::support::app::{Answer, KEY, NOON, instant};
 use crate::support::process::Process;
 use crate::support::servers::Postgres;
 use crate::support::terminal::Said;
@@ -28,19 +30,31 @@ async fn a_standby_is_told_at_the_start() {
     start_fault_of(1, &settings, &words);
     let line = cli::fault(&["migrate"], &settings);
     assert!(line.contains("is a standby"), "{line}");
-    // The standby is of an older perdiem.
-    let reading = [settings[0], ("PERDIEM_READ_ONLY", "true")];
-    let forget =
-        "DELETE FROM _sqlx_migrations WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
-    let count = "SELECT count(*) FROM _sqlx_migrations";
-    primary.execute(database, forget);
-    let older = primary.execute(database, count);
-    eventually("the standby has followed", || async {
-        standby.execute(database, count) == older
-    })
-    .await;
-    let found = format!("is at version {older}");
-    start_fault_of(1, &reading, &[&found, "perdiem migrate", "on the primary"]);
+}
+
+/// The program on the standby is newer than the ledger.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_is_not_migrated() {
+    let primary = Postgres::start();
+    let url = primary.create_database();
+    let database = url.rsplit('/').next().expect("a name");
+    cli::migrate(&url);
+    let standby = primary.start_standby();
+    let options = LedgerOptions {
+        url: standby.url(database),
+        claim_timeout: Duration::from_secs(30),
+        query_timeout: Duration::from_secs(30),
+    };
+    let next = "CREATE TABLE next (id integer)";
+    let opened = Ledger::open_with_next(&options, Opening::Read, next, instant(NOON));
+    let Err(refused) = opened.await.map(drop) else {
+        panic!("the older ledger was opened")
+    };
+    let told = refused.to_string();
+    for word in ["perdiem migrate first", "on the primary"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
 }
 
 #[test]
