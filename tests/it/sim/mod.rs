@@ -149,6 +149,10 @@ const IN_OUTAGE: Scene = Scene {
     ..SCENE
 };
 
+/// The kinds of entries that no client of the simulator asks for. Admins make them by hand, and the
+/// histories over HTTP have them.
+const NOT_SIMULATED: [Kind; 2] = [Kind::AdjustmentUp, Kind::AdjustmentDown];
+
 /// The number of choices at the start of a history that do not select an event.
 const HEAD: usize = 2;
 
@@ -260,8 +264,9 @@ macro_rules! keeps {
             if let Some(broken) = broken {
                 panic!("{broken}");
             }
-            // A kind of entry that no client asks for, and no instance makes, is not simulated.
-            assert_eq!(made.take(), Kind::ALL.iter().copied().collect());
+            let mut missing: Vec<Kind> = Kind::ALL.to_vec();
+            missing.retain(|kind| !made.borrow().contains(kind));
+            assert_eq!(missing, NOT_SIMULATED);
         }
     )*};
 }
