@@ -10,7 +10,7 @@ use crate::domain::record::RecordPlace;
 use crate::domain::window::Length;
 use crate::engine::listed::{METADATA_DAYS_MOST, Misfit};
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::CountedSpan;
+use crate::ledger::{CountedSpan, LedgerError};
 
 /// An instant, or the beginning of a local day of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +149,20 @@ impl Engine {
         }
     }
 
+    /// The versions of a policy that were known at a place of the record. A policy that was not known
+    /// has no entries up to there, so any days do: those of now.
+    async fn versions_of_days(
+        &self,
+        policy: &PolicyName,
+        as_of: RecordPlace,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let known = self.ledger.known_versions(policy, as_of).await?;
+        if known.is_empty() {
+            return self.ledger.known_versions(policy, RecordPlace::LAST).await;
+        }
+        Ok(known)
+    }
+
     /// The instants of a span. Its local days are those of the policy, by the versions that were in
     /// force then, as far as they were known at a place of the record.
     ///
@@ -165,7 +179,7 @@ impl Engine {
             return Ok(None);
         }
         let versions = match policy {
-            Some(policy) => self.ledger.known_versions(&policy.name, as_of).await?,
+            Some(policy) => self.versions_of_days(&policy.name, as_of).await?,
             None => Vec::new(),
         };
         let days = policy.map(|_| LocalDays::of(&versions));
