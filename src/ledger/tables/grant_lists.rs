@@ -144,7 +144,7 @@ macro_rules! listed_where {
 /// How many rows of an index a list with filters reads at most for a page. A filter may fit few of them.
 macro_rules! reach {
     () => {
-        4096
+        3072
     };
 }
 
