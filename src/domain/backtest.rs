@@ -183,7 +183,7 @@ impl Backtest {
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
-        let grant = ReplayedUnits {
+        let moved = ReplayedUnits {
             account,
             id: entry.id,
             units,
@@ -199,7 +199,7 @@ impl Backtest {
                         .iter_mut()
                         .all(|limit| limit.fits(account, units, at));
                 if fits {
-                    limits.iter_mut().for_each(|limit| limit.take(grant));
+                    limits.iter_mut().for_each(|limit| limit.take(moved));
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -219,8 +219,8 @@ impl Backtest {
             EntryKind::Adjustment(direction) => {
                 let limits = self.limits.iter_mut();
                 limits.for_each(|limit| match direction {
-                    Direction::Up => limit.take(grant),
-                    Direction::Down => limit.take_off(grant),
+                    Direction::Up => limit.take(moved),
+                    Direction::Down => limit.take_off(moved),
                 });
             }
             EntryKind::Confirmation { .. } => {}
@@ -553,7 +553,11 @@ mod tests {
                     let used = used(&met, entry.account, calendar.window(*per, at));
                     used + entry.units.get() <= *max
                 });
-                if fits {met.push(*entry)} else {refused.push(entry.id)}
+                if fits {
+                    met.push(*entry);
+                } else {
+                    refused.push(entry.id);
+                }
                 let day = calendar.local_date(Length::Day, calendar.window(Length::Day, at));
                 if day < from {
                     continue;

@@ -512,9 +512,13 @@ mod tests {
             }
             prop_assert!(holds.next.is_sorted_by_key(|hold| hold.until));
             let first = open.iter().map(|hold| hold.until).min();
-            if were_all_read {prop_assert_eq!(holds.lapses_at(), first)} else {prop_assert!(
+            if were_all_read {
+                prop_assert_eq!(holds.lapses_at(), first);
+            } else {
+                prop_assert!(
                     first.is_none_or(|first| holds.lapses_at().is_some_and(|at| at <= first))
-                )}
+                );
+            }
         }
     }
 }

@@ -319,17 +319,13 @@ impl<'a> Drafting<'a> {
         // 1. The line says when the next hold can lapse.
         let change = HoldChange::by(&entry);
         let line = &mut entry.line;
-        match (&mut self.holds, change) {
-            (Some(holds), change) => {
-                if let Some(change) = change {
-                    holds.change(change);
-                }
-                line.lapses_at = holds.lapses_at();
+        if let Some(holds) = &mut self.holds {
+            if let Some(change) = change {
+                holds.change(change);
             }
-            (None, Some(HoldChange::Opens(hold))) => {
-                line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
-            }
-            (None, _) => {}
+            line.lapses_at = holds.lapses_at();
+        } else if let Some(HoldChange::Opens(hold)) = change {
+            line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
         }
         // 2. The next entry follows this one.
         self.line = Some(entry.line.clone());

@@ -88,7 +88,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
+            pub const ALL: [Self; [$($number),+].len()] = [$(Self::$kind),+];
 
             pub const fn facts(self) -> KindFacts {
                 match self {
@@ -118,7 +118,7 @@ kinds! {
 
 impl Kind {
     pub fn of_number(number: i16) -> Option<Self> {
-        let mut all = Self::ALL.iter().copied();
+        let mut all = Self::ALL.into_iter();
         all.find(|kind| kind.facts().number == number)
     }
 
@@ -236,7 +236,7 @@ impl KindWord {
 
     /// The kinds that are listed under this word. Their numbers are in a row.
     pub fn kinds(self) -> impl Iterator<Item = Kind> {
-        let all = Kind::ALL.iter().copied();
+        let all = Kind::ALL.into_iter();
         all.filter(move |kind| kind.facts().listed_as == self)
     }
 }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn the_row_of_a_kind_says_what_its_entries_do() {
         let grant = EntryId(Uuid::from_u128(1));
-        for kind in Kind::ALL.iter().copied() {
+        for kind in Kind::ALL {
             let facts = kind.facts();
             assert_eq!(Kind::of_number(facts.number), Some(kind));
             let entry = kind.of_entry(Some(grant), None).unwrap();

@@ -112,30 +112,30 @@ impl ReplayedLimit {
     }
 
     /// Takes the units of a grant or of an adjustment.
-    pub fn take(&mut self, grant: ReplayedUnits) {
+    pub fn take(&mut self, moved: ReplayedUnits) {
         match self {
             Self::Window { used, .. } => {
-                let used = used.entry(grant.account).or_default();
-                *used = used.saturating_add(grant.units.get());
+                let used = used.entry(moved.account).or_default();
+                *used = used.saturating_add(moved.units.get());
             }
             Self::Each(each) => {
-                let at = grant.id.at();
-                let total = each.total(grant.account, at);
-                total.add(grant.units.get(), at, at);
-                each.note(grant, true);
+                let at = moved.id.at();
+                let total = each.total(moved.account, at);
+                total.add(moved.units.get(), at, at);
+                each.note(moved, true);
             }
         }
     }
 
     /// Takes off the units of an adjustment.
-    pub fn take_off(&mut self, grant: ReplayedUnits) {
+    pub fn take_off(&mut self, moved: ReplayedUnits) {
         match self {
-            Self::Window { .. } => self.lower(grant.account, grant.units, grant.id.at()),
+            Self::Window { .. } => self.lower(moved.account, moved.units, moved.id.at()),
             Self::Each(each) => {
-                let at = grant.id.at();
-                let total = each.total(grant.account, at);
-                total.lower(grant.units.get(), at, at, &Afterwards::NOTHING);
-                each.note(grant, false);
+                let at = moved.id.at();
+                let total = each.total(moved.account, at);
+                total.lower(moved.units.get(), at, at, &Afterwards::NOTHING);
+                each.note(moved, false);
             }
         }
     }
@@ -174,14 +174,14 @@ impl ReplayedLimit {
 
 impl EachTotal {
     /// Notes a change of a bucket, from the first grant on that will be given back.
-    fn note(&mut self, grant: ReplayedUnits, takes: bool) {
-        let ReplayedUnits { account, id, .. } = grant;
-        let is_noted = grant.is_given_back || self.changes.contains_key(&account);
+    fn note(&mut self, moved: ReplayedUnits, takes: bool) {
+        let ReplayedUnits { account, id, .. } = moved;
+        let is_noted = moved.is_given_back || self.changes.contains_key(&account);
         if self.unused.kind() == LimitKind::Rate && is_noted {
             let change = BucketChange {
                 at: id.at(),
                 counted_at: id.at(),
-                units: grant.units.get(),
+                units: moved.units.get(),
                 takes,
             };
             self.changes.entry(account).or_default().push((id, change));

@@ -24,6 +24,8 @@ macro_rules! grant_kind {
 }
 pub(super) use grant_kind;
 
+const _: () = assert!(Kind::Grant.facts().number == grant_kind!());
+
 /// The numbers of the flags of entries, for Rust and for SQL. The flags of an entry are a sum.
 macro_rules! flag {
     (PROVISIONAL) => {

@@ -137,7 +137,7 @@ impl Ledger {
     /// # Errors
     /// [`OpenError`]; each says what to do.
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
-        Self::open_as(options, Opening::Make, now).await
+        Self::open_with(options, Opening::Make, &[], now).await
     }
 
     /// Opens a ledger that exists and has all migrations, as [`Ledger::open`] does.
@@ -149,7 +149,7 @@ impl Ledger {
         options: &LedgerOptions,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
-        Self::open_as(options, Opening::Find, now).await
+        Self::open_with(options, Opening::Find, &[], now).await
     }
 
     /// Opens a ledger as [`Ledger::open_existing`] does, only to read it. The ledger may be a standby.
@@ -161,7 +161,7 @@ impl Ledger {
         options: &LedgerOptions,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
-        Self::open_as(options, Opening::Read, now).await
+        Self::open_with(options, Opening::Read, &[], now).await
     }
 
     /// Opens a ledger as the next version of perdiem will, for tests of migrations: `next` is the text
@@ -177,14 +177,6 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
         Self::open_with(options, opening, &[("9999_next", next)], now).await
-    }
-
-    async fn open_as(
-        options: &LedgerOptions,
-        opening: Opening,
-        now: DateTime<Utc>,
-    ) -> Result<Self, OpenError> {
-        Self::open_with(options, opening, &[], now).await
     }
 
     /// `more` are migrations after those of this version.

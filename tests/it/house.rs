@@ -126,7 +126,13 @@ fn after_brackets(text: &str) -> Option<&str> {
 fn tuple_lets(text: &str) -> Vec<&str> {
     let statements = text.match_indices("let (").map(|(place, _)| &text[place..]);
     let is_tuple = |statement: &&str| {
-        let values = after_brackets(&statement["let ".len()..])
+        let names = after_brackets(&statement["let ".len()..]);
+        let types = names.map(|rest| {
+            rest.strip_prefix(": ")
+                .and_then(after_brackets)
+                .unwrap_or(rest)
+        });
+        let values = types
             .and_then(|rest| rest.trim_start().strip_prefix("= "))
             .filter(|values| values.starts_with('('))
             .and_then(after_brackets);
@@ -140,9 +146,13 @@ fn tuple_lets(text: &str) -> Vec<&str> {
 
 #[test]
 fn each_value_gets_its_name_on_a_line_of_its_own() {
-    let text =
-        "let (a, b) = (c(), d);\nlet (e, f) = g;\nlet (Some(h), i) = (j, k) else { return };";
-    assert_eq!(tuple_lets(text), ["let (a, b) = (c(), d);"]);
+    let text = "let (a, b) = (c(), d);\nlet (e, f) = g;\nlet (Some(h), i) = (j, k) else { return };\n\
+         let (l, m): (u8, Vec<(u8, u8)>) = (n, o);\nlet (p, q): (u8, u8) = r;";
+    let found = [
+        "let (a, b) = (c(), d);",
+        "let (l, m): (u8, Vec<(u8, u8)>) = (n, o);",
+    ];
+    assert_eq!(tuple_lets(text), found);
     for folder in ["src", "tests/it"] {
         for (file, text) in rust_files(folder) {
             if file.ends_with("house.rs") {

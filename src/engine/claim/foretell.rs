@@ -13,14 +13,14 @@ use super::learn::missing_version;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
-use crate::domain::correction::{Hold, HoldChange};
+use crate::domain::correction::HoldChange;
 use crate::domain::course::Course;
 use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
 use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::refusal::{DeniedClaim, Refusal};
-use crate::domain::work::{Task, Work};
+use crate::domain::work::Work;
 use crate::engine::Engine;
 use crate::engine::instance::Outlook;
 use crate::ledger::{Ledger, LedgerError};
@@ -195,16 +195,11 @@ impl Engine {
             let wanted = Unknown::Holds;
             known.learn(wanted, ledger, account, Some(&after)).await?;
         }
-        if let Task::Claim(Some(hold)) = work.task {
-            let until = line.at + hold.get();
-            let hold = Hold {
-                grant: EntryId::new(line.at, line.number, work.nonce),
-                units: work.units,
-                until,
-            };
-            known.change(HoldChange::Opens(hold));
-            known.entries.push(work.entry(line.clone()));
-            line.lapses_at = line.lapses_at.into_iter().chain([until]).min();
+        let entry = work.entry(line.clone());
+        if let Some(change) = HoldChange::by(&entry) {
+            line.lapses_at = line.lapses_at.into_iter().chain(entry.held_until()).min();
+            known.change(change);
+            known.entries.push(entry);
         }
         let terms = &self.policies.terms;
         let course = terms.course(&policy, account, Some(&line), now);

@@ -339,10 +339,10 @@ fn place(
     positions: &BTreeMap<RecordPlace, u64>,
     days: &LocalDays<'_>,
 ) -> Vec<PlacedEntry> {
-    let place = listed.into_iter().map(|listed| PlacedEntry {
+    let entries = listed.into_iter().map(|listed| PlacedEntry {
         position: positions.get(&listed.place).copied(),
         zone: days.zone(listed.entry.counted_at()).cloned(),
         listed,
     });
-    place.collect()
+    entries.collect()
 }

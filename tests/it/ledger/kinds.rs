@@ -39,8 +39,7 @@ async fn the_ledger_and_the_program_say_the_same_of_each_kind(stack: Stack) {
         || ' ' || CAST(ends_hold AS integer) || ' ' || CAST(of_clock AS integer)
         || ' ' || COALESCE(closes_as, '') FROM entry_kinds ORDER BY kind";
     let found = Direct::to(&ground).await.texts(rows).await;
-    let expected: Vec<String> = Kind::ALL.iter().copied().map(row_of).collect();
-    assert_eq!(found, expected);
+    assert_eq!(found, Kind::ALL.map(row_of));
 }
 
 async fn what_a_kind_is_never_changes(stack: Stack) {

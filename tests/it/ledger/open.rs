@@ -13,7 +13,6 @@ on_every_store!(
     a_ledger_is_the_same_when_it_is_opened_again,
     a_fresh_database_is_migrated_by_several_at_once,
     entries_are_append_only,
-    kinds_of_entries_stay,
     instances_know_of_one_another,
 );
 
@@ -76,16 +75,6 @@ async fn entries_are_append_only(stack: Stack) {
         assert!(error.contains("append-only"), "{sql}: {error}");
     }
     assert_eq!(desk.entries("a").await, 3);
-}
-
-async fn kinds_of_entries_stay(stack: Stack) {
-    let desk = Desk::open(stack).await;
-    let mut direct = Direct::to(&desk.ground).await;
-    for sql in ["UPDATE entry_kinds SET sign = 0", "DELETE FROM entry_kinds"] {
-        let result = direct.try_execute(sql, sql).await;
-        let error = result.expect_err(sql).to_string();
-        assert!(error.contains("append-only"), "{sql}: {error}");
-    }
 }
 
 async fn instances_know_of_one_another(stack: Stack) {

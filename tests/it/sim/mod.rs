@@ -264,9 +264,8 @@ macro_rules! keeps {
             if let Some(broken) = broken {
                 panic!("{broken}");
             }
-            let mut missing: Vec<Kind> = Kind::ALL.to_vec();
-            missing.retain(|kind| !made.borrow().contains(kind));
-            assert_eq!(missing, NOT_SIMULATED);
+            let missing = Kind::ALL.into_iter().filter(|kind| !made.borrow().contains(kind));
+            assert_eq!(missing.collect::<Vec<_>>(), NOT_SIMULATED);
         }
     )*};
 }
