@@ -8,7 +8,7 @@ use reqwest::Method;
 
 use super::Pair;
 use crate::cli::{self, setting_fault, start_fault_of};
-use crate::support::app::{Answer, KEY, NOON, instant};
+use crate::support::app::{Answer, KEY, NOON, eventually, instant};
 use crate::support::process::Process;
 use crate::support::servers::Postgres;
 use crate::support::terminal::Said;
@@ -88,8 +88,11 @@ async fn commands_read_a_standby() {
     // 1. A check of the whole ledger.
     let verify = |url: String| cli::run(&["verify"], &[("DATABASE_URL", &url)]).well(0);
     let standby = pair.standby.url(&pair.database);
-    let verified = verify(standby.clone());
-    assert_eq!(verified, verify(pair.ground.database_url.clone()));
+    let primary = &pair.ground.database_url;
+    eventually("both find the same", || async {
+        verify(standby.clone()) == verify(primary.clone())
+    })
+    .await;
     // 2. An export, which the primary records.
     let rows = file("entries.csv");
     let export = ["export", &rows, "--csv", "--policy", "benefit"];
