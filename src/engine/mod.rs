@@ -49,9 +49,7 @@ pub use archive::{
     ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, DroppedArchive,
     archive_ledger, check_archive, compare_archive, drop_archived,
 };
-pub use claim::{
-    Admission, ClaimFailure, Foretold, ForetoldMember, Outcome, Rehearsal, Undecided, Usage,
-};
+pub use claim::{Admission, ClaimFailure, Foretold, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;
 pub use erasure::SubjectErasure;
 pub use exported::{ExportPiece, ExportPieces};

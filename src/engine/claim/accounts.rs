@@ -1,11 +1,11 @@
-//! The groups of all accounts. Invariant: an account is in one lane at a time, so this instance
-//! never races with itself.
+//! The groups of all accounts, and the atomic batches. Invariant: the group of an account is in one
+//! lane at a time, so this instance races with itself only where a batch has the account too.
 
 use std::collections::VecDeque;
 
 use foldhash::HashMap;
 
-use super::group::Group;
+use super::group::{Group, Scope};
 use super::in_flight::InFlight;
 use super::present::Present;
 use super::way::Lane;
@@ -15,9 +15,16 @@ use crate::domain::identity::AccountId;
 #[derive(Default)]
 pub struct Accounts {
     accounts: HashMap<AccountId, AccountGroup>,
-    look: VecDeque<AccountId>,
-    contend: VecDeque<AccountId>,
-    append: VecDeque<AccountId>,
+    look: VecDeque<QueuedGroup>,
+    contend: VecDeque<QueuedGroup>,
+    append: VecDeque<QueuedGroup>,
+}
+
+/// What waits in the queue of a lane.
+enum QueuedGroup {
+    /// The group of an account.
+    Account(AccountId),
+    Batch(Box<Group>),
 }
 
 enum AccountGroup {
@@ -43,6 +50,11 @@ impl Accounts {
         None
     }
 
+    /// Adds an atomic batch. Returns the lane that it waits for.
+    pub fn join_batch(&mut self, batch: Group, present: &Present) -> Option<Lane> {
+        self.wait(Box::new(batch), present)
+    }
+
     pub fn wait_for(&self, lane: Lane) -> bool {
         match lane {
             Lane::Look => !self.look.is_empty(),
@@ -53,11 +65,16 @@ impl Accounts {
 
     /// How many claims wait for a lane, or for a group that a lane works on.
     pub fn waiting(&self) -> usize {
-        let waiting = self.accounts.values().map(|account| match account {
+        let of_accounts = self.accounts.values().map(|account| match account {
             AccountGroup::Waits(group) => group.every_claim().count(),
             AccountGroup::UnderWay(later) => later.len(),
         });
-        waiting.sum()
+        let queues = [&self.look, &self.contend, &self.append];
+        let of_batches = queues.into_iter().flatten().map(|queued| match queued {
+            QueuedGroup::Account(_) => 0,
+            QueuedGroup::Batch(batch) => batch.every_claim().count(),
+        });
+        of_accounts.chain(of_batches).sum()
     }
 
     /// Takes groups that wait for a lane, until they have about `most` claims.
@@ -65,8 +82,16 @@ impl Accounts {
         let mut groups = Vec::new();
         let mut claims = 0;
         while claims < most
-            && let Some(account) = self.queue(lane).pop_front()
+            && let Some(queued) = self.queue(lane).pop_front()
         {
+            let account = match queued {
+                QueuedGroup::Account(account) => account,
+                QueuedGroup::Batch(batch) => {
+                    claims += batch.every_claim().count();
+                    groups.push(*batch);
+                    continue;
+                }
+            };
             let Some(waits) = self.accounts.get_mut(&account) else {
                 continue;
             };
@@ -85,7 +110,9 @@ impl Accounts {
     /// Takes a group back from a lane. Returns the lane that the group waits for next, if the group
     /// has claims left.
     pub fn give_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
-        if let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&group.account) {
+        if let Scope::Account(account) = group.scope
+            && let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&account)
+        {
             group.claims.extend(later);
         }
         self.wait(Box::new(group), present)
@@ -106,13 +133,17 @@ impl Accounts {
     fn wait(&mut self, mut group: Box<Group>, present: &Present) -> Option<Lane> {
         group.decide_on_known_line(present);
         let lane = group.lane()?;
-        let account = group.account;
-        self.queue(lane).push_back(account);
-        self.accounts.insert(account, AccountGroup::Waits(group));
+        match group.scope {
+            Scope::Account(account) => {
+                self.queue(lane).push_back(QueuedGroup::Account(account));
+                self.accounts.insert(account, AccountGroup::Waits(group));
+            }
+            Scope::Batch { .. } => self.queue(lane).push_back(QueuedGroup::Batch(group)),
+        }
         Some(lane)
     }
 
-    fn queue(&mut self, lane: Lane) -> &mut VecDeque<AccountId> {
+    fn queue(&mut self, lane: Lane) -> &mut VecDeque<QueuedGroup> {
         match lane {
             Lane::Look => &mut self.look,
             Lane::Contend => &mut self.contend,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use super::group::Group;
@@ -35,13 +36,30 @@ impl LaneWorker {
         let now = Instant::now();
         groups
             .iter_mut()
-            .for_each(|group| group.check_draft(epoch, now));
-        // 3. The drafts are appended in one transaction. On bad data the batch is halved until the
-        //    bad draft is alone.
+            .for_each(|group| group.check_drafts(epoch, now));
+        // 3. An atomic batch has a transaction of its own.
+        let is_batch = |group: &mut Group| group.scope.is_batch();
+        let batches: Vec<Group> = groups.extract_if(.., is_batch).collect();
+        if batches.is_empty() {
+            return self.append_in_halves(groups, fence.as_ref()).await;
+        }
+        let whole = Box::pin(self.append_whole(batches));
+        let (mut ended, whole) = join(self.append_in_halves(groups, fence.as_ref()), whole).await;
+        ended.extend(whole);
+        ended
+    }
+
+    /// Appends the drafts of groups in one transaction. On bad data the groups are halved until the
+    /// bad draft is alone.
+    async fn append_in_halves(
+        &self,
+        groups: Vec<Group>,
+        fence: Option<&Fence>,
+    ) -> Vec<EndedTransaction> {
         let mut ended = Vec::new();
         let mut batches = vec![groups];
         while let Some(groups) = batches.pop() {
-            match self.append_drafts(&groups, fence.as_ref()).await {
+            match self.append_drafts(&groups, fence).await {
                 Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                 }
@@ -55,6 +73,38 @@ impl LaneWorker {
         ended
     }
 
+    /// Appends the drafts of atomic batches, each batch in one transaction: all of its drafts, or
+    /// none.
+    async fn append_whole(&self, batches: Vec<Group>) -> Vec<EndedTransaction> {
+        let append = async |batch: Group| {
+            let drafts: Vec<Draft> = batch.drafts().cloned().collect();
+            let result = match &drafts[..] {
+                [] => Ok(HashSet::new()),
+                drafts => self.append_together(drafts).await.map_err(Arc::new),
+            };
+            EndedTransaction {
+                groups: vec![batch],
+                result,
+            }
+        };
+        join_all(batches.into_iter().map(append)).await
+    }
+
+    /// Returns the accounts of the drafts if all are committed, and otherwise none.
+    async fn append_together(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let appended = self.ledger.append_together(drafts).await;
+        self.watch.note_write(&appended);
+        if let Err(LedgerError::Untimely(why)) = appended {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(why);
+        }
+        if !appended? {
+            return Ok(HashSet::new());
+        }
+        reach("atomic.committed");
+        Ok(drafts.iter().map(|draft| draft.account).collect())
+    }
+
     /// Returns which drafts are committed, and which were refused for their instants.
     async fn append_drafts(
         &self,
@@ -62,7 +112,7 @@ impl LaneWorker {
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
         // 1. A batch without drafts needs no transaction.
-        let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
+        let drafts: Vec<&Draft> = groups.iter().flat_map(Group::drafts).collect();
         if drafts.is_empty() {
             return Ok(Appended::default());
         }
@@ -131,7 +181,7 @@ fn ended_apart(groups: Vec<Group>, appended: Appended) -> impl Iterator<Item = E
     } = appended;
     let why = |group: &Group| {
         let mut untimely = untimely.iter();
-        untimely.find_map(|(account, why)| (*account == group.account).then_some(*why))
+        untimely.find_map(|(account, why)| group.scope.accounts().contains(account).then_some(*why))
     };
     let mut accepted = Vec::with_capacity(groups.len());
     let mut refused = Vec::new();

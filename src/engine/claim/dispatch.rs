@@ -81,6 +81,7 @@ struct Waiting {
 /// are free again (`Drop`).
 pub struct LaneBatch {
     pub groups: Vec<Group>,
+    /// The accounts whose later claims wait for their group.
     accounts: HashSet<AccountId>,
     lane: Lane,
     is_busy: bool,
@@ -120,6 +121,14 @@ impl Dispatch {
                 self.groups.wake(&waiting, lane);
             }
         }
+    }
+
+    /// Lets an atomic batch wait for the ledger.
+    pub fn go_together(&self, batch: Group) {
+        let present = self.present();
+        let mut waiting = self.groups.lock();
+        let lane = waiting.accounts.join_batch(batch, &present);
+        self.groups.wake(&waiting, lane);
     }
 
     /// Does what follows from a step of a group.
@@ -173,7 +182,7 @@ impl Dispatch {
             .or(waiting.last);
         let groups = waiting.accounts.take(lane, BATCH_MOST);
         Some(LaneBatch {
-            accounts: groups.iter().map(|group| group.account).collect(),
+            accounts: groups.iter().filter_map(Group::account).collect(),
             groups,
             lane,
             is_busy: true,
@@ -256,11 +265,11 @@ impl LaneBatch {
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
         for group in self.groups.drain(..) {
-            let account = group.account;
+            let account = group.account();
             // One lock for each group: new claims do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
             waiting.accounts.give_back(group, &present);
-            self.accounts.remove(&account);
+            account.map(|account| self.accounts.remove(&account));
         }
         let waiting = dispatch.groups.lock();
         for lane in [Lane::Look, Lane::Append, Lane::Contend] {

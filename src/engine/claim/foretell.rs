@@ -148,7 +148,7 @@ impl Engine {
                     _ => Forecast::default(),
                 }
             }
-            Outcome::Repeated(_) | Outcome::KeyReused => Forecast::default(),
+            Outcome::Repeated(_) | Outcome::KeyReused | Outcome::Withheld => Forecast::default(),
         };
         Foretold { outcome, forecast }
     }

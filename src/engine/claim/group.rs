@@ -1,32 +1,26 @@
-//! The claims of one account that go into the ledger together.
-
-use std::sync::Arc;
+//! Claims that go into the ledger together: those of one account, or an atomic batch.
 
 use chrono::{DateTime, Utc};
-use tokio::time::Instant;
 
-use super::in_flight::{AnsweredClaim, InFlight, Outcome, Undecided};
+use super::in_flight::{InFlight, Outcome};
+use super::plan::{Basis, Plan};
 use super::present::Present;
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{self, AccountFacts, Decided, Drafted};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::{Policy, PolicyId};
-use crate::domain::work::Task;
-use crate::engine::instance::{Epoch, is_fresh};
-use crate::ledger::{Draft, LedgerView, Look};
+use crate::domain::policy::Policy;
+use crate::domain::work::Work;
+use crate::ledger::{Draft, Look};
 
-/// Claims of one account. Claims that are decided together are decided under one version of the
+/// Claims that are decided together. The claims of an account are decided under one version of its
 /// policy. Invariant: a group has at most one plan, and the claims of the plan come before the
 /// others.
 pub struct Group {
-    pub account: AccountId,
+    pub scope: Scope,
     /// The claims that are not decided yet, oldest first.
     pub claims: Vec<InFlight>,
-    /// The claims that are decided, and the draft that must be committed before their answers.
-    pub plan: Option<GroupOutcome>,
-    /// Whether the ledger must be read before the next step.
-    pub must_look: bool,
+    pub stage: GroupStage,
     /// How many times in a row another writer was first.
     pub losses: u32,
     /// The largest number of claims that are decided together.
@@ -35,67 +29,127 @@ pub struct Group {
     pub was_untimely: bool,
 }
 
-/// The outcome of a group's claims, valid once the draft is committed.
-pub struct GroupOutcome {
-    pub policy: PolicyId,
-    /// The basis of the decision.
-    pub basis: Basis,
-    /// The entries to append; `None` if there are none.
-    pub draft: Option<Draft>,
-    /// The claims that an entry of the draft answers.
-    pub entered: Vec<Entered>,
-    /// The other claims and their answers. These answers follow from the last line or from the
-    /// entries of the draft.
-    pub others: Vec<(InFlight, Outcome)>,
-    /// Whether the draft was sent and its outcome is not known. The draft is sent again without a
-    /// change while its terms are fresh. Later its claims are decided again, and each claim
-    /// remembers the ids of its possible entries.
-    pub outcome_unknown: bool,
+/// The accounts of a group, and what its claims have to do with each other.
+pub enum Scope {
+    /// The claims of one account. Each has its own answer.
+    Account(AccountId),
+    /// An atomic batch: all of its claims are granted, or none.
+    Batch {
+        /// The accounts of the claims, each once.
+        accounts: Vec<AccountId>,
+        /// Whether something besides the claims prevents every grant.
+        is_doomed: bool,
+    },
 }
 
-/// The facts that a group is decided on.
-#[derive(Debug, Clone)]
-pub struct Basis {
+/// How far a group is.
+pub enum GroupStage {
+    /// Nothing is decided.
+    Open,
+    /// The claims of the plan are decided, and its drafts may be sent. They were not sent before.
+    Decided(Plan),
+    /// The drafts were sent and the outcome is not known: the ledger is read for them.
+    Unanswered(Plan),
+    /// The outcome of the drafts is not known, and the ledger does not have them yet: they are sent
+    /// again without a change.
+    SentAgain(Plan),
+}
+
+/// The facts that the claims of an account are decided on.
+pub struct AccountView {
+    pub account: AccountId,
     /// The last line of the account.
     pub after: Option<Line>,
-    /// The epoch in which the line became known.
-    pub epoch: Epoch,
-    /// The ledger was read after this instant. Entries that were appended since may be missing.
-    pub seen_at: DateTime<Utc>,
-    /// Every change of a policy that was made before this instant was known.
-    pub as_of: Instant,
+    pub facts: AccountFacts,
 }
 
-/// A claim or correction that an entry of a draft answers.
-pub struct Entered {
-    pub claim: InFlight,
-    /// The index of the entry in the draft.
-    pub entry: usize,
-    /// Whether the entry belongs to an earlier claim that did the same.
-    pub is_repeat: bool,
+/// A fact that is missing to decide the claims of an account.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub account: AccountId,
+    pub missing: Missing,
 }
 
-/// What an account needs from its counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CounterNeed {
-    /// No counter. None exists, and none could deny the next claim.
-    Absent,
-    /// If a counter exists, the counter must not lag. No counter could deny the next claim.
-    Kept,
-    /// A counter must exist.
-    Wanted,
+/// The information that is missing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The version of the policy that decided the last line.
+    Policy,
+    /// Information that the ledger has.
+    Ledger(Unknown),
+}
+
+impl AccountView {
+    /// Decides claims of the account after its last line.
+    fn draft<'w>(
+        &self,
+        policy: &Policy,
+        works: impl Iterator<Item = &'w Work>,
+        now: DateTime<Utc>,
+    ) -> Result<Drafted, Unknown> {
+        let Self {
+            account,
+            after,
+            facts,
+        } = self;
+        drafting::draft(*account, policy, after.clone(), works, facts, now)
+    }
+
+    fn misses(&self, missing: Missing) -> Gap {
+        Gap {
+            account: self.account,
+            missing,
+        }
+    }
+}
+
+impl Scope {
+    pub fn accounts(&self) -> &[AccountId] {
+        match self {
+            Self::Account(account) => std::slice::from_ref(account),
+            Self::Batch { accounts, .. } => accounts,
+        }
+    }
+
+    pub fn is_batch(&self) -> bool {
+        matches!(self, Self::Batch { .. })
+    }
 }
 
 impl Group {
+    /// The group of an account, with its first claim.
     pub fn new(claim: InFlight) -> Self {
+        Self::of(Scope::Account(claim.work.account), vec![claim])
+    }
+
+    /// An atomic batch. `is_doomed` tells that something besides the claims prevents every grant.
+    pub fn of_batch(claims: Vec<InFlight>, is_doomed: bool) -> Self {
+        let mut accounts: Vec<AccountId> = claims.iter().map(|claim| claim.work.account).collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        let scope = Scope::Batch {
+            accounts,
+            is_doomed,
+        };
+        Self::of(scope, claims)
+    }
+
+    fn of(scope: Scope, claims: Vec<InFlight>) -> Self {
         Self {
-            account: claim.work.account,
-            claims: vec![claim],
-            plan: None,
-            must_look: false,
+            scope,
+            claims,
+            stage: GroupStage::Open,
             losses: 0,
             together_most: usize::MAX,
             was_untimely: false,
+        }
+    }
+
+    /// The account of the claims; `None` for an atomic batch.
+    pub fn account(&self) -> Option<AccountId> {
+        match self.scope {
+            Scope::Account(account) => Some(account),
+            Scope::Batch { .. } => None,
         }
     }
 
@@ -103,120 +157,184 @@ impl Group {
     pub fn may_be_known(&self) -> bool {
         let came_on_known_line =
             |claim: &InFlight| claim.sent.is_empty() && claim.hints.has_known_line;
-        self.plan.is_none()
-            && !self.must_look
+        matches!(self.stage, GroupStage::Open)
             && self.losses == 0
             && self.claims.iter().all(came_on_known_line)
     }
 
-    /// The entries to append.
-    pub fn draft(&self) -> Option<&Draft> {
-        self.plan.as_ref()?.draft.as_ref()
+    pub fn plan(&self) -> Option<&Plan> {
+        match &self.stage {
+            GroupStage::Open => None,
+            GroupStage::Decided(plan)
+            | GroupStage::Unanswered(plan)
+            | GroupStage::SentAgain(plan) => Some(plan),
+        }
+    }
+
+    /// Takes the plan out of the group.
+    pub fn take_plan(&mut self) -> Option<Plan> {
+        match std::mem::replace(&mut self.stage, GroupStage::Open) {
+            GroupStage::Open => None,
+            GroupStage::Decided(plan)
+            | GroupStage::Unanswered(plan)
+            | GroupStage::SentAgain(plan) => Some(plan),
+        }
+    }
+
+    pub fn take_plan_if(&mut self, is_so: bool) -> Option<Plan> {
+        if is_so { self.take_plan() } else { None }
+    }
+
+    /// Whether the drafts were sent and their outcome is not known.
+    pub fn has_unknown_outcome(&self) -> bool {
+        matches!(
+            self.stage,
+            GroupStage::Unanswered(_) | GroupStage::SentAgain(_)
+        )
+    }
+
+    /// The drafts that may be sent now.
+    pub fn drafts(&self) -> impl Iterator<Item = &Draft> {
+        let plan = match &self.stage {
+            GroupStage::Decided(plan) | GroupStage::SentAgain(plan) => Some(plan),
+            GroupStage::Open | GroupStage::Unanswered(_) => None,
+        };
+        plan.into_iter().flat_map(Plan::drafts)
     }
 
     /// All claims: those not decided yet, and those of the plan.
     pub fn every_claim(&self) -> impl Iterator<Item = &InFlight> {
-        let planned = self.plan.iter().flat_map(GroupOutcome::claims);
+        let planned = self.plan().into_iter().flat_map(Plan::claims);
         self.claims.iter().chain(planned)
     }
 
     /// Adds what the group needs to a look at the ledger.
     pub fn look_for(&self, look: &mut Look) {
-        look.accounts.push(self.account);
+        look.accounts.extend(self.scope.accounts());
         for claim in self.every_claim() {
             look.keys.extend(claim.work.key);
             look.entries.extend(&claim.sent);
             look.entries.extend(corrected(claim));
             look.followers_of.extend(corrected(claim));
         }
-        let sent = self.plan.iter().flat_map(GroupOutcome::entry_ids);
+        let sent = self.plan().into_iter().flat_map(Plan::entry_ids);
         look.entries.extend(sent);
     }
 
-    /// Decides the claims on a basis, one after the other. Each claim is decided on the totals that
-    /// the claims before it leave.
+    /// Decides the claims of each account, one after the other. Each claim is decided on the totals
+    /// that the claims before it leave. `views` has the accounts in the order of the scope, and
+    /// `seen` the entries that the ledger showed.
     ///
     /// # Errors
-    /// [`Unknown`] if information is missing: nothing is decided.
+    /// [`Gap`]: nothing is decided.
     pub fn decide(
         &mut self,
-        policy: &Arc<Policy>,
         basis: Basis,
-        known: &AccountFacts,
-        now: DateTime<Utc>,
-    ) -> Result<(), Unknown> {
-        // 1. The rule decides the claims and drafts the entries.
-        let together = self.claims.iter().take(self.together_most);
-        let works = together.map(|claim| &claim.work);
-        let drafted =
-            drafting::draft(self.account, policy, basis.after.clone(), works, known, now)?;
-        // 2. If many holds lapse, the draft has only lapses, and the claims wait for the next
-        //    draft.
-        let decided = drafted.decided.unwrap_or_default();
-        let mut plan = GroupOutcome {
-            policy: policy.id,
-            basis,
-            draft: None,
-            entered: Vec::new(),
-            others: Vec::new(),
-            outcome_unknown: false,
+        views: &[AccountView],
+        seen: &[Entry],
+        present: &Present,
+    ) -> Result<(), Gap> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        // 1. The rule decides the claims of each account and drafts the entries. A claim of a batch
+        //    whose key has an entry keeps its outcome.
+        let together = self.claims.len().min(self.together_most);
+        let claims = &self.claims[..together];
+        let is_batch = self.scope.is_batch();
+        let earlier = |claim: &InFlight| {
+            let outcome = is_batch.then(|| Outcome::of_earlier(&claim.work, seen, present.now));
+            outcome.flatten()
         };
-        // 3. New entries make a draft that follows the last line.
-        if !drafted.entries.is_empty() {
-            let mut claims = self.claims.iter();
-            plan.draft = Some(Draft {
-                account: self.account,
+        let mut plan = Plan::new(basis);
+        let mut decided = Vec::with_capacity(views.len());
+        for view in views {
+            let is_new =
+                |claim: &&InFlight| claim.work.account == view.account && earlier(claim).is_none();
+            let works = claims.iter().filter(is_new).map(|claim| &claim.work);
+            let Some(first) = works.clone().next() else {
+                continue;
+            };
+            let terms = present.terms;
+            let after = view.after.as_ref();
+            let policy = terms.after(&first.policy, view.account, after, present.now);
+            let policy = policy.ok_or(view.misses(Missing::Policy))?;
+            let drafted = view.draft(&policy, works, present.now);
+            let drafted = drafted.map_err(|unknown| view.misses(Missing::Ledger(unknown)))?;
+            plan.drafts.push(Draft {
+                account: view.account,
                 policy: policy.id,
-                subject: claims.find_map(|claim| claim.work.subject.clone()),
-                after: plan.basis.after.clone(),
+                subject: first.subject.clone(),
+                after: view.after.clone(),
                 entries: drafted.entries,
             });
+            decided.push((policy, drafted.decided.map(Vec::into_iter)));
         }
-        // 4. Every decided claim moves from the group into the plan.
-        let claims = self.claims.drain(..decided.len());
-        for (claim, decided) in claims.zip(decided) {
-            plan.take_in(claim, decided, policy);
+        // 2. If many holds of an account lapse, the plan has only their lapses, and the claims wait
+        //    for the next plan.
+        if decided.iter().any(|(_, decided)| decided.is_none()) {
+            let mut decided = decided.iter();
+            plan.drafts
+                .retain(|_| decided.next().is_some_and(|(_, decided)| decided.is_none()));
+            self.stage = GroupStage::Decided(plan);
+            return Ok(());
         }
-        self.plan = Some(plan);
+        // 3. Every decided claim moves from the group into the plan.
+        for claim in self.claims.drain(..together) {
+            if let Some(outcome) = earlier(&claim) {
+                plan.others.push((claim, outcome));
+                continue;
+            }
+            let mut drafts = plan.drafts.iter();
+            let draft = drafts.position(|draft| draft.account == claim.work.account);
+            let draft = draft.expect("the account of each claim has a draft");
+            let (policy, decided) = &mut decided[draft];
+            let next = decided.as_mut().and_then(Iterator::next);
+            plan.take_in(claim, draft, next.expect("each claim is decided"), policy);
+        }
+        // 4. A batch with a claim that is refused appends nothing.
+        if let Scope::Batch { is_doomed, .. } = self.scope
+            && (is_doomed || plan.is_refused())
+        {
+            plan.withhold();
+        }
+        self.stage = GroupStage::Decided(plan);
         Ok(())
     }
 
     /// Adds a claim that comes after the draft was decided, if the claim is granted after the
     /// draft. Otherwise returns the claim.
     pub fn extend(&mut self, mut claim: InFlight, present: &Present) -> Option<InFlight> {
-        // 1. Some drafts must not grow: one whose outcome is unknown, or one that is being halved.
-        let has_known_line = |plan: &GroupOutcome| plan.basis.after.is_some();
+        // 1. A claim joins only a draft that was not sent and is not being halved.
+        let GroupStage::Decided(plan) = &mut self.stage else {
+            return Some(claim);
+        };
+        let [draft] = &mut plan.drafts[..] else {
+            return Some(claim);
+        };
         // The ledger leaves out entry 1 if the account is not new. An entry with a key after a
         // missing entry would undo the whole transaction.
-        let may_follow = claim.work.key.is_none() || self.plan.as_ref().is_some_and(has_known_line);
+        let may_follow = claim.work.key.is_none() || draft.after.is_some();
         let may_extend = self.claims.is_empty()
             && may_follow
             && self.together_most == usize::MAX
-            && !self.has_unknown_outcome()
             && claim.hints.has_known_line
             && claim.sent.is_empty();
-        let Some(plan) = self.plan.as_mut().filter(|_| may_extend) else {
-            return Some(claim);
-        };
-        let Some(draft) = &mut plan.draft else {
+        let Some(last) = draft.entries.last().filter(|_| may_extend) else {
             return Some(claim);
         };
         // 2. The claim is decided on the last entry of the draft.
-        let last = draft.entries.last().map(|entry| &entry.line);
-        let own = &claim.work.policy;
-        let terms = present.terms;
-        let policy = terms.of(own, self.account, last, present.now);
-        let works = std::iter::once(&claim.work);
-        let known = AccountFacts::default();
+        let view = AccountView {
+            account: draft.account,
+            after: Some(last.line.clone()),
+            facts: AccountFacts::default(),
+        };
         // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
-        match drafting::draft(
-            self.account,
-            &policy,
-            last.cloned(),
-            works,
-            &known,
-            present.now,
-        ) {
+        let terms = present.terms;
+        let own = &claim.work.policy;
+        let after = view.after.as_ref();
+        let policy = terms.of(own, view.account, after, present.now);
+        match view.draft(&policy, std::iter::once(&claim.work), present.now) {
             Ok(Drafted {
                 decided: Some(decided),
                 entries,
@@ -226,156 +344,30 @@ impl Group {
                 let first = plan.entered.first();
                 claim.hints.has_no_counter =
                     first.is_some_and(|first| first.claim.hints.has_no_counter);
-                plan.take_in(claim, Decided::Entry(entry), &policy);
+                plan.take_in(claim, 0, Decided::Entry(entry), &policy);
                 None
             }
             Ok(_) | Err(_) => Some(claim),
         }
     }
 
-    /// Drops the plan. Its claims are decided again, before claims that came later. If the draft
-    /// may be committed, its claims remember the ids of their entries.
+    /// Drops the plan. Its claims are decided again, before claims that came later. If the drafts
+    /// may be committed, their claims remember the ids of their entries.
     pub fn dissolve(&mut self) {
-        if let Some(mut plan) = self.plan.take() {
-            if plan.outcome_unknown {
-                plan.remember_ids();
-            }
-            let entered = plan.entered.into_iter().map(|entered| entered.claim);
-            let others = plan.others.into_iter().map(|(claim, _)| claim);
-            let planned = entered.chain(others).map(|mut claim| {
-                // The ledger is read next. What was known of the account may be wrong.
-                claim.hints.has_known_line = false;
-                claim.hints.has_no_counter = false;
-                claim
-            });
-            self.claims.splice(..0, planned);
-        }
-    }
-
-    /// Whether the draft was sent and its outcome is not known.
-    pub fn has_unknown_outcome(&self) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.outcome_unknown)
-    }
-}
-
-impl GroupOutcome {
-    /// Adds a decided claim.
-    fn take_in(&mut self, mut claim: InFlight, decided: Decided, policy: &Arc<Policy>) {
-        claim.work.policy = policy.clone();
-        let outcome = match decided {
-            Decided::Entry(entry) | Decided::Repeated(entry) => {
-                return self.entered.push(Entered {
-                    claim,
-                    entry,
-                    is_repeat: matches!(decided, Decided::Repeated(_)),
-                });
-            }
-            Decided::Stands(entry) => Outcome::Repeated(*entry),
-            Decided::Refused(refusal) => Outcome::Refused(policy.clone(), refusal),
+        let has_unknown_outcome = self.has_unknown_outcome();
+        let Some(mut plan) = self.take_plan() else {
+            return;
         };
-        self.others.push((claim, outcome));
-    }
-
-    /// Whether the draft may be sent, or the claims answered: the terms are fresh, and every claim
-    /// still has time.
-    pub fn holds(&self, now: Instant) -> bool {
-        is_fresh(self.basis.as_of, now) && self.claims().all(|claim| now < claim.deadline)
-    }
-
-    /// Whether the draft is committed: one of its entries is among these entries.
-    pub fn is_among(&self, entries: &[Entry]) -> bool {
-        self.outcome_unknown
-            && self
-                .entry_ids()
-                .any(|id| entries.iter().any(|entry| entry.id == id))
-    }
-
-    /// Whether a draft that was not found may still be committed: the last line of the account is
-    /// still the line before the draft, and none of its keys has another entry.
-    pub fn may_be_committed(&self, seen: &LedgerView, last: Option<&Line>) -> bool {
-        let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
-        let is_taken = |entry: &Entry| {
-            let mut entered = self.entered.iter();
-            entry.key.is_some() && entered.any(|entered| entered.claim.work.key == entry.key)
-        };
-        self.outcome_unknown
-            && !seen.entries.iter().any(is_taken)
-            && number(self.basis.after.as_ref()) == number(last)
-    }
-
-    pub fn claims(&self) -> impl Iterator<Item = &InFlight> {
-        let others = self.others.iter().map(|(claim, _)| claim);
-        self.entered
-            .iter()
-            .map(|entered| &entered.claim)
-            .chain(others)
-    }
-
-    fn remember_ids(&mut self) {
-        let ids: Vec<EntryId> = self.entry_ids().collect();
-        // A repeated claim has no entry of its own.
-        let own = self.entered.iter_mut().filter(|entered| !entered.is_repeat);
-        own.for_each(|entered| entered.claim.sent.push(ids[entered.entry]));
-    }
-
-    /// The ids of the entries to append.
-    pub fn entry_ids(&self) -> impl Iterator<Item = EntryId> {
-        let draft = self.draft.iter();
-        draft.flat_map(|draft| draft.entries.iter().map(|entry| entry.id))
-    }
-
-    /// The last line of the account once the draft is committed.
-    pub fn last_line(&self) -> Option<&Line> {
-        let appended = self.draft.as_ref().and_then(|draft| draft.entries.last());
-        appended
-            .map(|entry| &entry.line)
-            .or(self.basis.after.as_ref())
-    }
-
-    /// What the account needs from its counter. After a denial the next claim may be denied too.
-    /// After a correction a claim may be granted that the counter would deny.
-    pub fn counter_need(&self) -> CounterNeed {
-        let is_plain = |claim: &InFlight| matches!(claim.work.task, Task::Claim(_));
-        let allows = !self.others.iter().any(|(_, outcome)| outcome.has_no_room())
-            && self.claims().all(is_plain);
-        let mut claims = self.claims().peekable();
-        // A draft of lapses alone has no claims: nothing tells whether a counter exists.
-        let has_claims = claims.peek().is_some();
-        if !allows {
-            CounterNeed::Wanted
-        } else if has_claims && claims.all(|claim| claim.hints.has_no_counter) {
-            CounterNeed::Absent
-        } else {
-            CounterNeed::Kept
+        if has_unknown_outcome {
+            plan.remember_ids();
         }
-    }
-
-    /// The answers of all claims. The draft, if there is one, must be committed; then no other
-    /// draft that follows the same line can be.
-    pub fn answers(self) -> impl Iterator<Item = AnsweredClaim> {
-        let is_certain = self.draft.is_some();
-        let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
-        let entered = self.entered.into_iter().map(move |entered| {
-            let entry = entries[entered.entry].clone();
-            let outcome = if entered.is_repeat {
-                Outcome::Repeated(entry)
-            } else {
-                Outcome::Entered(entry)
-            };
-            (entered.claim, Ok(outcome))
+        let planned = plan.into_claims().map(|mut claim| {
+            // The ledger is read next. What was known of the account may be wrong.
+            claim.hints.has_known_line = false;
+            claim.hints.has_no_counter = false;
+            claim
         });
-        let others = self.others.into_iter().map(move |(claim, outcome)| {
-            let is_refused = matches!(outcome, Outcome::Refused(..));
-            let is_unseen =
-                outcome.is_denied() && claim.work.key.is_some() && claim.grants_may_wait;
-            let answer = match outcome {
-                _ if is_refused && !is_certain && !claim.sent.is_empty() => Err(Undecided::Sent),
-                _ if is_unseen => Err(Undecided::Unseen),
-                outcome => Ok(outcome),
-            };
-            (claim, answer)
-        });
-        entered.chain(others)
+        self.claims.splice(..0, planned);
     }
 }
 
@@ -386,20 +378,25 @@ pub fn corrected(claim: &InFlight) -> Option<EntryId> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use chrono::TimeDelta;
     use tokio::sync::oneshot::{self, Receiver};
+    use tokio::time::Instant;
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
+    use crate::domain::policy::Policy;
     use crate::domain::refusal::Refusal;
     use crate::domain::samples::{policy, work};
     use crate::domain::work::Task;
-    use crate::engine::claim::in_flight::Waiter;
+    use crate::engine::claim::in_flight::{Undecided, Waiter};
     use crate::engine::claim::way::{Step, Steps};
-    use crate::engine::instance::{Memory, Places, Terms};
+    use crate::engine::instance::{Epoch, Memory, Places, Terms};
+    use crate::ledger::LedgerView;
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
 
@@ -407,53 +404,69 @@ mod tests {
         Arc::new(policy(1, "UTC", &[(3, "day")]))
     }
 
+    fn account(number: u128) -> AccountId {
+        AccountId(Uuid::from_u128(number))
+    }
+
     /// A claim without a key: only the ids of its entries tell whether its grant is committed.
-    fn claim() -> (InFlight, Answered) {
+    fn claim_of(account: AccountId) -> (InFlight, Answered) {
         let (answer, answered) = oneshot::channel();
-        let account = AccountId(Uuid::from_u128(1));
         let work = work(Task::Claim(None), benefit(), account);
         let waiter = Waiter {
             answer,
             turn: None,
             _place: Places::new(1).try_take(&"shop".into()).unwrap(),
         };
-        let claim = InFlight::new(work, Instant::now(), waiter);
-        (claim, answered)
+        let deadline = Instant::now() + Duration::from_secs(60);
+        (InFlight::new(work, deadline, waiter), answered)
     }
 
-    /// Decides the claim of the group at an instant. Returns the entry to append.
-    fn decide(group: &mut Group, micros: i64) -> Entry {
-        let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
-        let basis = Basis {
-            after: None,
-            epoch: Epoch::default(),
-            seen_at: now,
-            as_of: Instant::now(),
-        };
-        group
-            .decide(&benefit(), basis, &AccountFacts::default(), now)
-            .unwrap();
-        group.draft().unwrap().entries[0].clone()
+    fn claim() -> (InFlight, Answered) {
+        claim_of(account(1))
+    }
+
+    /// Takes a step at an instant, with what an instance knows that has just started.
+    fn at<T>(micros: i64, step: impl FnOnce(&Present) -> T) -> T {
+        let at = Instant::now();
+        let terms = Terms::new(at);
+        let memory = Memory::default();
+        step(&Present {
+            terms: &terms,
+            memory: &memory,
+            now: DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros),
+            at,
+            has_counters: false,
+        })
+    }
+
+    /// Decides the claims of new accounts at an instant. Returns the entries to append.
+    fn decide(group: &mut Group, micros: i64) -> Vec<Entry> {
+        at(micros, |present| {
+            let basis = Basis {
+                epoch: Epoch::default(),
+                seen_at: present.now,
+                as_of: present.at,
+            };
+            let view = |account: &AccountId| AccountView {
+                account: *account,
+                after: None,
+                facts: AccountFacts::default(),
+            };
+            let views: Vec<_> = group.scope.accounts().iter().map(view).collect();
+            group.decide(basis, &views, &[], present).unwrap();
+        });
+        let entries = group.drafts().flat_map(|draft| &draft.entries);
+        entries.cloned().collect()
     }
 
     /// Looks at a ledger that holds some entries. Returns the next steps.
     fn look(group: &mut Group, entries: Vec<Entry>) -> Steps {
-        let at = Instant::now();
-        let terms = Terms::new(at);
-        let memory = Memory::default();
-        let present = Present {
-            terms: &terms,
-            memory: &memory,
-            now: DateTime::UNIX_EPOCH,
-            at,
-            has_counters: false,
-        };
         let seen = LedgerView {
             entries,
             ..LedgerView::default()
         };
         let mut steps = Steps::default();
-        group.after_look(&seen, &present, &mut steps);
+        at(0, |present| group.after_look(&seen, present, &mut steps));
         steps
     }
 
@@ -463,7 +476,7 @@ mod tests {
             let (claim, _answered) = claim();
             let mut group = Group::new(claim);
             let entries = [10, 20].map(|micros| {
-                let entry = decide(&mut group, micros);
+                let entry = decide(&mut group, micros).remove(0);
                 group.send_unknown();
                 group.dissolve();
                 entry
@@ -481,6 +494,38 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_known_by_the_id_of_any_of_its_entries() {
+        let (claims, _answered): (Vec<_>, Vec<_>) =
+            [2, 1].map(account).map(claim_of).into_iter().unzip();
+        let mut group = Group::of_batch(claims, false);
+        let entries = decide(&mut group, 10);
+        assert_eq!(entries.len(), 2);
+        group.send_unknown();
+        let steps = look(&mut group, vec![entries[1].clone()]);
+        let told = steps.claims.iter().map(|(claim, step)| match step {
+            Step::End(Ok(Outcome::Entered(entry))) => entry.account == claim.work.account,
+            _ => false,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [true, true]);
+    }
+
+    #[test]
+    fn a_batch_with_a_refused_claim_appends_nothing() {
+        for (units, is_doomed) in [(4, false), (1, true)] {
+            let (mut claims, _answered): (Vec<_>, Vec<_>) =
+                [2, 1].map(account).map(claim_of).into_iter().unzip();
+            claims[0].work.units = Units::new(units).unwrap();
+            let mut group = Group::of_batch(claims, is_doomed);
+            assert!(decide(&mut group, 10).is_empty());
+            let plan = group.take_plan().unwrap();
+            let refused = plan
+                .answers()
+                .filter(|(_, answer)| matches!(answer, Ok(Outcome::Refused(..))));
+            assert_eq!(refused.count(), usize::from(!is_doomed));
+        }
+    }
+
+    #[test]
     fn a_plan_is_taken_back_with_its_terms_or_a_claim_too_old() {
         let second = Duration::from_secs(1);
         let minute = Duration::from_secs(60);
@@ -490,12 +535,14 @@ mod tests {
             (Duration::ZERO, Duration::ZERO, true),
         ] {
             let (mut claim, _answered) = claim();
-            claim.deadline += left;
+            claim.deadline = Instant::now() + left;
             let mut group = Group::new(claim);
             decide(&mut group, 10);
-            group.plan.as_mut().unwrap().basis.as_of -= age;
-            group.check_draft(Epoch::default(), Instant::now());
-            assert_eq!(group.plan.is_none(), is_late);
+            let mut plan = group.take_plan().unwrap();
+            plan.basis.as_of -= age;
+            group.stage = GroupStage::Decided(plan);
+            group.check_drafts(Epoch::default(), Instant::now());
+            assert_eq!(group.plan().is_none(), is_late);
             assert_eq!(group.claims.len(), usize::from(is_late));
         }
     }
@@ -508,11 +555,13 @@ mod tests {
             sent.sent.push(EntryId(Uuid::from_u128(1)));
             let mut group = Group::new(sent);
             decide(&mut group, 10);
-            let mut plan = group.plan.take().unwrap();
+            let mut plan = group.take_plan().unwrap();
             let claim = plan.entered.pop().unwrap().claim;
             let refused = Outcome::Refused(benefit(), Refusal::TooMany);
             plan.others.push((claim, refused));
-            plan.draft.take_if(|_| !is_certain);
+            if !is_certain {
+                plan.drafts.clear();
+            }
             plan.answers().for_each(|(claim, answer)| claim.end(answer));
             let answer = answered.try_recv().unwrap();
             assert_eq!(matches!(answer, Ok(Outcome::Refused(..))), is_certain);

@@ -28,6 +28,8 @@ pub enum Outcome {
     KeyReused,
     /// The claim is not granted, or the correction is not made, under this version of the policy.
     Refused(Arc<Policy>, Refusal),
+    /// The claim would be granted, but not without another claim of its batch.
+    Withheld,
 }
 
 impl Outcome {
@@ -40,6 +42,13 @@ impl Outcome {
             None => Self::Repeated(entry.clone()),
             Some(end) => Self::Refused(work.policy.clone(), Refusal::Ended(end)),
         }
+    }
+
+    /// The outcome of work whose key has one of these entries; `None` if none has it.
+    pub fn of_earlier(work: &Work, seen: &[Entry], now: DateTime<Utc>) -> Option<Self> {
+        let key = work.key?;
+        let entry = seen.iter().find(|entry| entry.key == Some(key))?;
+        Some(Self::of_key(work, entry, seen, now))
     }
 
     /// Whether a window had no room.
@@ -259,6 +268,7 @@ pub fn outcome_of(result: Result<&Outcome, &ClaimFailure>) -> &'static str {
         },
         Ok(Outcome::Repeated(_)) => "replayed",
         Ok(Outcome::KeyReused) => "key_reused",
+        Ok(Outcome::Withheld) => "withheld",
         Ok(Outcome::Refused(_, refusal)) => match refusal {
             Refusal::Archived => "unknown_policy",
             Refusal::Inactive(_) => "inactive",

@@ -85,7 +85,8 @@ impl LaneWorker {
             let mut batch = self.dispatch.next(Lane::Contend).await;
             // 1. The turn: other instances that lost at the same accounts wait.
             let groups = self.shed(&mut batch, &pause);
-            let accounts = groups.iter().map(|group| group.account).collect();
+            let accounts = groups.iter().flat_map(|group| group.scope.accounts());
+            let accounts = accounts.copied().collect();
             let turn = turn_at(&self.ledger, accounts).await;
             if turn.is_some() {
                 reach("append.turn");
@@ -209,7 +210,7 @@ async fn with_patience<T>(batch: &mut LaneBatch, work: impl Future<Output = T>) 
 
 /// Waits a short time for the turn of some accounts. A batch without a turn goes on: the guard of
 /// the append keeps it right.
-pub async fn turn_at(ledger: &Ledger, accounts: Vec<AccountId>) -> Option<Turn> {
+async fn turn_at(ledger: &Ledger, accounts: Vec<AccountId>) -> Option<Turn> {
     // Boxed: this future is rare, and twice as large as the rest of the future of a batch.
     let turn = timeout(TURN_TIMEOUT, Box::pin(ledger.turn(&accounts))).await;
     turn.ok()?.ok()

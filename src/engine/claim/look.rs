@@ -3,17 +3,15 @@
 
 use std::pin::pin;
 
-use chrono::{DateTime, Utc};
-
-use super::group::{Basis, Group};
+use super::group::{AccountView, Gap, Group, Missing};
 use super::lane_worker::LaneWorker;
-use super::present::Present;
-use super::way::{Missing, Steps};
+use super::round::{LookRound, Seen};
+use super::way::Steps;
 use crate::domain::drafting::AccountFacts;
 use crate::engine::Engine;
-use crate::engine::instance::{Epoch, Stage};
+use crate::engine::instance::Stage;
 use crate::faults::reach;
-use crate::ledger::{LedgerError, LedgerView, Look};
+use crate::ledger::{LedgerError, Look};
 
 impl LaneWorker {
     /// Reads the ledger for groups and decides them.
@@ -38,60 +36,43 @@ impl LaneWorker {
         // 3. The guard of the append detects new entries. Nothing detects new terms, so they are
         //    read now.
         self.policies.freshen_for(&seen, &self.ledger).await?;
+        // 4. Each group is answered or decided.
+        let seen = Seen {
+            ledger: &seen,
+            epoch,
+            at: seen_at,
+        };
         for group in groups {
-            // 4. Each group is answered or decided. Invariant: a group sees one instant. At another
-            //    instant the totals of other windows could be missing, again and again if the clock
-            //    steps back over the edge of a window.
             let present = self.dispatch.present();
-            group.after_look(&seen, &present, steps);
-            if group.plan.is_none() {
-                self.decide(group, &seen, (epoch, seen_at), &present, steps)
-                    .await?;
+            let facts = || AccountFacts::to_append(Engine::nonce());
+            let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
+                continue;
+            };
+            while let Err(gap) = round.decide(steps) {
+                self.learn(gap, &mut round).await?;
             }
         }
         Ok(())
     }
 
-    /// Decides a group on what the look showed. Reads more from the ledger if the rule asks for it.
-    async fn decide(
-        &self,
-        group: &mut Group,
-        seen: &LedgerView,
-        (epoch, seen_at): (Epoch, DateTime<Utc>),
-        present: &Present<'_>,
-        steps: &mut Steps,
-    ) -> Result<(), LedgerError> {
-        let last = seen.lines.get(&group.account);
-        // Not by the account: while an erasure gives it another id, its entries are under both.
-        let naming = seen.entries.iter();
-        let naming = naming.filter(|entry| entry.kind.of().is_some());
-        let mut known = AccountFacts {
-            followers: naming.cloned().collect(),
-            ..AccountFacts::to_append(Engine::nonce())
-        };
-        let as_of = present.terms.as_of();
-        loop {
-            let basis = Basis {
-                after: last.cloned(),
-                epoch,
-                seen_at,
-                as_of,
-            };
-            let account = group.account;
-            let ledger = &self.ledger;
-            match group.decide_on_look(basis, &known, present, steps) {
-                Ok(()) => return Ok(()),
-                Err(Missing::Ledger(unknown)) => {
-                    known
-                        .learn(unknown, ledger, account, last, present.now)
-                        .await?;
-                }
-                Err(Missing::Policy) => {
-                    let policy = &group.claims[0].work.policy;
-                    let policies = &self.policies;
-                    let learned = policies.terms_after(policy, account, last, present.now, ledger);
-                    learned.await?;
-                }
+    /// Reads a fact that a round asked for.
+    async fn learn(&self, gap: Gap, round: &mut LookRound<'_>) -> Result<(), LedgerError> {
+        let account = gap.account;
+        let ledger = &self.ledger;
+        let now = round.now();
+        match gap.missing {
+            Missing::Ledger(unknown) => {
+                let AccountView { after, facts, .. } = round.view(account);
+                let last = after.as_ref();
+                facts.learn(unknown, ledger, account, last, now).await
+            }
+            Missing::Policy => {
+                let last = round.view(account).after.clone();
+                let policy = round.policy_of(account);
+                let learned =
+                    self.policies
+                        .terms_after(policy, account, last.as_ref(), now, ledger);
+                learned.await.map(drop)
             }
         }
     }

@@ -1,12 +1,13 @@
 //! The way of a claim, from its arrival to its answer. `way` tells the story: what happens next,
 //! step by step, with nothing that waits. A claim starts with its policy in memory (`begin`). It
 //! gets a place and a deadline (`submit`, `wake`). `dispatch` owns the queues and does what each
-//! step says. The claims of one account form a `group`; `accounts` knows where each group waits.
+//! step says. The claims of one account form a `group`, whose `plan` is what they become; `accounts`
+//! knows where each group waits, and its `round` follows a look.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
 //! (`append`) and settle counters (`settle`). An outcome is answered with what is known of the time to
-//! come (`foretell`). An atomic batch has its own transaction (`atomic`). A
-//! dry run appends nothing (`rehearse`).
+//! come (`foretell`). The claims of an atomic batch are a group with several accounts (`atomic`). A dry
+//! run appends nothing (`rehearse`).
 
 pub mod accounts;
 mod append;
@@ -22,9 +23,11 @@ mod lane_worker;
 mod lanes;
 mod learn;
 mod look;
+pub mod plan;
 pub mod present;
 mod probe;
 mod rehearse;
+pub mod round;
 pub mod settle;
 mod submit;
 mod totals;

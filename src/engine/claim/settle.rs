@@ -7,8 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
-use super::group::{CounterNeed, GroupOutcome};
 use super::in_flight::AnsweredClaim;
+use super::plan::{CounterNeed, Plan};
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::erasure::KEY_MEMORY;
 use crate::domain::grant::{Entry, Line};
@@ -40,18 +40,17 @@ pub struct Settling {
 }
 
 impl Settling {
-    /// Returns the answers of a committed plan, and the settlement of its account. `counts` tells
+    /// Returns the answers of a committed plan of one account, and the settlement of the account. `counts` tells
     /// whether Redis may decide the claims of the account alone: then the counter holds keys. A
     /// correction is answered after its settlement, so that the units that it gives back can be
     /// claimed at once.
     pub fn of_plan(
-        plan: GroupOutcome,
-        account: AccountId,
+        plan: Plan,
         need: CounterNeed,
         counts: bool,
         now: DateTime<Utc>,
     ) -> (Vec<AnsweredClaim>, Option<Self>) {
-        let settling = Self::after(&plan, account, need, counts, now);
+        let settling = Self::after(&plan, need, counts, now);
         let answers = plan.answers();
         let Some(settling) = settling else {
             return (answers.collect(), None);
@@ -113,33 +112,29 @@ impl Settling {
 
     /// A settlement of the new last line. After a denial without new entries, a confirmation of the
     /// old line.
-    fn after(
-        plan: &GroupOutcome,
-        account: AccountId,
-        need: CounterNeed,
-        counts: bool,
-        now: DateTime<Utc>,
-    ) -> Option<Self> {
-        let line = plan.last_line()?;
+    fn after(plan: &Plan, need: CounterNeed, counts: bool, now: DateTime<Utc>) -> Option<Self> {
+        let draft = plan.drafts.first()?;
+        let entries = &draft.entries;
+        let line = entries.last().map(|entry| &entry.line);
+        let line = line.or(draft.after.as_ref())?;
         let is_denied = plan.others.iter().any(|(_, outcome)| outcome.has_no_room());
-        if plan.draft.is_none() && !is_denied {
+        if entries.is_empty() && !is_denied {
             return None;
         }
         let has_keys = counts && plan.claims().any(|claim| claim.work.key.is_some());
-        let entries = plan.draft.as_ref().map_or(&[][..], |draft| &draft.entries);
         let settlement = Settlement {
-            account,
+            account: draft.account,
             ttl: useful_for(line, has_keys, now),
             line: line.clone(),
             confirmed_at: plan.basis.seen_at,
             seen: plan.claims().filter_map(|claim| claim.hints.counter).max(),
             only_existing: need == CounterNeed::Kept,
-            keys: keys_after(plan.basis.after.as_ref(), entries, counts),
+            keys: keys_after(draft.after.as_ref(), entries, counts),
         };
         let wants_keys = counts && plan.claims().any(|claim| claim.hints.wants_keys);
         Some(Self {
             settlement,
-            wants_keys: wants_keys && plan.basis.after.is_some(),
+            wants_keys: wants_keys && draft.after.is_some(),
             now,
             answers: Vec::new(),
         })

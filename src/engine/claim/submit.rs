@@ -21,6 +21,9 @@ pub struct Admission {
     pub deadline: Instant,
 }
 
+/// The channel on which the answer to a claim arrives.
+pub type Reply = oneshot::Receiver<Result<Outcome, Undecided>>;
+
 impl Engine {
     /// Admits a claim or correction, unless its caller has too many in progress.
     ///
@@ -69,6 +72,34 @@ impl Engine {
         begin: impl FnOnce(&mut InFlight, &Present) -> Step,
     ) -> Result<Outcome, ClaimFailure> {
         let Admission { place, deadline } = admission;
+        let (mut claim, answer) = self.take_on(work, deadline, place)?;
+        if self.counting.is_some() {
+            claim.let_count(self.claim_deadline);
+        }
+        let present = self.dispatch.present();
+        reach("claim.received");
+        let first = begin(&mut claim, &present);
+        // An answer that does not depend on the ledger needs no clock.
+        if !matches!(first, Step::End(_)) && self.watch.clock_is_off() {
+            return Err(Undecided::Clock.into());
+        }
+        self.dispatch.go(claim, first);
+        match timeout_at(deadline, woken_together(answer)).await {
+            Ok(Ok(outcome)) => Ok(outcome?),
+            Ok(Err(_)) => Err(Undecided::Ending.into()),
+            Err(_) => Err(Undecided::Deadline.into()),
+        }
+    }
+    /// Takes on work: the turn of its key, and the channel for its answer.
+    ///
+    /// # Errors
+    /// [`ClaimFailure::InProgress`].
+    pub(super) fn take_on(
+        &self,
+        work: Work,
+        deadline: Instant,
+        place: Place,
+    ) -> Result<(InFlight, Reply), ClaimFailure> {
         let turn = match work.key {
             None => None,
             Some(key) => Some(
@@ -78,27 +109,11 @@ impl Engine {
             ),
         };
         let (answer, answered) = oneshot::channel();
-        let present = self.dispatch.present();
         let waiter = Waiter {
             answer,
             turn,
             _place: place,
         };
-        let mut claim = InFlight::new(work, deadline, waiter);
-        if self.counting.is_some() {
-            claim.let_count(self.claim_deadline);
-        }
-        reach("claim.received");
-        let first = begin(&mut claim, &present);
-        // An answer that does not depend on the ledger needs no clock.
-        if !matches!(first, Step::End(_)) && self.watch.clock_is_off() {
-            return Err(Undecided::Clock.into());
-        }
-        self.dispatch.go(claim, first);
-        match timeout_at(deadline, woken_together(answered)).await {
-            Ok(Ok(outcome)) => Ok(outcome?),
-            Ok(Err(_)) => Err(Undecided::Ending.into()),
-            Err(_) => Err(Undecided::Deadline.into()),
-        }
+        Ok((InFlight::new(work, deadline, waiter), answered))
     }
 }

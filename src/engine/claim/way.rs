@@ -20,12 +20,13 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use tokio::time::Instant;
 
-use super::group::{Basis, CounterNeed, Group, GroupOutcome, corrected};
-use super::in_flight::{Hints, InFlight, Outcome, Undecided};
+use super::group::{AccountView, Gap, Group, GroupStage, Scope, corrected};
+use super::in_flight::{AnsweredClaim, Hints, InFlight, Outcome, Undecided};
+use super::plan::{Basis, CounterNeed, Plan};
 use super::present::Present;
 use super::settle::Settling;
 use crate::counter::Answer;
-use crate::domain::account::{Unknown, Verdict, refuse};
+use crate::domain::account::{Verdict, refuse};
 use crate::domain::drafting::AccountFacts;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
@@ -94,15 +95,6 @@ pub struct Steps {
     pub claims: Vec<(InFlight, Step)>,
     /// New lines for counters.
     pub settlements: Vec<Settling>,
-}
-
-/// The information that is missing to decide a group.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The version of the policy that decided the last line.
-    Policy,
-    /// Information that the ledger has.
-    Ledger(Unknown),
 }
 
 /// Starts a claim. `redis_decides` tells whether Redis decides the claims of the policy at present.
@@ -210,12 +202,8 @@ pub fn after_probe(
     let Some(seen) = seen else {
         return Step::Join;
     };
-    let mut entries = seen.entries.iter();
-    match entries.find(|entry| entry.key == claim.work.key) {
-        Some(entry) => {
-            let seen = &seen.entries;
-            Step::End(Ok(Outcome::of_key(&claim.work, entry, seen, present.now)))
-        }
+    match Outcome::of_earlier(&claim.work, &seen.entries, present.now) {
+        Some(outcome) => Step::End(Ok(outcome)),
         None if is_fresh(denial.as_of, present.at) => {
             let policy = claim.work.policy.clone();
             Step::End(Ok(Outcome::Refused(policy, denial.refusal)))
@@ -233,9 +221,10 @@ pub fn after_append(
     steps: &mut Steps,
 ) -> usize {
     let mut losses = 0;
-    for group in groups.iter_mut().filter(|group| group.draft().is_some()) {
+    let has_drafts = |group: &&mut Group| group.drafts().next().is_some();
+    for group in groups.iter_mut().filter(has_drafts) {
         let is_committed = match result {
-            Ok(committed) => committed.contains(&group.account),
+            Ok(committed) => group.drafts().all(|it| committed.contains(&it.account)),
             Err(error) => match **error {
                 LedgerError::Conflict => false,
                 LedgerError::Unavailable(_) => {
@@ -255,10 +244,9 @@ pub fn after_append(
                 }
             },
         };
-        if is_committed {
-            group.finish(present, steps);
-        } else {
-            losses += usize::from(group.lose(present));
+        match group.take_plan_if(is_committed) {
+            Some(plan) => group.finish(plan, present, steps),
+            None => losses += usize::from(group.lose(present)),
         }
     }
     losses
@@ -266,31 +254,34 @@ pub fn after_append(
 
 /// Whether a draft that follows a known last line is not committed.
 pub fn lost_known_line(groups: &[Group], committed: &HashSet<AccountId>) -> bool {
-    let mut drafts = groups.iter().filter_map(Group::draft);
+    let mut drafts = groups.iter().flat_map(Group::drafts);
     drafts.any(|draft| draft.after.is_some() && !committed.contains(&draft.account))
 }
 
 impl Group {
     /// The lane that the group waits for; `None` if the group has no claims left.
     pub fn lane(&self) -> Option<Lane> {
-        match &self.plan {
-            Some(_) if !self.must_look => Some(Lane::Append),
-            None if self.claims.is_empty() => None,
+        match self.stage {
+            GroupStage::Decided(_) | GroupStage::SentAgain(_) => Some(Lane::Append),
+            GroupStage::Open if self.claims.is_empty() => None,
             _ if self.losses >= LOSSES_BEFORE_TURN => Some(Lane::Contend),
-            _ => Some(Lane::Look),
+            GroupStage::Open | GroupStage::Unanswered(_) => Some(Lane::Look),
         }
     }
 
     /// Decides the group on the last line that this instance knows, if every claim is granted. Only
     /// the ledger can refuse: the known line may be old.
     pub fn decide_on_known_line(&mut self, present: &Present) {
+        let Scope::Account(account) = self.scope else {
+            return;
+        };
         let as_of = present.terms.as_of();
         // 1. Every claim must have come on a known line, and the terms must be fresh.
         if !self.may_be_known() || !is_fresh(as_of, present.at) {
             return;
         }
         // 2. The memory must know the last line, or take the account to be new.
-        let Some(known) = present.memory.line(self.account, present.at) else {
+        let Some(known) = present.memory.line(account, present.at) else {
             return;
         };
         let keys = self.claims.iter().map(|claim| claim.work.key);
@@ -304,155 +295,124 @@ impl Group {
         claims.for_each(|claim| claim.hints.has_no_counter = !known.may_have_counter);
         // 4. The claims are decided on that line.
         let basis = Basis {
-            after: known.line,
             epoch: known.epoch,
             seen_at: present.now,
             as_of,
         };
-        let decided = self.decide_after(basis, &AccountFacts::default(), present);
+        let view = AccountView {
+            account,
+            after: known.line,
+            facts: AccountFacts::default(),
+        };
+        let decided = self.decide(basis, &[view], &[], present);
         // 5. If a claim is refused, or information is missing, the plan is dropped: the ledger is
         //    read instead.
-        let refuses = |plan: &GroupOutcome| !plan.others.is_empty();
-        if decided.is_err() || self.plan.as_ref().is_some_and(refuses) {
+        let refuses = |plan: &Plan| !plan.others.is_empty();
+        if decided.is_err() || self.plan().is_some_and(refuses) {
             // From now on the counters are asked. They can deny the next claims.
-            present.memory.distrust(self.account, present.at);
+            present.memory.distrust(account, present.at);
             self.dissolve();
         }
     }
 
     /// Takes what the ledger showed. Answers the claims that have entries in the ledger, and drops
-    /// a draft that must not be sent again.
+    /// drafts that must not be sent again.
     pub fn after_look(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
-        self.must_look = false;
-        // 1. The account exists if it has a line.
-        let last = seen.lines.get(&self.account);
-        if last.is_some() {
-            present.memory.note_existing(self.account);
+        // 1. An account exists if it has a line.
+        for account in self.scope.accounts() {
+            if seen.lines.contains_key(account) {
+                present.memory.note_existing(*account);
+            }
         }
-        // 2. The group may have sent a draft that got no answer.
-        if let Some(plan) = &mut self.plan {
+        // 2. The group may have sent drafts that got no answer.
+        if let Some(plan) = self.take_plan() {
+            let may_be_committed = plan.may_be_committed(seen);
             if plan.is_among(&seen.entries) {
-                // 2a. The draft is committed: its claims are answered.
-                self.finish(present, steps);
-            } else if !plan.may_be_committed(seen, last) || !plan.holds(present.at) {
-                // 2b. The draft must not be sent again. Its claims are decided again. Invariant:
-                // the ledger takes at most one of the old draft and the new one, since both follow
-                // the same line.
-                plan.outcome_unknown = plan.may_be_committed(seen, last);
+                // 2a. The drafts are committed: their claims are answered.
+                self.finish(plan, present, steps);
+            } else if may_be_committed && plan.holds(present.at) {
+                // 2b. The same drafts are sent again.
+                self.stage = GroupStage::SentAgain(plan);
+                return;
+            } else {
+                // 2c. The drafts must not be sent again. Their claims are decided again. Invariant:
+                //     the ledger takes at most one of the old drafts and the new ones, since both
+                //     follow the same lines.
+                self.stage = if may_be_committed {
+                    GroupStage::Unanswered(plan)
+                } else {
+                    GroupStage::Decided(plan)
+                };
                 self.dissolve();
                 self.drop_expired(present.at, steps);
             }
         }
-        // 3. Without a plan, claims that the ledger already answers end here. The others are
-        //    decided next.
-        if self.plan.is_none() {
-            self.end_corrections_of_lost(seen, steps);
-            self.answer_repeated(seen, present, steps);
-        }
+        // 3. Claims that the ledger already answers end here. The others are decided next.
+        self.end_corrections_of_lost(seen, steps);
+        self.answer_repeated(seen, present, steps);
     }
 
-    /// Decides the claims on a basis. If the decision appends nothing, the claims are answered at
-    /// once.
+    /// Decides the claims on what a look showed. If the decision appends nothing, the claims are
+    /// answered at once.
     ///
     /// # Errors
-    /// [`Missing`]: nothing is decided.
+    /// [`Gap`]: nothing is decided.
     pub fn decide_on_look(
         &mut self,
         basis: Basis,
-        known: &AccountFacts,
+        views: &[AccountView],
+        seen: &LedgerView,
         present: &Present,
         steps: &mut Steps,
-    ) -> Result<(), Missing> {
-        if basis.after.is_none() {
-            let claims = self.claims.iter_mut();
-            claims.for_each(|claim| claim.hints.has_no_counter = claim.hints.counter.is_none());
+    ) -> Result<(), Gap> {
+        let is_new = |account| {
+            let mut views = views.iter();
+            views.any(|view| view.account == account && view.after.is_none())
+        };
+        for claim in &mut self.claims {
+            if is_new(claim.work.account) {
+                claim.hints.has_no_counter = claim.hints.counter.is_none();
+            }
         }
-        self.decide_after(basis, known, present)?;
-        if self.plan.is_some() && self.draft().is_none() {
-            self.finish(present, steps);
+        self.decide(basis, views, &seen.entries, present)?;
+        if self.drafts().next().is_none()
+            && let Some(plan) = self.take_plan()
+        {
+            self.finish(plan, present, steps);
         }
         Ok(())
     }
 
-    fn decide_after(
-        &mut self,
-        basis: Basis,
-        known: &AccountFacts,
-        present: &Present,
-    ) -> Result<(), Missing> {
-        let Some(claim) = self.claims.first() else {
-            return Ok(());
-        };
-        let own = &claim.work.policy;
-        let after = basis.after.as_ref();
-        let policy = present.terms.after(own, self.account, after, present.now);
-        let policy = policy.ok_or(Missing::Policy)?;
-        let decided = self.decide(&policy, basis, known, present.now);
-        decided.map_err(Missing::Ledger)
-    }
-
-    /// Drops the draft unless it may be sent: its terms must be fresh, and its last line must be of
-    /// this epoch. The claims of a dropped draft are decided again.
-    pub fn check_draft(&mut self, epoch: Epoch, now: Instant) {
-        let may_be_sent = |plan: &GroupOutcome| plan.holds(now) && plan.basis.epoch == epoch;
-        if !self.plan.as_ref().is_some_and(may_be_sent) {
+    /// Drops the plan unless its drafts may be sent: its terms must be fresh, and its last lines must
+    /// be of this epoch. The claims of a dropped plan are decided again.
+    pub fn check_drafts(&mut self, epoch: Epoch, now: Instant) {
+        let may_be_sent = |plan: &Plan| plan.holds(now) && plan.basis.epoch == epoch;
+        if !self.plan().is_some_and(may_be_sent) {
             self.dissolve();
         }
     }
 
-    /// Answers every claim of a committed draft, and settles the counter of the account.
-    pub fn finish(&mut self, present: &Present, steps: &mut Steps) {
-        let Some(plan) = self.plan.take() else {
-            return;
-        };
-        // 1. Does the account need a counter?
+    /// Answers every claim of a committed plan, and settles the counters of the accounts.
+    fn finish(&mut self, plan: Plan, present: &Present, steps: &mut Steps) {
         self.losses = 0;
         self.was_untimely = false;
-        let counts = present.terms.may_be_counted(plan.policy);
-        let own_need = plan.counter_need();
-        let recalled = present.memory.recall(self.account, None, present.at);
-        // While a counter is being created, every later line must reach it: otherwise it lags.
-        let need = if counts || recalled == Recalled::Distrusted {
-            CounterNeed::Wanted
-        } else {
-            own_need
-        };
-        let may_have_counter = need != CounterNeed::Absent;
-        // 2. The memory learns the new last line.
-        let memory = present.memory;
-        if let Some(draft) = &plan.draft {
-            let entries = &draft.entries;
-            let epoch = plan.basis.epoch;
-            memory.learn(self.account, entries, epoch, may_have_counter, present.at);
-            let after = plan.basis.after.as_ref();
-            let outlooks = &memory.outlooks;
-            outlooks.follow(self.account, after, entries, epoch, present.at);
-        }
-        if own_need == CounterNeed::Wanted && !counts {
-            // The account has a counter from now on: it is asked before the next claim.
-            memory.distrust(self.account, present.at);
-        }
-        // 3. The claims are answered. A correction is answered after its settlement.
-        let end = |(claim, answer)| (claim, Step::End(answer));
-        if may_have_counter && present.has_counters {
-            let (answered, settling) =
-                Settling::of_plan(plan, self.account, need, counts, present.now);
-            steps.claims.extend(answered.into_iter().map(end));
-            steps.settlements.extend(settling);
-        } else {
-            steps.claims.extend(plan.answers().map(end));
+        match self.scope {
+            Scope::Account(account) => finish_account(account, plan, present, steps),
+            Scope::Batch { .. } => finish_batch(plan, present, steps),
         }
     }
 
-    /// Notes that the draft was not committed: another writer was first, or the account is not new.
+    /// Notes that the drafts were not committed: another writer was first, or an account is not new.
     /// Returns whether another writer was first.
     fn lose(&mut self, present: &Present) -> bool {
-        let plan = self.plan.as_ref();
-        let was_taken_for_new = plan.is_some_and(|plan| {
-            plan.basis.after.is_none() && plan.claims().all(|claim| claim.hints.has_known_line)
-        });
+        let was_taken_for_new = self.drafts().all(|draft| draft.after.is_none())
+            && self
+                .plan()
+                .is_some_and(|plan| plan.claims().all(|claim| claim.hints.has_known_line));
         if !was_taken_for_new {
-            present.memory.distrust(self.account, present.at);
+            for draft in self.drafts() {
+                present.memory.distrust(draft.account, present.at);
+            }
             self.losses += 1;
         }
         self.look_again();
@@ -462,37 +422,40 @@ impl Group {
         !was_taken_for_new
     }
 
-    /// Notes that the ledger did not say whether the draft is committed.
+    /// Notes that the ledger did not say whether the drafts are committed.
     pub fn send_unknown(&mut self) {
-        if let Some(plan) = &mut self.plan {
-            plan.outcome_unknown = true;
+        if let Some(plan) = self.take_plan() {
+            self.stage = GroupStage::Unanswered(plan);
         }
         self.look_again();
     }
 
     /// Makes a look at the ledger the next step, after a look or an append failed.
     pub fn look_again(&mut self) {
-        self.must_look = true;
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.hints.has_known_line = false);
         if !self.has_unknown_outcome() {
             self.dissolve();
+        } else if let Some(plan) = self.take_plan() {
+            self.stage = GroupStage::Unanswered(plan);
         }
     }
 
     /// Takes a refusal of the ledger: the data of one of the claims that were decided together is
-    /// bad. The first half of these claims is tried alone. A single claim is answered.
+    /// bad. The first half of these claims is tried alone. A single claim is answered, and so are all
+    /// claims of a batch.
     pub fn refuse(&mut self, error: &Arc<LedgerError>, steps: &mut Steps) {
         self.dissolve();
-        self.must_look = true;
+        self.look_again();
         let tried = self.claims.len().min(self.together_most);
-        self.together_most = (tried / 2).max(1);
-        if tried <= 1 && !self.claims.is_empty() {
-            let undecided = Undecided::Ledger(error.clone());
-            let claim = self.claims.remove(0);
-            steps.claims.push((claim, Step::End(Err(undecided))));
-            self.together_most = usize::MAX;
+        if tried > 1 && !self.scope.is_batch() {
+            self.together_most = tried / 2;
+            return;
         }
+        self.together_most = usize::MAX;
+        let refused = self.claims.drain(..tried);
+        let end = |claim| (claim, Step::End(Err(Undecided::Ledger(error.clone()))));
+        steps.claims.extend(refused.map(end));
     }
 
     /// Takes a refusal of the ledger: an instant of the draft is too far from its clock. The process
@@ -502,7 +465,7 @@ impl Group {
     pub fn refuse_instant(&mut self, why: Untimely, steps: &mut Steps) {
         let is_again = std::mem::replace(&mut self.was_untimely, true);
         self.dissolve();
-        self.must_look = true;
+        self.look_again();
         if !is_again && matches!(why, Untimely::Clock(_)) {
             return;
         }
@@ -545,24 +508,81 @@ impl Group {
         steps.claims.extend(lost);
     }
 
-    /// Ends the claims whose entries, or whose keys, the ledger already has.
+    /// Ends the claims whose entries, or whose keys, the ledger already has. A batch is answered as a
+    /// whole: an entry of one of its claims tells that all of them are committed.
     fn answer_repeated(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
-        let found = |claim: &InFlight| {
-            let own = |entry: &&Entry| claim.sent.contains(&entry.id);
-            if let Some(entry) = seen.entries.iter().find(own) {
-                return Some(Outcome::Entered(entry.clone()));
-            }
-            let key = claim.work.key?;
-            let entry = seen.entries.iter().find(|entry| entry.key == Some(key))?;
-            let seen = &seen.entries;
-            Some(Outcome::of_key(&claim.work, entry, seen, present.now))
+        let entries = &seen.entries;
+        let own = |claim: &InFlight| {
+            let entry = entries.iter().find(|entry| claim.sent.contains(&entry.id));
+            entry.cloned().map(Outcome::Entered)
         };
-        let claims = std::mem::take(&mut self.claims);
-        for claim in claims {
-            match found(&claim) {
+        if self.scope.is_batch() && !self.claims.iter().any(|claim| own(claim).is_some()) {
+            return;
+        }
+        for claim in std::mem::take(&mut self.claims) {
+            let earlier = || Outcome::of_earlier(&claim.work, entries, present.now);
+            match own(&claim).or_else(earlier) {
                 Some(outcome) => steps.claims.push((claim, Step::End(Ok(outcome)))),
                 None => self.claims.push(claim),
             }
         }
     }
+}
+
+/// Answers the claims of an account, whose draft is committed, and settles its counter.
+fn finish_account(account: AccountId, plan: Plan, present: &Present, steps: &mut Steps) {
+    let Some(draft) = plan.drafts.first() else {
+        return;
+    };
+    // 1. Does the account need a counter?
+    let counts = present.terms.may_be_counted(draft.policy);
+    let own_need = plan.counter_need();
+    let recalled = present.memory.recall(account, None, present.at);
+    // While a counter is being created, every later line must reach it: otherwise it lags.
+    let need = if counts || recalled == Recalled::Distrusted {
+        CounterNeed::Wanted
+    } else {
+        own_need
+    };
+    let may_have_counter = need != CounterNeed::Absent;
+    // 2. The memory learns the new last line.
+    let memory = present.memory;
+    let entries = &draft.entries;
+    if !entries.is_empty() {
+        let epoch = plan.basis.epoch;
+        memory.learn(account, entries, epoch, may_have_counter, present.at);
+        let after = draft.after.as_ref();
+        let outlooks = &memory.outlooks;
+        outlooks.follow(account, after, entries, epoch, present.at);
+    }
+    if own_need == CounterNeed::Wanted && !counts {
+        // The account has a counter from now on: it is asked before the next claim.
+        memory.distrust(account, present.at);
+    }
+    // 3. The claims are answered. A correction is answered after its settlement.
+    if may_have_counter && present.has_counters {
+        let (answered, settling) = Settling::of_plan(plan, need, counts, present.now);
+        steps.claims.extend(answered.into_iter().map(end));
+        steps.settlements.extend(settling);
+    } else {
+        steps.claims.extend(plan.answers().map(end));
+    }
+}
+
+/// Answers the claims of a batch, and settles the counters of its accounts. Other claims of these
+/// accounts may be under way, so the memory learns no line.
+fn finish_batch(plan: Plan, present: &Present, steps: &mut Steps) {
+    for draft in plan.drafts() {
+        present.memory.distrust(draft.account, present.at);
+        let counts = present.terms.may_be_counted(draft.policy);
+        if present.has_counters {
+            let settling = Settling::of_draft(draft, counts, present.now);
+            steps.settlements.extend(settling);
+        }
+    }
+    steps.claims.extend(plan.answers().map(end));
+}
+
+fn end((claim, answer): AnsweredClaim) -> (InFlight, Step) {
+    (claim, Step::End(answer))
 }

@@ -16,7 +16,7 @@ use crate::domain::drafting::AccountFacts;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
 use crate::engine::Engine;
-use crate::engine::claim::way::Missing;
+use crate::engine::claim::group::Missing;
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Draft, Fence, Ledger, LedgerError, Look};

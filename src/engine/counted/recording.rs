@@ -17,8 +17,8 @@ use crate::domain::limit::shape::Limit;
 use crate::domain::limit::total::TooMany;
 use crate::domain::past::Past;
 use crate::domain::policy::Policy;
+use crate::engine::claim::group::Missing;
 use crate::engine::claim::useful_for;
-use crate::engine::claim::way::Missing;
 use crate::engine::instance::Terms;
 use crate::ledger::{Draft, LedgerView};
 

@@ -192,6 +192,15 @@ impl State {
     }
 }
 
+impl Place {
+    /// Splits off one of several places. The last one stays here.
+    pub fn split_off(&mut self) -> Self {
+        let count = usize::from(self.count > 1);
+        self.count -= count;
+        self.places.place(self.caller.clone(), count)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.give_back(&self.caller, self.count);

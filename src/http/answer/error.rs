@@ -422,9 +422,8 @@ impl ResponseError for ApiError {
                 headers.insert(header::ACCEPT_ENCODING, identity);
             }
             Self::MethodNotAllowed(allowed) => {
-                if let Ok(allowed) = HeaderValue::from_str(allowed) {
-                    headers.insert(header::ALLOW, allowed);
-                }
+                let allowed = HeaderValue::from_str(allowed).ok();
+                allowed.map(|allowed| headers.insert(header::ALLOW, allowed));
             }
             Self::PreconditionFailed(Some(version)) => {
                 if let Ok(etag) = HeaderValue::from_str(&etag(*version)) {
@@ -449,6 +448,7 @@ pub fn entered(
         Outcome::Entered(entry) => Ok((entry, false)),
         Outcome::Repeated(entry) => Ok((entry, true)),
         Outcome::KeyReused => Err(ApiError::KeyReused),
+        Outcome::Withheld => Err(ApiError::FailedDependency),
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,

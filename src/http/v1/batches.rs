@@ -240,17 +240,17 @@ async fn claim_together(
     let valid = checked.iter().flatten().cloned().collect();
     let members = engine.claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::from)?.into_iter();
-    // 3. Answer in the order of the request. The engine's answers are those of the valid claims;
-    // `None` means that another claim stood in the way.
+    // 3. Answer in the order of the request. The engine's answers are those of the valid claims.
     let mut answers = Vec::with_capacity(checked.len());
     for claim in checked {
-        answers.push(match claim {
+        let member = claim.map(|claim| (claim, members.next()));
+        answers.push(match member {
+            Ok(((policy, claim), Some(Ok(foretold)))) => {
+                Claimed::of(&policy, &claim).tell(foretold, engine).await
+            }
+            Ok((_, Some(Err(failure)))) => Err(failure.into()),
+            Ok((_, None)) => Err(ApiError::FailedDependency),
             Err(error) => Err(error),
-            Ok((policy, claim)) => match members.next().flatten() {
-                Some(Ok(foretold)) => Claimed::of(&policy, &claim).tell(foretold, engine).await,
-                Some(Err(failure)) => Err(failure.into()),
-                None => Err(ApiError::FailedDependency),
-            },
         });
     }
     Ok(answers)

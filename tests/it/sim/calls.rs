@@ -23,6 +23,8 @@ pub enum Request {
     Entries(Look, LedgerView),
     Burst(Vec<Draft>, Fence),
     Append(Vec<Draft>),
+    /// Append all drafts of an atomic batch, or none.
+    Together(Vec<Draft>),
     Settle(Settlement),
     /// The instant is the one from which Redis' keys are trusted.
     Count(Count, DateTime<Utc>),
@@ -43,6 +45,7 @@ impl Request {
             Self::Look(_) | Self::Entries(..) => "look",
             Self::Burst(..) => "burst",
             Self::Append(_) => "guarded append",
+            Self::Together(_) => "append of a batch",
             Self::Settle(_) => "settlement",
             Self::Count(..) => "count",
             Self::Queue => "look at the queue",
@@ -125,7 +128,8 @@ impl Waiting {
     pub fn accounts(&self) -> Vec<AccountId> {
         match self {
             Self::Look(groups, ..) | Self::Append(groups, ..) => {
-                groups.iter().map(|group| group.account).collect()
+                let accounts = groups.iter().flat_map(|group| group.scope.accounts());
+                accounts.copied().collect()
             }
             Self::Lapsed(drafts, _) => drafts.iter().map(|draft| draft.account).collect(),
             _ => Vec::new(),

@@ -126,8 +126,16 @@ impl World {
         match kind {
             Kind::Progress => self.progress(),
             Kind::Late => self.calls_where(Event::Effect, |call| call.waiting.is_none()),
-            Kind::Claim => self.claims(&[None], false),
-            Kind::KeyedClaim => self.claims(&(0..KEYS).map(Some).collect::<Vec<_>>(), false),
+            Kind::Claim => [
+                self.claims(&[None], false),
+                self.batches(&[([None, None], false), ([None, None], true)]),
+            ]
+            .concat(),
+            Kind::KeyedClaim => [
+                self.claims(&(0..KEYS).map(Some).collect::<Vec<_>>(), false),
+                self.batches(&[([Some(0), Some(1)], false), ([None, Some(2)], false)]),
+            ]
+            .concat(),
             Kind::Correction => self.corrections(),
             Kind::Lose => self.calls_where(Event::Lose, |call| call.waiting.is_some()),
             Kind::Break => self.breaks(),
@@ -218,6 +226,29 @@ impl World {
                     };
                     Event::Send(instance, wish)
                 }));
+            }
+        }
+        possible
+    }
+
+    /// Atomic batches of a claim of each subject, with these keys. Where Redis decides, none is sent:
+    /// a batch never goes there.
+    fn batches(&self, kinds: &[([Option<u8>; 2], bool)]) -> Vec<Event> {
+        let mut possible = Vec::new();
+        if self.calls.len() >= CALLS_MOST || self.scene.counting != Counting::Never {
+            return possible;
+        }
+        for instance in 0..self.instances.len() {
+            for (keys, is_doomed) in kinds {
+                let claim = |subject: u8| Wish::Claim {
+                    subject,
+                    key: keys[usize::from(subject)],
+                    units: CLAIMED[usize::from(subject) + 1],
+                    is_hold: false,
+                    is_refused: false,
+                };
+                let wishes = [claim(0), claim(1)];
+                possible.push(Event::SendTogether(instance, wishes, *is_doomed));
             }
         }
         possible

@@ -46,6 +46,15 @@ pub enum Wish {
     Confirmation(Arc<Entry>, Option<u64>),
 }
 
+/// An atomic batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// The number of its first claim.
+    pub first: usize,
+    /// Whether something besides its claims prevents every grant.
+    pub is_doomed: bool,
+}
+
 /// A claim or correction that was sent.
 pub struct Sent {
     pub work: Work,
@@ -56,6 +65,8 @@ pub struct Sent {
     pub reply: Option<Reply>,
     /// Whether the client received a refusal.
     pub is_refused: bool,
+    /// The atomic batch that the claim is part of.
+    pub batch: Option<Batch>,
 }
 
 pub fn account(subject: u8) -> AccountId {

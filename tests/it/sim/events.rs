@@ -11,6 +11,8 @@ use super::clients::Wish;
 #[derive(Debug, Clone)]
 pub enum Event {
     Send(usize, Wish),
+    /// An instance gets an atomic batch. A wrong claim besides may doom it.
+    SendTogether(usize, [Wish; 2], bool),
     /// A lane of an instance takes the groups that wait for it.
     Begin(usize, Lane),
     /// An instance reads the queue, to append the queued grants to the ledger.

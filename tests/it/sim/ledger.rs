@@ -305,6 +305,22 @@ impl Ledger {
         Ok(accounts)
     }
 
+    /// Appends the drafts of an atomic batch if each follows the last line of its account and no key
+    /// is taken; otherwise none of them.
+    pub fn append_together(
+        &mut self,
+        drafts: &[Draft],
+        time: Time,
+    ) -> Result<HashSet<AccountId>, LedgerError> {
+        let before = self.entries.clone();
+        let appended = self.append(drafts, time);
+        let is_whole = matches!(&appended, Ok(accounts) if accounts.len() == drafts.len());
+        if !is_whole && self.planted != Planted::SplitsBatches {
+            self.entries = before;
+        }
+        Ok(appended?.into_iter().filter(|_| is_whole).collect())
+    }
+
     /// Refuses an instant that is too far ahead of the time of the ledger.
     fn check_time(&self, drafts: &[Draft], time: Time) -> Result<(), LedgerError> {
         let entries = drafts.iter().flat_map(|draft| &draft.entries);

@@ -103,6 +103,10 @@ pub enum Planted {
     PartsTwice,
     /// The ledger returns no parts among the entries that name a grant.
     ForgetsParts,
+    /// An instance decides a batch again whose append has no answer, as if it had lost.
+    ForgetsBatches,
+    /// The ledger appends the part of a batch that fits.
+    SplitsBatches,
 }
 
 /// When Redis decides claims alone.
@@ -319,6 +323,10 @@ finds! {
         SCENE, PartsTwice, "a retry gets its grant";
     a_reversal_that_forgets_parts_is_found:
         SCENE, ForgetsParts, "what is given back of a grant adds up";
+    a_batch_that_is_decided_again_unseen_is_found:
+        SCENE, ForgetsBatches, "a denied claim takes nothing";
+    a_ledger_that_appends_part_of_a_batch_is_found:
+        SCENE, SplitsBatches, "a batch is granted whole";
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "with nothing under way a claim is decided exactly";
     a_redis_that_counts_twice_what_waits_is_found:

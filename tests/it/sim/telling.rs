@@ -45,6 +45,14 @@ fn event_in_words(world: &World, event: &Event) -> String {
             let number = world.sent.len();
             return format!("{name} gets claim {number}: {}", wish_in_words(wish));
         }
+        Event::SendTogether(instance, wishes, is_doomed) => {
+            let name = name(*instance);
+            let number = world.sent.len();
+            let wishes: Vec<String> = wishes.iter().map(wish_in_words).collect();
+            let wishes = wishes.join(", and ");
+            let doomed = if *is_doomed { " and a wrong one" } else { "" };
+            return format!("{name} gets a batch from claim {number} on: {wishes}{doomed}");
+        }
         Event::Effect(call) => (call, "has its effect"),
         Event::Repeat(call) => (call, "has its effect, and will again"),
         Event::Hear(call) => (call, "is answered"),
@@ -69,7 +77,8 @@ fn call_in_words(call: &Call) -> String {
         ) => claim(it),
         Some(Waiting::Count(it)) => claim(&it.claim),
         Some(Waiting::Look(groups, ..) | Waiting::Append(groups, ..)) => {
-            let subjects = groups.iter().map(|group| subject(group.account));
+            let accounts = groups.iter().flat_map(|group| group.scope.accounts());
+            let subjects = accounts.map(|account| subject(*account));
             format!(" of {}", subjects.collect::<Vec<_>>().join(", "))
         }
         Some(_) => String::new(),

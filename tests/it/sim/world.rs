@@ -5,13 +5,14 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use perdiem::counter::{Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
+use perdiem::domain::work::Work;
 use perdiem::engine::Outcome;
 use perdiem::engine::claim::way::Lane;
 use perdiem::ledger::{LedgerError, LedgerView};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::calls::{Call, Request, Response, Waiting};
-use super::clients::{Sent, Wish, account, work};
+use super::clients::{Batch, Reply, Sent, Wish, account, work};
 use super::courses::{Course, policy};
 use super::events::Event;
 use super::instance::{Around, Instance};
@@ -134,6 +135,9 @@ impl World {
         // 2. Change the instances, the stores or the time.
         match event {
             Event::Send(instance, wish) => self.send(*instance, wish),
+            Event::SendTogether(instance, wishes, is_doomed) => {
+                self.send_together(*instance, wishes, *is_doomed);
+            }
             Event::Begin(instance, lane) => {
                 self.at(*instance, |it, around| it.begin(*lane, around));
             }
@@ -205,12 +209,37 @@ impl World {
         let submitted = work.clone();
         self.promises.counts.sent(&work);
         let reply = self.at(instance, |it, around| it.submit(submitted, around));
+        self.note_sent(work, reply, None);
+    }
+
+    fn send_together(&mut self, instance: usize, wishes: &[Wish], is_doomed: bool) {
+        let first = self.sent.len();
+        let policy = self.ledger.policies[0].clone();
+        let nonces = first as u64..;
+        let works = wishes.iter().zip(nonces);
+        let works = works.map(|(wish, nonce)| work(wish, policy.clone().into(), nonce));
+        let works: Vec<Work> = works.collect();
+        works
+            .iter()
+            .for_each(|work| self.promises.counts.sent(work));
+        let submitted = works.clone();
+        let replies = self.at(instance, |it, around| {
+            it.submit_together(submitted, is_doomed, around)
+        });
+        let is_doomed = is_doomed || replies.iter().any(Option::is_none);
+        for (work, reply) in works.into_iter().zip(replies) {
+            self.note_sent(work, reply, Some(Batch { first, is_doomed }));
+        }
+    }
+
+    fn note_sent(&mut self, work: Work, reply: Option<Reply>, batch: Option<Batch>) {
         self.sent.push(Sent {
             work,
             sent_at: self.time,
             sent_after: self.promises.transactions(),
             reply,
             is_refused: false,
+            batch,
         });
     }
 
@@ -278,6 +307,10 @@ impl World {
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts, self.time);
+                ended.map_or_else(Response::Failed, Response::Appended)
+            }
+            Request::Together(drafts) => {
+                let ended = self.ledger.append_together(drafts, self.time);
                 ended.map_or_else(Response::Failed, Response::Appended)
             }
         };
@@ -414,7 +447,8 @@ impl World {
                 let claim = &self.sent[index];
                 self.promises
                     .check_answer(claim, &answer, &self.ledger, &self.redis, self.time)?;
-                self.sent[index].is_refused = matches!(answer, Ok(Outcome::Refused(..)));
+                self.sent[index].is_refused =
+                    matches!(answer, Ok(Outcome::Refused(..) | Outcome::Withheld));
             }
         }
         Ok(())

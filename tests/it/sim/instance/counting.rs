@@ -12,9 +12,10 @@ use perdiem::domain::identity::AccountId;
 use perdiem::domain::limit::total::Total;
 use perdiem::domain::policy::Policy;
 use perdiem::engine::Undecided;
+use perdiem::engine::claim::group::Missing;
 use perdiem::engine::claim::in_flight::InFlight;
 use perdiem::engine::claim::settle::Settling;
-use perdiem::engine::claim::way::{Missing, Step};
+use perdiem::engine::claim::way::Step;
 use perdiem::engine::counted::decision::{
     ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
     leave_to_ledger, not_counted, unanswered, word_of,

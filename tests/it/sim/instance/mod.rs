@@ -16,11 +16,12 @@ use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
 use perdiem::engine::claim::KeysInProgress;
 use perdiem::engine::claim::accounts::Accounts;
-use perdiem::engine::claim::group::{Basis, Group};
+use perdiem::engine::claim::group::{Group, Missing};
 use perdiem::engine::claim::in_flight::{InFlight, Waiter};
 use perdiem::engine::claim::present::Present;
+use perdiem::engine::claim::round::{LookRound, Seen};
 use perdiem::engine::claim::settle::Settling;
-use perdiem::engine::claim::way::{self, Lane, Missing, Step, Steps};
+use perdiem::engine::claim::way::{self, Lane, Step, Steps};
 use perdiem::engine::counted::decision::redis_decides;
 use perdiem::engine::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
@@ -124,7 +125,43 @@ impl Instance {
 
     /// Accepts a claim or correction. Returns `None` while another claim with the same key is being
     /// decided.
-    pub fn submit(&mut self, mut work: Work, around: &mut Around) -> Option<Reply> {
+    pub fn submit(&mut self, work: Work, around: &mut Around) -> Option<Reply> {
+        let (mut claim, reply) = self.take_on(work, around)?;
+        let present = self.facts.present(around.time);
+        if present.has_counters {
+            claim.let_count(CLAIM_TIME);
+        }
+        let counts = self.counters_answer
+            && claim.may_be_counted
+            && redis_decides(&claim.work.policy.rule, self.ledger_is_silent);
+        let step = match claim.work.task {
+            Task::Claim(_) => way::begin(&mut claim, counts, self.counters_answer, &present),
+            _ => Step::Join,
+        };
+        self.go(claim, step, around);
+        Some(reply)
+    }
+
+    /// Accepts an atomic batch. A claim whose key is being decided gets no reply, and dooms the
+    /// batch.
+    pub fn submit_together(
+        &mut self,
+        works: Vec<Work>,
+        is_doomed: bool,
+        around: &Around,
+    ) -> Vec<Option<Reply>> {
+        let taken_on = works
+            .into_iter()
+            .map(|work| self.take_on(work, around).unzip());
+        let (claims, replies): (Vec<_>, Vec<_>) = taken_on.unzip();
+        let is_doomed = is_doomed || claims.iter().any(Option::is_none);
+        let batch = Group::of_batch(claims.into_iter().flatten().collect(), is_doomed);
+        let present = self.facts.present(around.time);
+        self.accounts.join_batch(batch, &present);
+        replies
+    }
+
+    fn take_on(&self, mut work: Work, around: &Around) -> Option<(InFlight, Reply)> {
         let turn = match work.key {
             Some(key) => Some(self.keys.begin(key)?),
             None => None,
@@ -141,19 +178,7 @@ impl Instance {
             turn,
             _place: place,
         };
-        let mut claim = InFlight::new(work, deadline, waiter);
-        if present.has_counters {
-            claim.let_count(CLAIM_TIME);
-        }
-        let counts = self.counters_answer
-            && claim.may_be_counted
-            && redis_decides(&claim.work.policy.rule, self.ledger_is_silent);
-        let step = match claim.work.task {
-            Task::Claim(_) => way::begin(&mut claim, counts, self.counters_answer, &present),
-            _ => Step::Join,
-        };
-        self.go(claim, step, around);
-        Some(reply)
+        Some((InFlight::new(work, deadline, waiter), reply))
     }
 
     /// Whether groups wait for a lane.
@@ -254,8 +279,8 @@ impl Instance {
     /// A lane panics. Its groups are lost.
     pub fn give_up(&mut self, groups: Vec<Group>, around: &Around) {
         let present = self.facts.present(around.time);
-        for group in groups {
-            self.accounts.give_up(group.account, &present);
+        for account in groups.iter().filter_map(Group::account) {
+            self.accounts.give_up(account, &present);
         }
     }
 
@@ -303,34 +328,30 @@ impl Instance {
         if !is_fresh(self.facts.terms.as_of(), around.time.at()) {
             self.poll(around);
         }
+        let seen = Seen {
+            ledger: view,
+            epoch,
+            at: asked_at.by_clock(self.facts.skew),
+        };
         for group in groups {
-            let present = self.facts.present(around.time);
-            group.after_look(view, &present, steps);
-            if group.plan.is_some() {
-                continue;
-            }
             self.nonce += 1;
-            let last = view.lines.get(&group.account);
-            let entries = view.entries.iter();
-            let followers = entries.filter(|entry| entry.account == group.account);
-            let mut known = AccountFacts {
-                followers: followers.cloned().collect(),
+            let present = self.facts.present(around.time);
+            let facts = || AccountFacts {
                 lapses_most: LAPSES_MOST,
                 ..AccountFacts::to_append(self.nonce)
             };
-            let basis = Basis {
-                after: last.cloned(),
-                epoch,
-                seen_at: asked_at.by_clock(self.facts.skew),
-                as_of: present.terms.as_of(),
+            let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
+                continue;
             };
-            while let Err(missing) = group.decide_on_look(basis.clone(), &known, &present, steps) {
-                let account = group.account;
-                let now = present.now;
-                match missing {
+            while let Err(gap) = round.decide(steps) {
+                let now = round.now();
+                let known = round.view(gap.account);
+                match gap.missing {
                     Missing::Policy => self.poll(around),
                     Missing::Ledger(unknown) => {
-                        around.ledger.tell(&mut known, unknown, account, last, now);
+                        let last = known.after.as_ref();
+                        let facts = &mut known.facts;
+                        around.ledger.tell(facts, unknown, gap.account, last, now);
                     }
                 }
             }
@@ -342,8 +363,22 @@ impl Instance {
         let at = around.time.at();
         groups
             .iter_mut()
-            .for_each(|group| group.check_draft(epoch, at));
+            .for_each(|group| group.check_drafts(epoch, at));
+        let is_batch = |group: &mut Group| group.scope.is_batch();
+        for batch in groups.extract_if(.., is_batch).collect::<Vec<_>>() {
+            self.append_together(batch, around);
+        }
         self.append_drafts(groups, fence, around);
+    }
+
+    fn append_together(&mut self, batch: Group, around: &mut Around) {
+        let batch = vec![batch];
+        let drafts = drafts(&batch);
+        if drafts.is_empty() {
+            return self.appended(batch, Ok(HashSet::new()), around);
+        }
+        let waiting = Waiting::Append(batch, None, None);
+        around.calls.push((Request::Together(drafts), waiting));
     }
 
     fn append_drafts(&mut self, groups: Vec<Group>, fence: Option<Fence>, around: &mut Around) {
@@ -396,6 +431,12 @@ impl Instance {
                 let other = groups.split_off(groups.len() / 2);
                 self.append_drafts(groups, fence, around);
                 return self.append_drafts(other, fence, around);
+            }
+            // With this fault, a batch without an answer is taken for one that lost.
+            Response::Failed(LedgerError::Unavailable(_))
+                if self.planted == Planted::ForgetsBatches && groups[0].scope.is_batch() =>
+            {
+                Ok(HashSet::new())
             }
             Response::Failed(error) => Err(Arc::new(error)),
             _ => panic!("not the response to an append"),
@@ -480,5 +521,5 @@ fn settle(settling: Settling, around: &mut Around) {
 }
 
 fn drafts(groups: &[Group]) -> Vec<Draft> {
-    groups.iter().filter_map(Group::draft).cloned().collect()
+    groups.iter().flat_map(Group::drafts).cloned().collect()
 }

@@ -154,6 +154,7 @@ impl Promises {
             if entry.provisional.is_none() {
                 self.check_version(entry.line.policy_version, claim)?;
             }
+            check_batch(claim, ledger, sent)?;
         }
         Ok(())
     }
@@ -221,6 +222,9 @@ impl Promises {
                 )?;
                 self.check_refusal(claim, refusal, ledger, redis, time)
             }
+            Ok(Outcome::Withheld) => promise(claim.batch.is_some(), || {
+                "nothing but a batch withholds a grant".to_owned()
+            }),
             Err(Undecided::Deadline) => promise(claim.sent_at.0 + CLAIM_TIME <= time.0, || {
                 "a claim has its time".to_owned()
             }),
@@ -443,6 +447,26 @@ fn nonce_of(entry: EntryId) -> u64 {
 fn claim_of<'a>(entry: &Entry, sent: &'a [Sent]) -> Option<&'a Sent> {
     let nonce = nonce(entry);
     (nonce < LAPSE_NONCES).then(|| &sent[nonce as usize])
+}
+
+/// Every claim of a batch that has an entry is granted: each has an entry of its own, or its key had
+/// one.
+fn check_batch(claim: &Sent, ledger: &Ledger, sent: &[Sent]) -> Result<(), Broken> {
+    let Some(batch) = claim.batch else {
+        return Ok(());
+    };
+    promise(!batch.is_doomed, || {
+        "a batch is granted whole: a wrong claim stands in the way".to_owned()
+    })?;
+    let has_entry = |claim: &Sent| {
+        let mut entries = ledger.entries.iter();
+        let has_key = |entry: &Entry| claim.work.key.is_some() && entry.key == claim.work.key;
+        entries.any(|entry| nonce(entry) == claim.work.nonce || has_key(entry))
+    };
+    let mut members = sent.iter().filter(|member| member.batch == claim.batch);
+    promise(members.all(has_entry), || {
+        "a batch is granted whole: a claim has no entry".to_owned()
+    })
 }
 
 /// Whether an entry does what a claim asks.

@@ -1,0 +1,114 @@
+//! The round of a group after a look at the ledger: it is answered, or it is decided as soon as
+//! every fact is known. Nothing here reads the ledger: the round says which fact is missing, and its
+//! caller learns it. The lanes and the simulator drive the same rounds.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::group::{AccountView, Gap, Group, Scope};
+use super::plan::Basis;
+use super::present::Present;
+use super::way::Steps;
+use crate::domain::drafting::AccountFacts;
+use crate::domain::identity::AccountId;
+use crate::domain::policy::Policy;
+use crate::engine::instance::Epoch;
+use crate::ledger::LedgerView;
+
+/// What a look showed.
+pub struct Seen<'a> {
+    pub ledger: &'a LedgerView,
+    /// The epoch of the lines.
+    pub epoch: Epoch,
+    /// The ledger was read after this instant.
+    pub at: DateTime<Utc>,
+}
+
+pub struct LookRound<'a> {
+    group: &'a mut Group,
+    seen: &'a Seen<'a>,
+    /// Invariant: a round has one instant. At another instant the totals of other windows could be
+    /// missing, again and again if the clock steps back over the edge of a window.
+    present: Present<'a>,
+    basis: Basis,
+    views: Vec<AccountView>,
+}
+
+impl<'a> LookRound<'a> {
+    /// Tells a group what a look showed. Returns the round that decides it; `None` if its drafts are
+    /// sent again. `facts` is what a writer knows of an account before it reads anything.
+    pub fn begin(
+        group: &'a mut Group,
+        seen: &'a Seen<'a>,
+        present: Present<'a>,
+        facts: impl Fn() -> AccountFacts,
+        steps: &mut Steps,
+    ) -> Option<Self> {
+        group.after_look(seen.ledger, &present, steps);
+        if group.plan().is_some() {
+            return None;
+        }
+        // Not by the account: while an erasure gives it another id, its entries are under both.
+        let naming = seen.ledger.entries.iter();
+        let naming = naming.filter(|entry| entry.kind.of().is_some());
+        let facts = || match group.scope {
+            // Nothing is appended, so every lapse is decided at once.
+            Scope::Batch {
+                is_doomed: true, ..
+            } => AccountFacts::default(),
+            Scope::Account(_) | Scope::Batch { .. } => facts(),
+        };
+        let view = |account: &AccountId| AccountView {
+            account: *account,
+            after: seen.ledger.lines.get(account).cloned(),
+            facts: AccountFacts {
+                followers: naming.clone().cloned().collect(),
+                ..facts()
+            },
+        };
+        let views = group.scope.accounts().iter().map(view).collect();
+        let basis = Basis {
+            epoch: seen.epoch,
+            seen_at: seen.at,
+            as_of: present.terms.as_of(),
+        };
+        Some(Self {
+            group,
+            seen,
+            present,
+            basis,
+            views,
+        })
+    }
+
+    /// The instant of the round.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.present.now
+    }
+
+    /// Decides the group.
+    ///
+    /// # Errors
+    /// [`Gap`]: nothing is decided.
+    pub fn decide(&mut self, steps: &mut Steps) -> Result<(), Gap> {
+        let seen = self.seen.ledger;
+        let present = &self.present;
+        self.group
+            .decide_on_look(self.basis, &self.views, seen, present, steps)
+    }
+
+    /// The facts that are known of an account.
+    pub fn view(&mut self, account: AccountId) -> &mut AccountView {
+        let mut views = self.views.iter_mut();
+        let view = views.find(|view| view.account == account);
+        view.expect("the account is one of the group's")
+    }
+
+    /// The policy of an account, as its claims came with it.
+    pub fn policy_of(&self, account: AccountId) -> &Arc<Policy> {
+        let mut claims = self.group.claims.iter();
+        let claim = claims.find(|claim| claim.work.account == account);
+        &claim.expect("the account has a claim").work.policy
+    }
+}
