@@ -9,8 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Outcome;
-use super::learn::missing_version;
-use super::totals::{last_line, totals};
+use super::learn::{last_line, missing_version, totals};
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
 use crate::domain::correction::HoldChange;
@@ -148,7 +147,9 @@ impl Engine {
                     _ => Forecast::default(),
                 }
             }
-            Outcome::Repeated(_) | Outcome::KeyReused | Outcome::Withheld => Forecast::default(),
+            Outcome::Repeated(_) | Outcome::KeyReused | Outcome::Withheld(..) => {
+                Forecast::default()
+            }
         };
         Foretold { outcome, forecast }
     }

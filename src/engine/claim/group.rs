@@ -1,12 +1,13 @@
 //! Claims that go into the ledger together: those of one account, or an atomic batch.
 
-use chrono::{DateTime, Utc};
+use std::sync::Arc;
+use std::vec;
 
 use super::in_flight::{InFlight, Outcome};
 use super::plan::{Basis, Plan};
 use super::present::Present;
 use crate::domain::account::Unknown;
-use crate::domain::drafting::{self, AccountFacts, Decided, Drafted};
+use crate::domain::drafting::{AccountFacts, Decided, draft};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
@@ -79,27 +80,47 @@ pub enum Missing {
     Ledger(Unknown),
 }
 
-impl AccountView {
-    /// Decides claims of the account after its last line.
-    fn draft<'w>(
-        &self,
-        policy: &Policy,
-        works: impl Iterator<Item = &'w Work>,
-        now: DateTime<Utc>,
-    ) -> Result<Drafted, Unknown> {
-        let Self {
-            account,
-            after,
-            facts,
-        } = self;
-        drafting::draft(*account, policy, after.clone(), works, facts, now)
-    }
+/// The decision of the claims of an account.
+struct AccountDecision {
+    policy: Arc<Policy>,
+    draft: Draft,
+    /// The outcomes of the claims; `None` if the draft has only lapses.
+    decided: Option<vec::IntoIter<Decided>>,
+}
 
-    fn misses(&self, missing: Missing) -> Gap {
-        Gap {
-            account: self.account,
-            missing,
-        }
+impl AccountView {
+    /// Decides claims of the account after its last line; `None` if there are none.
+    fn decide<'w>(
+        &self,
+        works: impl Iterator<Item = &'w Work> + Clone,
+        present: &Present,
+    ) -> Result<Option<AccountDecision>, Gap> {
+        let Some(first) = works.clone().next() else {
+            return Ok(None);
+        };
+        let account = self.account;
+        let gap = |missing| Gap { account, missing };
+        // 1. The terms that are in force after the last line.
+        let now = present.now;
+        let last = self.after.as_ref();
+        let policy = present.terms.after(&first.policy, account, last, now);
+        let policy = policy.ok_or(gap(Missing::Policy))?;
+        // 2. The rule decides the claims and drafts the entries.
+        let after = self.after.clone();
+        let drafted = draft(account, &policy, after, works.clone(), &self.facts, now);
+        let drafted = drafted.map_err(|unknown| gap(Missing::Ledger(unknown)))?;
+        let draft = Draft {
+            account,
+            policy: policy.id,
+            subject: works.clone().find_map(|work| work.subject.clone()),
+            after: self.after.clone(),
+            entries: drafted.entries,
+        };
+        Ok(Some(AccountDecision {
+            policy,
+            draft,
+            decided: drafted.decided.map(Vec::into_iter),
+        }))
     }
 }
 
@@ -181,10 +202,6 @@ impl Group {
         }
     }
 
-    pub fn take_plan_if(&mut self, is_so: bool) -> Option<Plan> {
-        if is_so { self.take_plan() } else { None }
-    }
-
     /// Whether the drafts were sent and their outcome is not known.
     pub fn has_unknown_outcome(&self) -> bool {
         matches!(
@@ -237,8 +254,8 @@ impl Group {
         if self.claims.is_empty() {
             return Ok(());
         }
-        // 1. The rule decides the claims of each account and drafts the entries. A claim of a batch
-        //    whose key has an entry keeps its outcome.
+        // 1. The claims of each account are decided. A claim of a batch whose key has an entry keeps
+        //    its outcome.
         let together = self.claims.len().min(self.together_most);
         let claims = &self.claims[..together];
         let is_batch = self.scope.is_batch();
@@ -246,36 +263,19 @@ impl Group {
             let outcome = is_batch.then(|| Outcome::of_earlier(&claim.work, seen, present.now));
             outcome.flatten()
         };
-        let mut plan = Plan::new(basis);
-        let mut decided = Vec::with_capacity(views.len());
+        let mut decisions = Vec::with_capacity(views.len());
         for view in views {
             let is_new =
                 |claim: &&InFlight| claim.work.account == view.account && earlier(claim).is_none();
             let works = claims.iter().filter(is_new).map(|claim| &claim.work);
-            let Some(first) = works.clone().next() else {
-                continue;
-            };
-            let terms = present.terms;
-            let after = view.after.as_ref();
-            let policy = terms.after(&first.policy, view.account, after, present.now);
-            let policy = policy.ok_or(view.misses(Missing::Policy))?;
-            let drafted = view.draft(&policy, works, present.now);
-            let drafted = drafted.map_err(|unknown| view.misses(Missing::Ledger(unknown)))?;
-            plan.drafts.push(Draft {
-                account: view.account,
-                policy: policy.id,
-                subject: first.subject.clone(),
-                after: view.after.clone(),
-                entries: drafted.entries,
-            });
-            decided.push((policy, drafted.decided.map(Vec::into_iter)));
+            decisions.extend(view.decide(works, present)?);
         }
         // 2. If many holds of an account lapse, the plan has only their lapses, and the claims wait
         //    for the next plan.
-        if decided.iter().any(|(_, decided)| decided.is_none()) {
-            let mut decided = decided.iter();
-            plan.drafts
-                .retain(|_| decided.next().is_some_and(|(_, decided)| decided.is_none()));
+        let mut plan = Plan::new(basis);
+        if decisions.iter().any(|it| it.decided.is_none()) {
+            decisions.retain(|it| it.decided.is_none());
+            plan.drafts.extend(decisions.into_iter().map(|it| it.draft));
             self.stage = GroupStage::Decided(plan);
             return Ok(());
         }
@@ -285,13 +285,16 @@ impl Group {
                 plan.others.push((claim, outcome));
                 continue;
             }
-            let mut drafts = plan.drafts.iter();
-            let draft = drafts.position(|draft| draft.account == claim.work.account);
-            let draft = draft.expect("the account of each claim has a draft");
-            let (policy, decided) = &mut decided[draft];
+            let mut accounts = decisions.iter().map(|it| it.draft.account);
+            let place = accounts.position(|account| account == claim.work.account);
+            let place = place.expect("the account of each claim is decided");
+            let AccountDecision {
+                policy, decided, ..
+            } = &mut decisions[place];
             let next = decided.as_mut().and_then(Iterator::next);
-            plan.take_in(claim, draft, next.expect("each claim is decided"), policy);
+            plan.take_in(claim, place, next.expect("each claim is decided"), policy);
         }
+        plan.drafts.extend(decisions.into_iter().map(|it| it.draft));
         // 4. A batch with a claim that is refused appends nothing.
         if let Scope::Batch { is_doomed, .. } = self.scope
             && (is_doomed || plan.is_refused())
@@ -329,26 +332,20 @@ impl Group {
             after: Some(last.line.clone()),
             facts: AccountFacts::default(),
         };
+        let Ok(Some(decision)) = view.decide(std::iter::once(&claim.work), present) else {
+            return Some(claim);
+        };
         // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
-        let terms = present.terms;
-        let own = &claim.work.policy;
-        let after = view.after.as_ref();
-        let policy = terms.of(own, view.account, after, present.now);
-        match view.draft(&policy, std::iter::once(&claim.work), present.now) {
-            Ok(Drafted {
-                decided: Some(decided),
-                entries,
-            }) if matches!(decided[..], [Decided::Entry(0)]) => {
-                let entry = draft.entries.len();
-                draft.entries.extend(entries);
-                let first = plan.entered.first();
-                claim.hints.has_no_counter =
-                    first.is_some_and(|first| first.claim.hints.has_no_counter);
-                plan.take_in(claim, 0, Decided::Entry(entry), &policy);
-                None
-            }
-            Ok(_) | Err(_) => Some(claim),
+        let decided = decision.decided.unwrap_or_default();
+        if !matches!(decided.as_slice(), [Decided::Entry(0)]) {
+            return Some(claim);
         }
+        let entry = draft.entries.len();
+        draft.entries.extend(decision.draft.entries);
+        let first = plan.entered.first();
+        claim.hints.has_no_counter = first.is_some_and(|first| first.claim.hints.has_no_counter);
+        plan.take_in(claim, 0, Decided::Entry(entry), &decision.policy);
+        None
     }
 
     /// Drops the plan. Its claims are decided again, before claims that came later. If the drafts
@@ -378,10 +375,9 @@ pub fn corrected(claim: &InFlight) -> Option<EntryId> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use chrono::TimeDelta;
+    use chrono::{DateTime, TimeDelta};
     use tokio::sync::oneshot::{self, Receiver};
     use tokio::time::Instant;
     use uuid::Uuid;
@@ -389,7 +385,6 @@ mod tests {
     use super::*;
     use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
-    use crate::domain::policy::Policy;
     use crate::domain::refusal::Refusal;
     use crate::domain::samples::{policy, work};
     use crate::domain::work::Task;

@@ -28,8 +28,9 @@ pub enum Outcome {
     KeyReused,
     /// The claim is not granted, or the correction is not made, under this version of the policy.
     Refused(Arc<Policy>, Refusal),
-    /// The claim would be granted, but not without another claim of its batch.
-    Withheld,
+    /// The claim would be granted with this entry under this version of the policy, but something
+    /// besides the claim keeps it from being granted.
+    Withheld(Arc<Policy>, Entry),
 }
 
 impl Outcome {
@@ -268,7 +269,7 @@ pub fn outcome_of(result: Result<&Outcome, &ClaimFailure>) -> &'static str {
         },
         Ok(Outcome::Repeated(_)) => "replayed",
         Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::Withheld) => "withheld",
+        Ok(Outcome::Withheld(..)) => "withheld",
         Ok(Outcome::Refused(_, refusal)) => match refusal {
             Refusal::Archived => "unknown_policy",
             Refusal::Inactive(_) => "inactive",

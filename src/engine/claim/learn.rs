@@ -1,13 +1,45 @@
-//! Reads from the ledger what a rule asked for.
+//! Reads from the ledger what a rule asks for: last lines, totals, and other facts.
 
 use chrono::{DateTime, Utc};
 
 use crate::domain::account::{Unknown, instant_after};
 use crate::domain::correction::Holds;
-use crate::domain::drafting::AccountFacts;
+use crate::domain::drafting::{AccountFacts, Drafting};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::ledger::{Ledger, LedgerError};
+use crate::domain::limit::total::Total;
+use crate::domain::policy::Policy;
+use crate::ledger::{Ledger, LedgerError, Look};
+
+/// The last line of an account; `None` for an account without entries.
+///
+/// # Errors
+/// As [`Ledger::look`].
+pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Line>, LedgerError> {
+    let look = Look {
+        accounts: vec![account],
+        ..Look::default()
+    };
+    let mut seen = ledger.look(&look).await?;
+    Ok(seen.lines.remove(&account))
+}
+
+/// The present totals, after the `last` line of the account and the lapses since.
+///
+/// # Errors
+/// As [`Ledger::past`].
+pub async fn totals(
+    ledger: &Ledger,
+    policy: &Policy,
+    account: AccountId,
+    last: Option<Line>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Total>, LedgerError> {
+    once_known(ledger, account, last.as_ref(), now, |known| {
+        Drafting::begin(account, policy, last.clone(), known, now)?.totals()
+    })
+    .await
+}
 
 /// Returns what a rule says after it got everything that it asked for.
 ///

@@ -103,12 +103,15 @@ impl Plan {
 
     /// Grants nothing: what would be granted is withheld.
     pub fn withhold(&mut self) {
+        for entered in self.entered.drain(..) {
+            let entry = self.drafts[entered.draft].entries[entered.entry].clone();
+            let policy = entered.claim.work.policy.clone();
+            let withheld = Outcome::Withheld(policy, entry);
+            self.others.push((entered.claim, withheld));
+        }
         self.drafts
             .iter_mut()
             .for_each(|draft| draft.entries.clear());
-        let entered = self.entered.drain(..).map(|entered| entered.claim);
-        self.others
-            .extend(entered.map(|claim| (claim, Outcome::Withheld)));
     }
 
     /// The drafts that append entries.
@@ -205,7 +208,7 @@ impl Plan {
             (entered.claim, Ok(outcome))
         });
         let others = self.others.into_iter().map(move |(claim, outcome)| {
-            let is_refused = matches!(outcome, Outcome::Refused(..) | Outcome::Withheld);
+            let is_refused = matches!(outcome, Outcome::Refused(..) | Outcome::Withheld(..));
             let is_unseen =
                 outcome.is_denied() && claim.work.key.is_some() && claim.grants_may_wait;
             let answer = match outcome {

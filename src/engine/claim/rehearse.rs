@@ -6,14 +6,14 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::foretell::Foretold;
+use super::group::Group;
 use super::in_flight::{ClaimFailure, Outcome, Undecided};
-use super::learn::once_known;
-use super::submit::Admission;
-use super::totals::{last_line, totals};
-use crate::domain::account::{Verdict, instant_after, line_of, refuse};
-use crate::domain::claim::{Claim, Subject, Units};
-use crate::domain::drafting::Drafting;
+use super::learn::{last_line, totals};
+use super::submit::{Admission, in_flight};
+use crate::domain::account::{instant_after, line_of, refuse};
+use crate::domain::claim::{Claim, Subject};
 use crate::domain::forecast::Forecast;
+use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::overrides::OverrideTerms;
@@ -52,12 +52,6 @@ pub enum Rehearsal {
     Ended(Foretold),
 }
 
-/// What the rule says to a claim that is not made.
-enum Rehearsed {
-    Verdict(Arc<Policy>, Verdict),
-    Ended(Outcome),
-}
-
 impl Engine {
     /// Says what the outcome of a claim would be, and changes nothing.
     ///
@@ -76,26 +70,18 @@ impl Engine {
         }
         let engine = self.clone();
         let deadline = admission.deadline;
-        let work = async move {
-            let _admission = admission;
+        let rehearsing = self.detached(async move {
             let work = engine.work(policy, claim);
-            loop {
-                match engine.rehearse(&work).await {
-                    // A connection may break while the ledger does not answer.
-                    Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
-                        sleep(READ_AGAIN_AFTER).await;
-                    }
-                    Ok(rehearsed) => return engine.foretell_rehearsed(work, rehearsed).await,
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        let result = timeout_at(deadline, self.detached(work)).await;
-        match result {
+            let outcome = match engine.rehearse_counted(&work, deadline).await? {
+                Some(outcome) => outcome,
+                None => engine.rehearse_on_ledger(&work, admission).await?,
+            };
+            engine.foretell_rehearsed(work, outcome).await
+        });
+        match timeout_at(deadline, rehearsing).await {
             Err(_) => Err(Undecided::Deadline.into()),
             Ok(Err(_)) => Err(Undecided::Ending.into()),
-            Ok(Ok(Err(error))) => Err(Undecided::Ledger(Arc::new(error)).into()),
-            Ok(Ok(Ok(outcome))) => Ok(outcome),
+            Ok(Ok(rehearsal)) => Ok(rehearsal?),
         }
     }
 
@@ -112,73 +98,83 @@ impl Engine {
         }
     }
 
-    async fn rehearse(&self, work: &Work) -> Result<Rehearsed, LedgerError> {
-        if work.key.is_some() {
-            let look = Look {
-                keys: work.key.into_iter().collect(),
-                ..Look::default()
-            };
-            let seen = self.ledger.look(&look).await?.entries;
-            if let Some(entry) = seen.iter().find(|entry| entry.key == work.key) {
-                let outcome = Outcome::of_key(work, entry, &seen, self.clock.now());
-                return Ok(Rehearsed::Ended(outcome));
+    /// The outcome that a claim would have at Redis; `None` if the ledger would decide it.
+    async fn rehearse_counted(
+        &self,
+        work: &Work,
+        deadline: Instant,
+    ) -> Result<Option<Outcome>, Undecided> {
+        loop {
+            match self.try_counted(work).await {
+                // A connection may break while the ledger does not answer.
+                Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
+                    sleep(READ_AGAIN_AFTER).await;
+                }
+                tried => return tried.map_err(|error| Undecided::Ledger(Arc::new(error))),
             }
         }
-        let policy = &work.policy;
-        let account = work.account;
-        let now = self.clock.now();
-        if let Some(totals) = self.counted(policy, account, now).await? {
-            let verdict = rehearse_counted(policy, work.units, totals, now);
-            return Ok(Rehearsed::Verdict(policy.clone(), verdict));
-        }
-        self.rehearse_on_ledger(work).await
     }
 
-    async fn rehearse_on_ledger(&self, work: &Work) -> Result<Rehearsed, LedgerError> {
-        let account = work.account;
-        let units = work.units;
-        let last = last_line(&self.ledger, account).await?;
-        // The terms are read after the look, which may have taken long.
-        self.policies.freshen(&self.ledger, || false).await?;
+    async fn try_counted(&self, work: &Work) -> Result<Option<Outcome>, LedgerError> {
+        let policy = &work.policy;
+        let counting = self.counting.as_ref();
+        if !counting.is_some_and(|counting| counting.decides(policy)) {
+            return Ok(None);
+        }
+        let look = Look {
+            keys: work.key.into_iter().collect(),
+            ..Look::default()
+        };
+        if work.key.is_some() {
+            let seen = self.ledger.look(&look).await?.entries;
+            if let Some(outcome) = Outcome::of_earlier(work, &seen, self.clock.now()) {
+                return Ok(Some(outcome));
+            }
+        }
         let now = self.clock.now();
-        let policies = &self.policies;
-        let after = last.as_ref();
-        let policy = policies.terms_after(&work.policy, account, after, now, &self.ledger);
-        let policy = policy.await?;
-        let verdict = once_known(&self.ledger, account, last.as_ref(), now, |known| {
-            Drafting::begin(account, &policy, last.clone(), known, now)?.rehearse(units)
-        });
-        let verdict = verdict.await?;
-        Ok(Rehearsed::Verdict(policy, verdict))
+        let totals = self.counted(policy, work.account, now).await?;
+        Ok(totals.map(|totals| outcome_of_totals(work, totals, now)))
+    }
+
+    /// The outcome that a claim would have on the ledger: it goes the way of a batch that is granted
+    /// in no case. It takes no turn of its key: a claim with the key need not wait for it.
+    async fn rehearse_on_ledger(
+        &self,
+        work: &Work,
+        admission: Admission,
+    ) -> Result<Outcome, Undecided> {
+        let Admission { place, deadline } = admission;
+        let (claim, reply) = in_flight(work.clone(), deadline, place, None);
+        self.dispatch
+            .go_together(Group::of_batch(vec![claim], true));
+        reply.await.unwrap_or(Err(Undecided::Ending))
     }
 
     /// Adds what is known of the time to come.
     async fn foretell_rehearsed(
         self: &Arc<Self>,
         work: Work,
-        rehearsed: Rehearsed,
-    ) -> Result<Rehearsal, LedgerError> {
-        let account = work.account;
-        let units = work.units;
-        let (policy, outcome) = match rehearsed {
-            Rehearsed::Ended(outcome) => (work.policy, outcome),
-            Rehearsed::Verdict(policy, Verdict::Refused(refusal)) => {
-                (policy.clone(), Outcome::Refused(policy, refusal))
-            }
-            Rehearsed::Verdict(
-                policy,
-                ref verdict @ (Verdict::Granted(ref line) | Verdict::WouldDeny(ref line)),
-            ) => {
+        outcome: Outcome,
+    ) -> Result<Rehearsal, Undecided> {
+        let (policy, outcome) = match outcome {
+            Outcome::Withheld(policy, entry) => {
+                let line = entry.line.clone();
+                let forecast = self.foretell_grant(policy, &work, line).await;
                 return Ok(Rehearsal::WouldGrant {
-                    totals: line.totals.clone(),
-                    would_deny: matches!(verdict, Verdict::WouldDeny(_)),
-                    forecast: self.foretell_grant(policy, &work, line.clone()).await?,
+                    totals: entry.line.totals,
+                    would_deny: entry.would_deny,
+                    forecast: forecast.map_err(|error| Undecided::Ledger(Arc::new(error)))?,
                 });
             }
+            Outcome::Refused(policy, refusal) => {
+                (policy.clone(), Outcome::Refused(policy, refusal))
+            }
+            outcome => (work.policy, outcome),
         };
         // The line of a denial may have lapses that no entry tells.
         let deadline = self.claim_deadline();
-        let foretelling = self.foretell(&policy, account, units, outcome, false, deadline);
+        let account = work.account;
+        let foretelling = self.foretell(&policy, account, work.units, outcome, false, deadline);
         Ok(Rehearsal::Ended(foretelling.await))
     }
 
@@ -236,29 +232,25 @@ impl Engine {
     }
 }
 
-/// The verdict on a claim that Redis decides on these totals. The ledger does not have its line.
-fn rehearse_counted(
-    policy: &Policy,
-    units: Units,
-    mut totals: Vec<Total>,
-    now: DateTime<Utc>,
-) -> Verdict {
-    if let Some(refusal) = refuse(policy, units, now) {
-        return Verdict::Refused(refusal);
+/// The outcome of a claim that Redis decides on these totals. The ledger does not have its line.
+fn outcome_of_totals(work: &Work, mut totals: Vec<Total>, now: DateTime<Utc>) -> Outcome {
+    let policy = &work.policy;
+    let refused = |refusal| Outcome::Refused(policy.clone(), refusal);
+    if let Some(refusal) = refuse(policy, work.units, now) {
+        return refused(refusal);
     }
-    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
+    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(work.units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = Some(line_of(policy.version, &totals, now));
-        return Verdict::Refused(Refusal::Denied(DeniedClaim { totals, last }));
+        return refused(Refusal::Denied(DeniedClaim { totals, last }));
     }
     let mut taken = totals.iter_mut();
-    if taken.any(|total| total.take(units, now, now).is_err()) {
-        return Verdict::Refused(Refusal::TooMany);
+    if taken.any(|total| total.take(work.units, now, now).is_err()) {
+        return refused(Refusal::TooMany);
     }
-    let line = line_of(policy.version, &totals, now);
-    if fits {
-        Verdict::Granted(line)
-    } else {
-        Verdict::WouldDeny(line)
-    }
+    let entry = Entry {
+        would_deny: !fits,
+        ..work.entry(line_of(policy.version, &totals, now))
+    };
+    Outcome::Withheld(policy.clone(), entry)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, Waiter, outcome_of};
+use super::in_flight::{ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of};
 use super::present::Present;
 use super::wake::woken_together;
 use super::way::Step;
@@ -16,7 +16,7 @@ use crate::faults::reach;
 
 /// The permission to submit a claim or correction: a place among those in progress, and a deadline.
 pub struct Admission {
-    place: Place,
+    pub place: Place,
     /// After this instant no client waits.
     pub deadline: Instant,
 }
@@ -108,12 +108,22 @@ impl Engine {
                     .ok_or(ClaimFailure::InProgress)?,
             ),
         };
-        let (answer, answered) = oneshot::channel();
-        let waiter = Waiter {
-            answer,
-            turn,
-            _place: place,
-        };
-        Ok((InFlight::new(work, deadline, waiter), answered))
+        Ok(in_flight(work, deadline, place, turn))
     }
+}
+
+/// A claim, and the channel for its answer.
+pub fn in_flight(
+    work: Work,
+    deadline: Instant,
+    place: Place,
+    turn: Option<KeyTurn>,
+) -> (InFlight, Reply) {
+    let (answer, reply) = oneshot::channel();
+    let waiter = Waiter {
+        answer,
+        turn,
+        _place: place,
+    };
+    (InFlight::new(work, deadline, waiter), reply)
 }

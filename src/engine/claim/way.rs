@@ -244,9 +244,10 @@ pub fn after_append(
                 }
             },
         };
-        match group.take_plan_if(is_committed) {
-            Some(plan) => group.finish(plan, present, steps),
-            None => losses += usize::from(group.lose(present)),
+        if is_committed && let Some(plan) = group.take_plan() {
+            group.finish(plan, present, steps);
+        } else {
+            losses += usize::from(group.lose(present));
         }
     }
     losses

@@ -448,7 +448,7 @@ pub fn entered(
         Outcome::Entered(entry) => Ok((entry, false)),
         Outcome::Repeated(entry) => Ok((entry, true)),
         Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::Withheld => Err(ApiError::FailedDependency),
+        Outcome::Withheld(..) => Err(ApiError::FailedDependency),
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,

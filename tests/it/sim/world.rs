@@ -448,7 +448,7 @@ impl World {
                 self.promises
                     .check_answer(claim, &answer, &self.ledger, &self.redis, self.time)?;
                 self.sent[index].is_refused =
-                    matches!(answer, Ok(Outcome::Refused(..) | Outcome::Withheld));
+                    matches!(answer, Ok(Outcome::Refused(..) | Outcome::Withheld(..)));
             }
         }
         Ok(())

@@ -222,7 +222,7 @@ impl Promises {
                 )?;
                 self.check_refusal(claim, refusal, ledger, redis, time)
             }
-            Ok(Outcome::Withheld) => promise(claim.batch.is_some(), || {
+            Ok(Outcome::Withheld(..)) => promise(claim.batch.is_some(), || {
                 "nothing but a batch withholds a grant".to_owned()
             }),
             Err(Undecided::Deadline) => promise(claim.sent_at.0 + CLAIM_TIME <= time.0, || {
