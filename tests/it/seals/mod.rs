@@ -6,6 +6,7 @@ mod hostile;
 mod outside;
 pub mod proofs;
 mod restored;
+mod strangers;
 mod tampering;
 mod together;
 
