@@ -3,16 +3,17 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
+use crate::api::blocks::{BlockAnswer, BlockList};
 use crate::domain::blocks::BlockTerms;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::Block;
-use crate::domain::policy::{PolicyName, check_reason};
+use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, page, versioned};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
     PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
@@ -28,49 +29,6 @@ pub struct BlockBody {
     /// The instant from which the subject is not blocked any more. Null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     until: Option<String>,
-}
-
-/// A version of a block.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BlockAnswer {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    subject: Option<String>,
-    /// The number of the version. Every change makes a new version. The block and the override of a
-    /// subject share the numbers 1, 2, 3 …
-    #[schema(example = 1)]
-    version: u32,
-    until: Option<DateTime<Utc>>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason. Null after the subject was erased.
-    #[schema(example = "chargebacks")]
-    reason: Option<String>,
-}
-
-page! {
-    /// A page of blocks.
-    BlockList of BlockAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl BlockAnswer {
-    pub fn new(policy: &PolicyName, found: Block) -> Self {
-        Self {
-            policy: policy.to_string(),
-            subject: found.subject.map(|subject| subject.as_str().to_owned()),
-            version: found.version,
-            until: found.terms.and_then(|terms| terms.until),
-            changed_at: found.changed_at,
-            changed_by: found.changed_by,
-            reason: found.reason,
-        }
-    }
 }
 
 impl BlockBody {
@@ -171,9 +129,11 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
-    BlockList::answer(found.await?, |found: Block| {
-        BlockAnswer::new(&policy.0, found)
-    })
+    Ok(
+        HttpResponse::Ok().json(BlockList::new(found.await?, |found: Block| {
+            BlockAnswer::new(&policy.0, found)
+        })),
+    )
 }
 
 /// Remove a subject's block: the policy decides its claims again.

@@ -1,16 +1,19 @@
 //! Reversals and confirmations of grants.
 
 use actix_web::{HttpRequest, HttpResponse};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::time::timeout_at;
 use utoipa::ToSchema;
 
+use crate::api::grants::{CorrectionAnswer, GrantBody};
+use crate::api::limits::LimitUsage;
+use crate::api::problem::InvalidPart;
 use crate::domain::claim::{IdempotencyKey, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Admission, Correction, Undecided};
-use crate::http::answer::{ApiError, GrantBody, HttpAnswer, InvalidPart, LimitUsage, entered};
+use crate::http::answer::{ApiError, HttpAnswer, entered};
 use crate::http::request::{
     Body, ByHandler, Caller, Claimer, EngineData, IdempotencyKeyField, KeyHeader, OptionalBody,
     Then, WholeNumber, path_id,
@@ -36,14 +39,6 @@ pub struct ConfirmationRequest {
     /// Only these units stay used, and the others are given back. Default: all units that are left.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
     units: Option<WholeNumber>,
-}
-
-/// A grant that was corrected, now or before.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CorrectionAnswer {
-    grant: GrantBody,
-    /// The policy's limits after the correction, in the policy's order.
-    limits: Vec<LimitUsage>,
 }
 
 /// Reverse a grant: give its units back.

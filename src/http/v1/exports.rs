@@ -6,13 +6,14 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
+use crate::api::format::ExportFormat;
+use crate::api::grants::GrantBody;
+use crate::api::words;
 use crate::domain::claim::Subject;
 use crate::domain::grant::Grant;
 use crate::domain::reads::ReadKind;
 use crate::engine::ExportPiece;
-use crate::http::answer::{
-    ExportFormat, GrantBody, HttpAnswer, csv_lines, json_lines, streamed, words,
-};
+use crate::http::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
 };
@@ -72,7 +73,7 @@ pub async fn export(
         ExportPiece::End(()) => Bytes::new(),
     };
     let rows = streamed(pieces, header, caller.authority(&engine), render);
-    Ok(format.answer("grants").streaming(rows))
+    Ok(file_answer(format, "grants").streaming(rows))
 }
 
 const CSV_COLUMNS: [&str; 15] = [
@@ -110,7 +111,7 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
         body.policy_version.to_string(),
         body.subject.unwrap_or_default(),
         body.units.to_string(),
-        body.state.to_owned(),
+        body.state.into_owned(),
         written(body.granted_at),
         body.metadata
             .map_or(String::new(), |json| json.get().to_owned()),

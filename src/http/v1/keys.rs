@@ -3,15 +3,17 @@
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
-use uuid::Uuid;
 
+use crate::api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
+use crate::api::problem::InvalidPart;
+use crate::api::words;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
 use crate::domain::policy::check_reason;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, PageQuery, Reason,
     ReasonQuery, Then,
@@ -61,76 +63,6 @@ pub struct KeyEndBody {
 /// A field that can be null, but not absent.
 fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(deserializer)
-}
-
-/// A key, without its secret.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyAnswer {
-    /// A UUIDv7.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    id: Uuid,
-    #[schema(example = "shop")]
-    name: String,
-    #[schema(value_type = words::Role, example = "claim")]
-    role: &'static str,
-    /// The policies that the key is confined to; null for all policies.
-    #[schema(example = json!(["benefit"]))]
-    policies: Option<Vec<String>>,
-    /// The instant from which the key is not accepted; null for no end.
-    ends_at: Option<DateTime<Utc>>,
-    /// Whether the key is revoked: it is never accepted again.
-    revoked: bool,
-    /// The version of the key. Every change makes a new version.
-    #[schema(example = 1)]
-    version: u32,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    created_at: DateTime<Utc>,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason of the last change.
-    #[schema(example = "the shop's backend")]
-    reason: Option<String>,
-}
-
-/// A new key, with its secret.
-#[derive(Serialize, ToSchema)]
-pub struct NewKeyAnswer {
-    #[serde(flatten)]
-    key: KeyAnswer,
-    /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.
-    /// Scanners can find leaked secrets by their form: a prefix, and a checksum in the last 8
-    /// digits.
-    #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
-    secret: String,
-}
-
-page! {
-    /// A page of keys.
-    KeyList of KeyAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl From<Key> for KeyAnswer {
-    fn from(key: Key) -> Self {
-        let policies = key.rule.policies.as_deref();
-        let names = policies.map(|names| names.iter().map(ToString::to_string).collect());
-        Self {
-            id: key.id,
-            policies: names,
-            name: key.rule.name,
-            role: key.rule.role.as_str(),
-            ends_at: key.rule.ends_at,
-            revoked: key.rule.revoked,
-            version: key.version,
-            created_at: key.created_at,
-            changed_at: key.changed_at,
-            changed_by: key.changed_by,
-            reason: key.reason,
-        }
-    }
 }
 
 impl KeyBody {
@@ -205,7 +137,7 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.keys(page.limit, page.cursor()).await?;
-    KeyList::answer(found, KeyAnswer::from)
+    Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
 }
 
 /// Show a key, without its secret. The ETag is its version.

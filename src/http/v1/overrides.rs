@@ -3,16 +3,17 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
+use crate::api::overrides::{OverrideAnswer, OverrideList};
+use crate::api::words;
 use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, OverriddenMax, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Object,
     Page, PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
@@ -44,53 +45,6 @@ pub struct OverrideLimitBody {
     /// The `per` of one of the policy's limits.
     #[schema(value_type = words::LimitName, example = "day")]
     per: String,
-}
-
-/// A version of an override.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct OverrideAnswer {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    subject: Option<String>,
-    /// The number of the version. Every change makes a new version. The override and the block of a
-    /// subject share the numbers 1, 2, 3 …
-    #[schema(example = 1)]
-    version: u32,
-    limits: Vec<OverriddenMax>,
-    until: Option<DateTime<Utc>>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason.
-    #[schema(example = "vip")]
-    reason: Option<String>,
-}
-
-page! {
-    /// A page of overrides.
-    OverrideList of OverrideAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl OverrideAnswer {
-    pub fn new(policy: &PolicyName, found: Override) -> Self {
-        let terms = found.terms.as_ref();
-        let limits = terms.iter().flat_map(|terms| &terms.limits);
-        Self {
-            policy: policy.to_string(),
-            subject: found.subject.map(|subject| subject.as_str().to_owned()),
-            version: found.version,
-            limits: limits.map(OverriddenMax::from).collect(),
-            until: terms.and_then(|terms| terms.until),
-            changed_at: found.changed_at,
-            changed_by: found.changed_by,
-            reason: found.reason,
-        }
-    }
 }
 
 impl OverrideBody {
@@ -194,9 +148,11 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
-    OverrideList::answer(found.await?, |found: Override| {
-        OverrideAnswer::new(&policy.0, found)
-    })
+    Ok(
+        HttpResponse::Ok().json(OverrideList::new(found.await?, |found: Override| {
+            OverrideAnswer::new(&policy.0, found)
+        })),
+    )
 }
 
 /// Delete a subject's override: the policy's own limits apply again.

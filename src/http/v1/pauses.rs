@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::policies::PolicyAnswer;
+use crate::api::policies::PolicyAnswer;
 use crate::domain::policy::check_reason;
 use crate::engine::Precondition;
 use crate::http::answer::{HttpAnswer, versioned};

@@ -2,19 +2,17 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::orphans::OrphansBody;
+use crate::api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
+use crate::api::problem::InvalidPart;
+use crate::api::words;
 use crate::domain::limit::draft::LimitDraft;
-use crate::domain::limit::per::{Elapsed, Per};
-use crate::domain::limit::shape::{Limit, LimitKind};
-use crate::domain::policy::{
-    Durability, OnLedgerOutage, Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name,
-};
-use crate::domain::zone_hints::warning;
+use crate::domain::policy::{Durability, OnLedgerOutage, RuleDraft};
 use crate::engine::{PolicyChange, Precondition, Standing};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, OrphansBody, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
     Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
@@ -101,158 +99,6 @@ pub struct LimitBody {
     /// For `rate`: the most units at once. Default: `max`.
     #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     burst: Option<WholeNumber>,
-}
-
-/// Why a policy is paused, since when, and by whom.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct PauseAnswer {
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    since: DateTime<Utc>,
-    /// A key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    by: String,
-    #[schema(example = "stock is out")]
-    reason: Option<String>,
-}
-
-impl From<PolicyPause> for PauseAnswer {
-    fn from(pause: PolicyPause) -> Self {
-        let PolicyPause { since, by, reason } = pause;
-        Self { since, by, reason }
-    }
-}
-
-/// A version of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct PolicyAnswer {
-    #[schema(example = "benefit")]
-    name: String,
-    /// The number of the version: 1, 2, 3 … Every change makes a new version.
-    #[schema(example = 1)]
-    version: u32,
-    #[schema(example = "3 benefit claims per member per day")]
-    description: String,
-    /// An IANA name, or a fixed offset written `+08:00`.
-    #[schema(example = "Asia/Shanghai", format = "time-zone")]
-    time_zone: String,
-    limits: Vec<LimitAnswer>,
-    #[schema(example = "00:00")]
-    day_starts_at: String,
-    #[schema(value_type = words::Weekday, example = "monday")]
-    week_starts_on: &'static str,
-    active_from: Option<DateTime<Utc>>,
-    active_until: Option<DateTime<Utc>>,
-    /// Whether the policy is paused: it grants no claim.
-    paused: bool,
-    /// The pause. Absent while the policy is not paused, and in lists of versions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false)]
-    pause: Option<PauseAnswer>,
-    /// `enforce` or `observe`.
-    #[schema(value_type = words::Mode, example = "enforce")]
-    mode: &'static str,
-    /// `recorded` or `counted`.
-    #[schema(value_type = words::Durability, example = "recorded")]
-    durability: &'static str,
-    /// `refuse` or `count`.
-    #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
-    on_ledger_outage: &'static str,
-    /// Whether this version takes no more claims.
-    archived: bool,
-    /// When this version takes effect. From then on it is in force, unless a higher version is.
-    effective_at: DateTime<Utc>,
-    /// The number of the version in force now. It is lower than `version` until this version takes
-    /// effect. Absent in lists of versions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = 1)]
-    in_force_version: Option<u32>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason.
-    #[schema(example = "campaign 7")]
-    reason: Option<String>,
-    /// What the policy may not mean as its author takes it: a name of a time zone whose clocks never
-    /// change, or whose sign is the opposite of the usual one. Absent if there is nothing to tell.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    warnings: Vec<String>,
-    /// In the answer to a change, and to a dry run of one: the overrides that the change orphans. Absent
-    /// otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    orphaned_overrides: Option<OrphansBody>,
-}
-
-/// `max` units `per` window.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LimitAnswer {
-    #[schema(example = 3)]
-    max: u64,
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-    /// Absent for a limit of the calendar.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<words::LimitKind>, required = false, example = "sliding")]
-    kind: Option<&'static str>,
-    /// Absent without a step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, required = false, example = "1h")]
-    step: Option<Elapsed>,
-    /// Absent where it equals `max`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = 20)]
-    burst: Option<u64>,
-}
-
-page! {
-    /// A page of policies.
-    PolicyList of PolicyAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl From<&Limit> for LimitAnswer {
-    fn from(limit: &Limit) -> Self {
-        let kind = limit.shape.kind();
-        Self {
-            max: limit.max,
-            per: limit.per(),
-            kind: (kind != LimitKind::Calendar).then(|| kind.as_str()),
-            step: limit.shape.step(),
-            burst: limit.shape.burst(),
-        }
-    }
-}
-
-impl From<Policy> for PolicyAnswer {
-    fn from(policy: Policy) -> Self {
-        let Rule { calendar, .. } = &policy.rule;
-        Self {
-            name: policy.name.to_string(),
-            version: policy.version,
-            time_zone: calendar.zone.name().to_owned(),
-            warnings: warning(&calendar.zone).into_iter().collect(),
-            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
-            day_starts_at: format_minute(calendar.day_starts_at),
-            week_starts_on: weekday_name(calendar.week_starts_on),
-            description: policy.rule.description,
-            active_from: policy.rule.active_from,
-            active_until: policy.rule.active_until,
-            paused: policy.rule.paused,
-            pause: None,
-            mode: policy.rule.mode.as_str(),
-            durability: policy.rule.durability.as_str(),
-            on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
-            archived: policy.archived,
-            effective_at: policy.effective_at,
-            in_force_version: None,
-            changed_at: policy.changed_at,
-            changed_by: policy.changed_by,
-            reason: policy.reason,
-            orphaned_overrides: None,
-        }
-    }
 }
 
 impl From<Standing> for PolicyAnswer {
@@ -418,7 +264,7 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.policies(caller.policies(), page.limit, page.cursor());
-    PolicyList::answer(found.await?, PolicyAnswer::from)
+    Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, PolicyAnswer::from)))
 }
 
 /// Archive a policy: it takes no more claims, and its history stays.
@@ -467,5 +313,5 @@ pub async fn versions(
     if versions.0.is_empty() && page.cursor().is_none() {
         return Err(ApiError::UnknownPolicy(policy.0.to_string()));
     }
-    PolicyList::answer(versions, PolicyAnswer::from)
+    Ok(HttpResponse::Ok().json(PolicyList::new(versions, PolicyAnswer::from)))
 }
