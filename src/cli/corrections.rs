@@ -8,10 +8,12 @@ use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::client::{describe, request, segment, send, text};
+use super::client::{describe, read, request, segment, send};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ServerArgs, adjustment_file};
+use crate::api::entries::EntryBody;
+use crate::api::grants::CorrectionAnswer;
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
@@ -86,10 +88,7 @@ pub struct AdjustArgs {
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
-    let mut body = json!({ "reason": args.reason });
-    if let Some(units) = args.units {
-        body["units"] = json!(units);
-    }
+    let body = json!({ "reason": args.reason, "units": args.units });
     let mut request = request(&args.server, Method::POST, &path)?.json(&body);
     if let Some(key) = &args.idempotency_key {
         request = request.header("Idempotency-Key", key);
@@ -119,15 +118,14 @@ async fn show_correction(
     if server.json {
         println!("{answer:#}");
     } else {
+        let CorrectionAnswer { grant, limits } = read(&answer)?;
         match status {
             StatusCode::OK => println!("already {done}"),
             _ => println!("{done}"),
         }
-        let grant = &answer["grant"];
-        let policy = text(&grant["policy"]);
-        let subject = text(&grant["subject"]);
-        let local = LocalTime::of(server, policy, subject).await;
-        print_limits(&answer["limits"], &local);
+        let subject = grant.subject.as_deref().unwrap_or_default();
+        let local = LocalTime::of(server, &grant.policy, subject).await;
+        print_limits(&limits, &local);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,12 +144,13 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     if args.server.json {
         println!("{answer:#}");
     } else {
+        let entry: EntryBody = read(&answer)?;
         match status {
             StatusCode::OK => println!("already entered"),
             _ => println!("entered"),
         }
         let local = LocalTime::of(&args.server, &args.policy, subject).await;
-        print_limits(&answer["limits"], &local);
+        print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)
 }

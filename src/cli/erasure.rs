@@ -9,7 +9,9 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use super::ServerArgs;
-use super::client::{describe, request, segment, send, text};
+use super::client::{describe, request, segment, send, show};
+use crate::api::erasures::ErasureAnswer;
+use crate::api::instant::written;
 
 #[derive(Debug, Args)]
 pub struct EraseArgs {
@@ -46,23 +48,20 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
     if !status.is_success() {
         bail!(describe(&answer));
     }
-    if args.server.json {
-        println!("{answer:#}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let accounts = answer["accounts"].as_u64().unwrap_or_default();
-    println!(
-        "erased at {} under {accounts} {}: change {}",
-        text(&answer["erased_at"]),
-        if accounts == 1 { "policy" } else { "policies" },
-        answer["revision"],
-    );
-    if status == StatusCode::ACCEPTED {
+    show(&args.server, &answer, |erasure: &ErasureAnswer| {
+        let accounts = erasure.act.accounts;
         println!(
-            "some texts are not deleted yet: the erasure continues by itself; run the command again later to see that it is done"
+            "erased at {} under {accounts} {}: change {}",
+            written(erasure.erased_at),
+            if accounts == 1 { "policy" } else { "policies" },
+            erasure.revision,
         );
-    }
-    Ok(ExitCode::SUCCESS)
+        if status == StatusCode::ACCEPTED {
+            println!(
+                "some texts are not deleted yet: the erasure continues by itself; run the command again later to see that it is done"
+            );
+        }
+    })
 }
 
 fn confirm(subject: &str) -> anyhow::Result<bool> {

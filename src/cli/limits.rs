@@ -1,10 +1,10 @@
 //! Limits on the command line.
 
 use serde::Serialize;
-use serde_json::Value;
 
-use super::client::text;
 use super::local::LocalTime;
+use crate::api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
+use crate::domain::limit::shape::LimitKind;
 
 /// A limit as the API takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,58 +66,69 @@ pub fn parse_max(text: &str) -> Result<LimitArg, String> {
 }
 
 /// A limit as text that [`parse_limit`] reads.
-pub fn describe_limit(limit: &Value) -> String {
-    let mut words = format!("{} per {}", limit["max"], text(&limit["per"]));
-    if let Some(kind) = limit["kind"].as_str() {
-        words = format!("{words} {kind}");
-    }
-    for field in ["step", "burst"] {
-        match &limit[field] {
-            Value::Null => {}
-            Value::String(value) => words = format!("{words} {field} {value}"),
-            value => words = format!("{words} {field} {value}"),
-        }
-    }
-    words
+pub fn describe_limit(limit: &LimitAnswer) -> String {
+    let LimitAnswer {
+        max,
+        per,
+        kind,
+        step,
+        burst,
+    } = limit;
+    let kind = kind.as_ref().map(|kind| format!(" {kind}"));
+    let step = step.map(|step| format!(" step {step}"));
+    let burst = burst.map(|burst| format!(" burst {burst}"));
+    let more = [kind, step, burst].into_iter().flatten();
+    format!("{max} per {per}{}", more.collect::<String>())
 }
 
 /// Limits in one line.
-pub fn describe_limits(limits: &Value) -> String {
-    let limits = limits.as_array().into_iter().flatten();
-    limits.map(describe_limit).collect::<Vec<_>>().join(", ")
+pub fn describe_limits(limits: &[LimitAnswer]) -> String {
+    let limits = limits.iter().map(describe_limit);
+    limits.collect::<Vec<_>>().join(", ")
+}
+
+/// The limits of an override in one line.
+pub fn describe_maxes(limits: &[OverriddenMax]) -> String {
+    let limits = limits.iter();
+    let limits = limits.map(|OverriddenMax { max, per }| format!("{max} per {per}"));
+    limits.collect::<Vec<_>>().join(", ")
 }
 
 /// Shows the usage of each limit.
-pub fn print_limits(limits: &Value, local: &LocalTime) {
-    for limit in limits.as_array().into_iter().flatten() {
+pub fn print_limits(limits: &[LimitUsage], local: &LocalTime) {
+    for limit in limits {
         println!("{}{}", describe_use(limit), describe_return(limit, local));
     }
 }
 
 /// Returns text such as `day     1 of 3 used, 2 left`. For a rate, the burst takes the place of the
 /// max.
-pub fn describe_use(limit: &Value) -> String {
-    let most = match limit["kind"].as_str() {
-        Some("rate") => limit["used"].as_u64().zip(limit["remaining"].as_u64()),
-        _ => None,
+pub fn describe_use(limit: &LimitUsage) -> String {
+    let LimitUsage {
+        per,
+        kind,
+        max,
+        used,
+        remaining,
+        ..
+    } = limit;
+    let most = if kind == LimitKind::Rate.as_str() {
+        used + remaining
+    } else {
+        *max
     };
-    let most = most.map_or(limit["max"].clone(), |(used, left)| (used + left).into());
-    format!(
-        "{:<7} {} of {} used, {} left",
-        text(&limit["per"]),
-        limit["used"],
-        most,
-        limit["remaining"],
-    )
+    format!("{per:<7} {used} of {most} used, {remaining} left")
 }
 
 /// Says when units return, such as ` until …`.
-fn describe_return(limit: &Value, local: &LocalTime) -> String {
-    let [more_at, resets_at] = ["more_at", "resets_at"].map(|field| local.show(&limit[field]));
-    match (&limit["more_at"], &limit["resets_at"]) {
-        (_, Value::Null) => String::new(),
-        (more, resets) if more == resets || more.is_null() => format!(" until {resets_at}"),
-        _ => format!(", more at {more_at}, all of them at {resets_at}"),
+fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
+    let Some(resets_at) = limit.resets_at else {
+        return String::new();
+    };
+    let all = local.show(resets_at);
+    match limit.more_at.filter(|more_at| *more_at != resets_at) {
+        None => format!(" until {all}"),
+        Some(more_at) => format!(", more at {}, all of them at {all}", local.show(more_at)),
     }
 }
 
@@ -139,6 +150,7 @@ mod tests {
             "10 per 1s rate burst 20",
         ] {
             let limit = json!(parse_limit(text).unwrap());
+            let limit = serde_json::from_value(limit).unwrap();
             assert_eq!(describe_limit(&limit), text);
         }
         for wrong in [

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::ServerArgs;
-use super::client::{all_items, call, request, segment};
+use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
-use super::limits::{LimitArg, describe_limits, parse_max};
+use super::limits::{LimitArg, describe_maxes, parse_max};
+use crate::api::instant::written;
+use crate::api::overrides::OverrideAnswer;
 
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {
@@ -110,17 +112,15 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
     let answer = call(if_version(request, args.if_version)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
-        print_changes(&name, before.as_ref(), &answer);
+        print_changes(&name, before.as_ref(), &answer)?;
     }
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_override)
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_override)
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
@@ -129,12 +129,7 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
         segment(&args.policy)
     );
     let items = all_items(&args.server, &path).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(items));
-    } else {
-        items.iter().for_each(print_override);
-    }
-    Ok(ExitCode::SUCCESS)
+    show_all(&args.server, items, print_override)
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
@@ -163,21 +158,15 @@ pub fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuild
     }
 }
 
-fn print(server: &ServerArgs, found: &Value) {
-    if server.json {
-        println!("{found:#}");
-    } else {
-        print_override(found);
-    }
-}
-
-fn print_override(found: &Value) {
-    let until = found["until"].as_str();
-    let until = until.map_or(String::new(), |until| format!("  (until {until})"));
+fn print_override(found: &OverrideAnswer) {
+    let until = found
+        .until
+        .map(|until| format!("  (until {})", written(until)));
     println!(
-        "{:<32} version {:<4} {}{until}",
-        found["subject"].as_str().unwrap_or("(erased)"),
-        found["version"].to_string(),
-        describe_limits(&found["limits"]),
+        "{:<32} version {:<4} {}{}",
+        found.subject.as_deref().unwrap_or("(erased)"),
+        found.version,
+        describe_maxes(&found.limits),
+        until.unwrap_or_default(),
     );
 }

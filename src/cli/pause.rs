@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::ServerArgs;
 use super::client::{call, request, segment};
-use super::policies::show;
+use super::policies::show_with_warnings;
 
 #[derive(Debug, Args)]
 pub struct StopArgs {
@@ -34,14 +34,12 @@ pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
         request.query(&[("reason", &args.reason)])
     };
     let policy = call(request).await?;
-    show(&args.server, &policy);
-    Ok(ExitCode::SUCCESS)
+    show_with_warnings(&args.server, &policy)
 }
 
 pub async fn archive(args: StopArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let request = request(&args.server, Method::DELETE, &path)?;
     let policy = call(request.query(&[("reason", &args.reason)])).await?;
-    show(&args.server, &policy);
-    Ok(ExitCode::SUCCESS)
+    show_with_warnings(&args.server, &policy)
 }

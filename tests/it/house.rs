@@ -272,6 +272,37 @@ fn libraries_stay_where_they_belong() {
     }
 }
 
+/// The places of a text where a value is looked up by the name of its field: `answer["units"]`.
+fn look_ups(text: &str) -> Vec<&str> {
+    let is_of_value = |before: char| before.is_alphanumeric() || "_)]?".contains(before);
+    let named = text.lines().filter(|line| {
+        let mut places = line.match_indices("[\"");
+        places.any(|(place, _)| line[..place].ends_with(is_of_value))
+    });
+    named.collect()
+}
+
+/// The command line reads answers into the types of `api`: a field with another name is then an error, and
+/// no empty cell.
+#[test]
+fn the_command_line_looks_up_no_field_by_its_name() {
+    let text =
+        "let a = b[\"c\"];\nlet d = [\"e\", \"f\"];\nlet g = &h()[\"i\"][\"j\"];\nk(&[\"l\"]);";
+    assert_eq!(
+        look_ups(text),
+        ["let a = b[\"c\"];", "let g = &h()[\"i\"][\"j\"];"]
+    );
+    for (file, text) in sources() {
+        if layer(&file) != "cli" {
+            continue;
+        }
+        let text = code(&text);
+        let text = text.split("#[cfg(test)]\nmod tests").next();
+        let found = look_ups(text.unwrap_or_default());
+        assert!(found.is_empty(), "{}: {found:?}", file.display());
+    }
+}
+
 #[test]
 fn the_domain_has_no_clock_and_does_not_wait() {
     for (file, text) in sources() {
