@@ -8,6 +8,18 @@ use super::page::page;
 use crate::domain::overrides::Block;
 use crate::domain::policy::PolicyName;
 
+/// A block to create, or to replace another one.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockBody {
+    /// The reason: 1 to 1000 characters. Keys with the role `claim` do not see it.
+    #[schema(value_type = String, required, example = "chargebacks", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+    /// The instant from which the subject is not blocked any more. Null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub until: Option<String>,
+}
+
 /// A version of a block.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockAnswer {

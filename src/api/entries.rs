@@ -10,9 +10,25 @@ use super::keys::KeyName;
 use super::limits::LimitUsage;
 use super::page::page;
 use super::reading::flattened;
+use super::strict::WholeNumber;
 use super::words::{self, Word};
 use crate::domain::grant::Entry;
 use crate::domain::zone::Zone;
+
+/// An adjustment: units that are entered by hand.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdjustmentRequest {
+    /// The units to add to the usage; a negative number subtracts. Not 0.
+    #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]
+    pub units: WholeNumber,
+    /// The instant in whose windows the units count. It is not in the future. Default: now.
+    #[schema(value_type = Option<DateTime<Utc>>, example = "2026-11-03T00:00:00Z")]
+    pub at: Option<String>,
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "opening balance", min_length = 1, max_length = 1000)]
+    pub reason: String,
+}
 
 /// An entry of an account.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -6,6 +6,15 @@ use utoipa::ToSchema;
 
 use super::reading::flattened;
 
+/// The reason for which a subject is erased.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErasureRequest {
+    /// The reason, without the subject's name: 1 to 1000 characters.
+    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
+    pub reason: String,
+}
+
 /// An act of erasure.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasureAct {

@@ -9,9 +9,32 @@ use uuid::Uuid;
 use super::instant;
 use super::limits::LimitUsage;
 use super::page::page;
+use super::strict::WholeNumber;
 use super::words::{self, Word};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
+
+/// The reason for which a grant is reversed, and how many of its units.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReversalRequest {
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
+    pub reason: String,
+    /// Gives only these units back; others are left. It needs an `Idempotency-Key`, so that a repeated
+    /// request gives nothing back again. Default: all units that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    pub units: Option<WholeNumber>,
+}
+
+/// How many units of a hold are confirmed. The body is optional.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmationRequest {
+    /// Only these units stay used, and the others are given back. Default: all units that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    pub units: Option<WholeNumber>,
+}
 
 /// A grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -1,7 +1,7 @@
 //! API keys.
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -9,6 +9,52 @@ use super::page::page;
 use super::reading::flattened;
 use super::words::{self, Word};
 use crate::domain::key::Key;
+
+/// A key to create.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyBody {
+    /// A name that says who uses the key: 1 to 100 characters, no control characters.
+    #[schema(
+        example = "shop",
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub name: String,
+    /// `claim`, `audit` or `admin`.
+    #[schema(value_type = words::Role, example = "claim")]
+    pub role: String,
+    /// The policies that the key is confined to. Default: all policies. An admin key is never
+    /// confined.
+    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
+    pub policies: Option<Vec<String>>,
+    /// The instant from which the key is not accepted. It must be in the future.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub ends_at: Option<String>,
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// A key's new end.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEndBody {
+    /// The instant from which the key is not accepted. It must be in the future. Null removes the
+    /// end.
+    #[serde(deserialize_with = "required")]
+    #[schema(value_type = Option<DateTime<Utc>>, required = true)]
+    pub ends_at: Option<String>,
+    /// The reason: 1 to 1000 characters. Required where the end changes.
+    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// A field that can be null, but not absent.
+fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(deserializer)
+}
 
 /// A key, without its secret.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -25,6 +25,7 @@ mod reading;
 pub mod reconciliations;
 pub mod seals;
 pub mod statistics;
+pub mod strict;
 pub mod words;
 
 pub use page::AnyPage;

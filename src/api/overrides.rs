@@ -6,8 +6,38 @@ use utoipa::ToSchema;
 
 use super::limits::OverriddenMax;
 use super::page::page;
+use super::strict::{Object, WholeNumber};
+use super::words;
 use crate::domain::overrides::Override;
 use crate::domain::policy::PolicyName;
+
+/// An override to create, or to replace another one.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideBody {
+    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
+    /// stay.
+    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 10)]
+    pub limits: Vec<Object<OverrideLimitBody>>,
+    /// The instant from which the policy's own limits apply again. Null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub until: Option<String>,
+    /// The reason: 1 to 1000 characters. Required when an override is replaced.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// `max` units `per` window. To deny every claim of a subject, write a block.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideLimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub max: WholeNumber,
+    /// The `per` of one of the policy's limits.
+    #[schema(value_type = words::LimitName, example = "day")]
+    pub per: String,
+}
 
 /// A version of an override.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -7,9 +7,102 @@ use utoipa::ToSchema;
 use super::limits::LimitAnswer;
 use super::orphans::OrphansBody;
 use super::page::page;
+use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
 use crate::domain::policy::{Policy, PolicyPause, Rule, format_minute, weekday_name};
 use crate::domain::zone_hints::warning;
+
+/// A pause to begin.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseBody {
+    /// The reason: 1 to 1000 characters.
+    #[schema(value_type = String, required, example = "stock is out", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// A policy to create, or to replace another one.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyBody {
+    /// A text for people: at most 1000 characters.
+    #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
+    pub description: Option<String>,
+    /// The time zone of the policy: an IANA name, or a fixed offset written `+08:00`, `UTC+8` or
+    /// `GMT+8`.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    pub time_zone: String,
+    /// One or more limits, no two with the same `per`.
+    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 10)]
+    pub limits: Vec<Object<LimitBody>>,
+    /// The local time at which a day begins, as `HH:MM`. Default: midnight.
+    #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    pub day_starts_at: Option<String>,
+    /// The first day of a week, as an English name in lower case. Default: `monday`.
+    #[schema(value_type = Option<words::Weekday>, example = "monday")]
+    pub week_starts_on: Option<String>,
+    /// Before this instant the policy grants no claim.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub active_from: Option<String>,
+    /// From this instant on the policy grants no claim.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub active_until: Option<String>,
+    /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
+    /// the present one is refused with 422.
+    #[schema(example = false)]
+    pub paused: Option<bool>,
+    /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
+    /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
+    #[schema(value_type = Option<words::Mode>, example = "enforce")]
+    pub mode: Option<String>,
+    /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
+    /// Redis alone decides, and queues the grant for the ledger. A claim then does not wait for the
+    /// ledger, but a grant is only as durable as Redis. Default: `recorded`.
+    #[schema(value_type = Option<words::Durability>, example = "recorded")]
+    pub durability: Option<String>,
+    /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
+    /// `count`: Redis decides, perhaps over a limit, and the ledger records the grants afterwards.
+    /// Default: `refuse`.
+    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
+    pub on_ledger_outage: Option<String>,
+    /// When the change takes effect: `now`, or with `next_window` at the start of the policy's next
+    /// local day. Default: `now`.
+    #[schema(value_type = Option<words::Effective>, example = "now")]
+    pub effective: Option<String>,
+    /// The reason: 1 to 1000 characters. Required when a policy is replaced.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+    /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
+    /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
+    /// limits that they lost. Required if there are such overrides.
+    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
+    pub orphaned_overrides: Option<String>,
+}
+
+/// `max` units `per` window.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub max: WholeNumber,
+    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d,
+    /// such as `24h`. A duration requires a `kind`.
+    #[schema(value_type = words::LimitName, example = "day")]
+    pub per: String,
+    /// Required for a duration. `from_first_claim`: all units return together, one duration after
+    /// the first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units
+    /// return evenly.
+    #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
+    pub kind: Option<String>,
+    /// For `sliding`: instants are rounded up to multiples of this duration. It divides `per` into
+    /// at most 100 parts. Without it, `max` is at most 100.
+    #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
+    pub step: Option<String>,
+    /// For `rate`: the most units at once. Default: `max`.
+    #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub burst: Option<WholeNumber>,
+}
 
 /// Why a policy is paused, since when, and by whom.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -11,6 +11,17 @@ use super::words::{self, Word};
 use crate::domain::limit::per::Per;
 use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 
+/// How to run a reconciliation.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReconciliationBody {
+    /// Whether to heal the counters that differ: they get the ledger's values. Without it, the
+    /// reconciliation only reports. It never changes the ledger.
+    #[serde(default)]
+    #[schema(example = false)]
+    pub apply: bool,
+}
+
 /// The report of a reconciliation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReconciliationReport {

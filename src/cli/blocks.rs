@@ -4,13 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::json;
 
 use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs, if_version};
-use crate::api::blocks::BlockAnswer;
+use crate::api::blocks::{BlockAnswer, BlockBody};
 use crate::api::instant::written;
 
 #[derive(Debug, Subcommand)]
@@ -59,7 +58,10 @@ pub async fn run(command: BlockCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({ "reason": args.reason, "until": args.until });
+    let body = BlockBody {
+        reason: Some(args.reason),
+        until: args.until,
+    };
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);

@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use clap::Args;
 use reqwest::{Method, StatusCode};
-use serde_json::json;
 
 use super::ServerArgs;
 use super::client::{describe, request, segment, send, show};
-use crate::api::erasures::ErasureAnswer;
+use crate::api::erasures::{ErasureAnswer, ErasureRequest};
 use crate::api::instant::written;
 
 #[derive(Debug, Args)]
@@ -43,7 +42,9 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let path = format!("/v1/subjects/{}/erasure", segment(&args.subject));
-    let body = json!({ "reason": args.reason });
+    let body = ErasureRequest {
+        reason: args.reason,
+    };
     let (status, answer) = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
     if !status.is_success() {
         bail!(describe(&answer));

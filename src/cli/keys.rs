@@ -3,24 +3,23 @@
 use std::process::ExitCode;
 
 use reqwest::Method;
-use serde_json::json;
 
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::overrides::if_version;
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 use crate::api::instant::written;
-use crate::api::keys::{KeyAnswer, NewKeyAnswer};
+use crate::api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer};
 
 /// Creates a key. Its secret is printed here and nowhere else.
 pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
     let policies = (!args.policies.is_empty()).then_some(args.policies);
-    let body = json!({
-        "name": args.name,
-        "role": args.role,
-        "policies": policies,
-        "ends_at": args.ends_at,
-        "reason": args.reason,
-    });
+    let body = KeyBody {
+        name: args.name,
+        role: args.role,
+        policies,
+        ends_at: args.ends_at,
+        reason: args.reason,
+    };
     let key = call(request(&args.server, Method::POST, "/v1/keys")?.json(&body)).await?;
     client::show(&args.server, &key, |NewKeyAnswer { key, secret }| {
         print_key(key);
@@ -40,7 +39,10 @@ pub async fn show(args: KeyShowArgs) -> anyhow::Result<ExitCode> {
 
 /// Sets or removes a key's end.
 pub async fn end(args: KeyEndArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({ "ends_at": args.at, "reason": args.reason });
+    let body = KeyEndBody {
+        ends_at: args.at,
+        reason: Some(args.reason),
+    };
     let request = request(&args.server, Method::PATCH, &path(&args.id))?.json(&body);
     let key = call(if_version(request, args.if_version)).await?;
     client::show(&args.server, &key, print_key)

@@ -1,30 +1,18 @@
 //! Limits on the command line.
 
-use serde::Serialize;
-
 use super::local::LocalTime;
 use crate::api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
+use crate::api::overrides::OverrideLimitBody;
+use crate::api::policies::LimitBody;
+use crate::api::strict::WholeNumber;
 use crate::domain::limit::shape::LimitKind;
-
-/// A limit as the API takes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LimitArg {
-    max: u64,
-    per: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    burst: Option<u64>,
-}
 
 /// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h` or
 /// `10 per 1s rate burst 20`. The server checks the words.
 ///
 /// # Errors
 /// What to write instead.
-pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
+pub fn parse_limit(text: &str) -> Result<LimitBody, String> {
     let read = || {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (max, per, kind, rest) = match words[..] {
@@ -35,11 +23,11 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
         let (step, burst) = match *rest {
             [] => (None, None),
             ["step", step] => (Some(step.to_owned()), None),
-            ["burst", burst] => (None, Some(burst.parse().ok()?)),
+            ["burst", burst] => (None, Some(whole(burst)?)),
             _ => return None,
         };
-        Some(LimitArg {
-            max: max.parse().ok()?,
+        Some(LimitBody {
+            max: whole(max)?,
             per: per.to_owned(),
             kind,
             step,
@@ -52,12 +40,18 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
     })
 }
 
+fn whole(text: &str) -> Option<WholeNumber> {
+    let number: u64 = text.parse().ok()?;
+    Some(WholeNumber(number.into()))
+}
+
 /// Reads another `max` for a limit, such as `10 per day`.
 ///
 /// # Errors
 /// What to write instead.
-pub fn parse_max(text: &str) -> Result<LimitArg, String> {
+pub fn parse_max(text: &str) -> Result<OverrideLimitBody, String> {
     let limit = parse_limit(text).ok().filter(|limit| limit.kind.is_none());
+    let limit = limit.map(|LimitBody { max, per, .. }| OverrideLimitBody { max, per });
     limit.ok_or_else(|| {
         "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
          by its per"
@@ -171,7 +165,8 @@ mod tests {
 
     #[test]
     fn an_override_names_a_limit_and_a_max() {
-        assert_eq!(parse_max("10 per 24h"), parse_limit("10 per 24h"));
+        let OverrideLimitBody { max, per } = parse_max("10 per 24h").unwrap();
+        assert_eq!((max.0, per.as_str()), (10, "24h"));
         assert!(
             parse_max("10 per 24h sliding")
                 .unwrap_err()

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, RequestBuilder};
-use serde_json::json;
 
 use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
-use super::limits::{LimitArg, describe_maxes, parse_max};
+use super::limits::{describe_maxes, parse_max};
 use crate::api::instant::written;
-use crate::api::overrides::OverrideAnswer;
+use crate::api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
+use crate::api::strict::Object;
 
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {
@@ -36,7 +36,7 @@ pub struct PutArgs {
     /// Another max for one of the policy's limits, such as "10 per day". Repeat the option for more
     /// limits
     #[arg(long = "limit", required = true, value_parser = parse_max)]
-    limits: Vec<LimitArg>,
+    limits: Vec<OverrideLimitBody>,
 
     /// Instant at which the override ends, such as 2026-12-01T00:00:00Z [default: no end]
     #[arg(long)]
@@ -105,7 +105,11 @@ pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({ "limits": args.limits, "until": args.until, "reason": args.reason });
+    let body = OverrideBody {
+        limits: args.limits.into_iter().map(Object).collect(),
+        until: args.until,
+        reason: args.reason,
+    };
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);

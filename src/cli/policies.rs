@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::client::{all_items, call, describe, read, request, segment, send, show, show_all};
 use super::difference::{before_change, describe_orphans, print_changes};
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
-use crate::api::policies::PolicyAnswer;
+use crate::api::policies::{PolicyAnswer, PolicyBody};
 use crate::api::problem::Problem;
+use crate::api::strict::Object;
 
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     let items = all_items(&args, "/v1/policies?limit=1000").await?;
@@ -26,21 +27,22 @@ pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({
-        "description": args.description,
-        "time_zone": args.time_zone,
-        "limits": args.limits,
-        "day_starts_at": args.day_starts_at,
-        "week_starts_on": args.week_starts_on,
-        "active_from": args.active_from,
-        "active_until": args.active_until,
-        "mode": args.mode,
-        "effective": args.effective,
-        "durability": args.durability,
-        "on_ledger_outage": args.on_ledger_outage,
-        "orphaned_overrides": args.orphaned_overrides,
-        "reason": args.reason,
-    });
+    let body = PolicyBody {
+        description: args.description,
+        time_zone: args.time_zone,
+        limits: args.limits.into_iter().map(Object).collect(),
+        day_starts_at: args.day_starts_at,
+        week_starts_on: args.week_starts_on,
+        active_from: args.active_from,
+        active_until: args.active_until,
+        paused: None,
+        mode: args.mode,
+        effective: args.effective,
+        durability: args.durability,
+        on_ledger_outage: args.on_ledger_outage,
+        orphaned_overrides: args.orphaned_overrides,
+        reason: args.reason,
+    };
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let before = before_change(&args.server, &path).await?;
     let mut request = request(&args.server, Method::PUT, &path)?.json(&body);

@@ -4,13 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use reqwest::Method;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::ReconcileArgs;
 use super::client::{call, read, request};
 use crate::api::instant::written;
-use crate::api::reconciliations::{DifferenceBody, ReconciliationAnswer};
+use crate::api::reconciliations::{DifferenceBody, ReconciliationAnswer, ReconciliationBody};
 
 /// The exit code of a reconciliation that found differences and did not heal all of them.
 const WRONG: u8 = 4;
@@ -22,7 +21,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let begin = request(&args.server, Method::POST, "/v1/reconciliations")?
-        .json(&json!({ "apply": args.apply }));
+        .json(&ReconciliationBody { apply: args.apply });
     let mut answer = call(begin).await?;
     let mut found: ReconciliationAnswer = read(&answer)?;
     let deadline = Instant::now() + TIMEOUT;

@@ -4,15 +4,17 @@ use actix_web::HttpResponse;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::policies::PolicyBody;
+use super::policies::check;
 use crate::api::backtests::{BacktestAnswer, BacktestTotal, DeniedSubject};
 use crate::api::orphans::OrphansBody;
+use crate::api::policies::PolicyBody;
+use crate::api::strict::Object;
 use crate::domain::backtest::{BacktestTally, DayRange};
 use crate::domain::policy::{PolicyName, Rule};
 use crate::engine::Backtested;
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
-    Auditor, Body, Caller, EngineData, Faults, Object, PolicyPath, Then, parse_date,
+    Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date,
 };
 
 /// A draft of a policy, and the days to try it on.
@@ -38,7 +40,7 @@ impl BacktestBody {
         let to = faults.body("/to", parse_date(&self.to));
         let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
         let range = range.and_then(|range| faults.body("/to", range));
-        let rule = match self.policy.0.check(has_counters) {
+        let rule = match check(self.policy.0, has_counters) {
             Ok(change) => Some(change.rule),
             Err(ApiError::Invalid(parts)) => {
                 for part in parts {

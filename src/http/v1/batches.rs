@@ -10,13 +10,14 @@ use utoipa::ToSchema;
 
 use super::claims::{ClaimBody, Claimed, GrantedClaim};
 use crate::api::claims::{BatchAnswer, BatchItem, GrantedItem};
+use crate::api::strict::{Object, WholeNumber};
 use crate::chain::Chain;
 use crate::domain::claim::{Claim, IdempotencyKey};
 use crate::domain::policy::PolicyName;
 use crate::engine::Admission;
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
-    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader, Object, WholeNumber,
+    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader,
 };
 
 /// The most claims of a batch.

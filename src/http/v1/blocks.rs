@@ -3,9 +3,8 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use utoipa::ToSchema;
 
+use crate::api::blocks::BlockBody;
 use crate::api::blocks::{BlockAnswer, BlockList};
 use crate::domain::blocks::BlockTerms;
 use crate::domain::identity::to_micros;
@@ -19,27 +18,13 @@ use crate::http::request::{
     PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
 };
 
-/// A block to create, or to replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BlockBody {
-    /// The reason: 1 to 1000 characters. Keys with the role `claim` do not see it.
-    #[schema(value_type = String, required, example = "chargebacks", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-    /// The instant from which the subject is not blocked any more. Null or absent for no end.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    until: Option<String>,
-}
-
-impl BlockBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
-        let mut faults = Faults::default();
-        let until = faults.body_instant("/until", self.until.as_ref());
-        let reason = self.reason.unwrap_or_default();
-        faults.body("/reason", check_reason(&reason));
-        let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
-        Ok((faults.or(terms)?, reason))
-    }
+fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
+    let mut faults = Faults::default();
+    let until = faults.body_instant("/until", body.until.as_ref());
+    let reason = body.reason.unwrap_or_default();
+    faults.body("/reason", check_reason(&reason));
+    let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
+    Ok((faults.or(terms)?, reason))
 }
 
 /// Block a subject, or change its block: the policy denies each of its claims.
@@ -70,7 +55,7 @@ pub async fn put(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (terms, reason) = body.0.check(engine.now())?;
+    let (terms, reason) = check(body.0, engine.now())?;
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine

@@ -11,6 +11,7 @@ use super::explanation::{ExplanationQuery, explain};
 use crate::api::claims::{BlockNote, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
 use crate::api::grants::ClaimAnswer;
 use crate::api::limits::LimitUsage;
+use crate::api::strict::WholeNumber;
 use crate::domain::claim::{Claim, HoldTime, Subject, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant};
@@ -23,7 +24,7 @@ use crate::engine::{Foretold, Outcome, Rehearsal};
 use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
 use crate::http::request::{
     Anyone, Auditor, Body, Caller, Claimer, DistinctObject, EngineData, Faults,
-    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then, WholeNumber,
+    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then,
 };
 
 /// A request to take units of a policy for a subject.

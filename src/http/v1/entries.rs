@@ -2,9 +2,8 @@
 
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use utoipa::ToSchema;
 
+use crate::api::entries::AdjustmentRequest;
 use crate::api::entries::{EntryBody, EntryList};
 use crate::api::problem::InvalidPart;
 use crate::domain::claim::{ClaimError, Subject, Units};
@@ -17,64 +16,47 @@ use crate::engine::Adjustment;
 use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader,
-    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
+    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then,
 };
 
-/// An adjustment: units that are entered by hand.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AdjustmentRequest {
-    /// The units to add to the usage; a negative number subtracts. Not 0.
-    #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]
-    units: WholeNumber,
-    /// The instant in whose windows the units count. It is not in the future. Default: now.
-    #[schema(value_type = Option<DateTime<Utc>>, example = "2026-11-03T00:00:00Z")]
-    at: Option<String>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "opening balance", min_length = 1, max_length = 1000)]
-    reason: String,
-}
-
-impl AdjustmentRequest {
-    fn check(
-        self,
-        subject: Subject,
-        key: KeyHeader,
-        caller: &Caller<Admin>,
-        now: DateTime<Utc>,
-    ) -> Result<Adjustment, ApiError> {
-        let mut faults = Faults::default();
-        let direction = match self.units.0 {
-            0.. => Direction::Up,
-            ..0 => Direction::Down,
-        };
-        let units = Units::new(self.units.0.saturating_abs()).map_err(|error| match error {
-            ClaimError::Units => {
-                "write a whole number from -(2^53 - 1) to 2^53 - 1, but not 0".to_owned()
-            }
-            other => other.to_string(),
-        });
-        let units = faults.body("/units", units);
-        let counted_at = faults.body_instant("/at", self.at.as_ref());
-        if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
-            let detail = "write an instant after 1970 that is not in the future";
-            faults.add(InvalidPart::body("/at", detail));
+fn check(
+    body: AdjustmentRequest,
+    subject: Subject,
+    key: KeyHeader,
+    caller: &Caller<Admin>,
+    now: DateTime<Utc>,
+) -> Result<Adjustment, ApiError> {
+    let mut faults = Faults::default();
+    let direction = match body.units.0 {
+        0.. => Direction::Up,
+        ..0 => Direction::Down,
+    };
+    let units = Units::new(body.units.0.saturating_abs()).map_err(|error| match error {
+        ClaimError::Units => {
+            "write a whole number from -(2^53 - 1) to 2^53 - 1, but not 0".to_owned()
         }
-        faults.body("/reason", check_reason(&self.reason));
-        let note = Note {
-            by: caller.key(),
-            reason: Some(self.reason),
-        };
-        faults.or(units.map(|units| Adjustment {
-            subject,
-            units,
-            direction,
-            counted_at: counted_at.map(to_micros),
-            key: key.0,
-            claimed_by: caller.key_number(),
-            note,
-        }))
+        other => other.to_string(),
+    });
+    let units = faults.body("/units", units);
+    let counted_at = faults.body_instant("/at", body.at.as_ref());
+    if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
+        let detail = "write an instant after 1970 that is not in the future";
+        faults.add(InvalidPart::body("/at", detail));
     }
+    faults.body("/reason", check_reason(&body.reason));
+    let note = Note {
+        by: caller.key(),
+        reason: Some(body.reason),
+    };
+    faults.or(units.map(|units| Adjustment {
+        subject,
+        units,
+        direction,
+        counted_at: counted_at.map(to_micros),
+        key: key.0,
+        claimed_by: caller.key_number(),
+        note,
+    }))
 }
 
 /// Adjust a subject's usage by hand, up or down, such as an opening balance.
@@ -107,7 +89,7 @@ pub async fn adjust(
 ) -> HttpAnswer {
     let now = engine.now();
     let name = subject.0.as_str().to_owned();
-    let adjustment = body.0.check(subject.0, key, &caller, now)?;
+    let adjustment = check(body.0, subject.0, key, &caller, now)?;
     let units = adjustment.units;
     let admission = engine.admit(&caller.key())?;
     let outcome = engine.adjust(admission, &policy.0, adjustment).await?;

@@ -1,24 +1,14 @@
 //! Erasures of subjects.
 
 use actix_web::HttpResponse;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
+use crate::api::erasures::ErasureRequest;
 use crate::api::erasures::{ErasureAct, ErasureAnswer};
 use crate::domain::erasure::names;
 use crate::domain::policy::check_reason;
 use crate::engine::{Failure, LedgerError, SubjectErasure};
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
-
-/// The reason for which a subject is erased.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ErasureRequest {
-    /// The reason, without the subject's name: 1 to 1000 characters.
-    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
-    reason: String,
-}
 
 fn about(accounts: u64) -> String {
     serde_json::json!(ErasureAct { accounts }).to_string()

@@ -3,12 +3,10 @@
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer};
-use utoipa::ToSchema;
 
 use crate::api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
+use crate::api::keys::{KeyBody, KeyEndBody};
 use crate::api::problem::InvalidPart;
-use crate::api::words;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
 use crate::domain::policy::check_reason;
@@ -19,81 +17,34 @@ use crate::http::request::{
     ReasonQuery, Then,
 };
 
-/// A key to create.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KeyBody {
-    /// A name that says who uses the key: 1 to 100 characters, no control characters.
-    #[schema(
-        example = "shop",
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
-    )]
-    name: String,
-    /// `claim`, `audit` or `admin`.
-    #[schema(value_type = words::Role, example = "claim")]
-    role: String,
-    /// The policies that the key is confined to. Default: all policies. An admin key is never
-    /// confined.
-    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
-    policies: Option<Vec<String>>,
-    /// The instant from which the key is not accepted. It must be in the future.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
+fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
+    let mut faults = Faults::default();
+    let ends_at = faults.body_instant("/ends_at", body.ends_at.as_ref());
+    faults.reason(body.reason.as_ref());
+    let draft = KeyDraft {
+        name: body.name,
+        role: body.role,
+        policies: body.policies,
+        ends_at: ends_at.map(to_micros),
+    };
+    let rule = faults.draft(draft.check(now));
+    Ok((faults.or(rule)?, body.reason))
 }
 
-/// A key's new end.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KeyEndBody {
-    /// The instant from which the key is not accepted. It must be in the future. Null removes the
-    /// end.
-    #[serde(deserialize_with = "required")]
-    #[schema(value_type = Option<DateTime<Utc>>, required = true)]
-    ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters. Required where the end changes.
-    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-}
-
-/// A field that can be null, but not absent.
-fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Option::deserialize(deserializer)
-}
-
-impl KeyBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
-        let mut faults = Faults::default();
-        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
-        faults.reason(self.reason.as_ref());
-        let draft = KeyDraft {
-            name: self.name,
-            role: self.role,
-            policies: self.policies,
-            ends_at: ends_at.map(to_micros),
-        };
-        let rule = faults.draft(draft.check(now));
-        Ok((faults.or(rule)?, self.reason))
+fn check_new_end(
+    body: KeyEndBody,
+    now: DateTime<Utc>,
+) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
+    let mut faults = Faults::default();
+    let ends_at = faults.body_instant("/ends_at", body.ends_at.as_ref());
+    let ends_at = ends_at.map(to_micros);
+    if let Err(detail) = check_end(ends_at, now) {
+        faults.add(InvalidPart::body("/ends_at", detail));
     }
-}
-
-impl KeyEndBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
-        let mut faults = Faults::default();
-        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
-        let ends_at = ends_at.map(to_micros);
-        if let Err(detail) = check_end(ends_at, now) {
-            faults.add(InvalidPart::body("/ends_at", detail));
-        }
-        let reason = self.reason.ok_or(REASON_NEEDED.to_owned());
-        let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
-        let reason = faults.body("/reason", reason);
-        faults.or(reason.map(|reason| (ends_at, reason)))
-    }
+    let reason = body.reason.ok_or(REASON_NEEDED.to_owned());
+    let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
+    let reason = faults.body("/reason", reason);
+    faults.or(reason.map(|reason| (ends_at, reason)))
 }
 
 const REASON_NEEDED: &str = "the reason is missing: write why the key gets another end";
@@ -115,7 +66,7 @@ const REASON_NEEDED: &str = "the reason is missing: write why the key gets anoth
     ),
 )]
 pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
-    let (rule, reason) = body.0.check(engine.now())?;
+    let (rule, reason) = check_new(body.0, engine.now())?;
     let (key, secret) = engine.create_key(rule, reason, caller.key()).await??;
     Ok(versioned(StatusCode::CREATED, key.version)
         .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
@@ -178,7 +129,7 @@ pub async fn patch(
     Then(body, (id, precondition)): Then<Body<KeyEndBody>, (IdPath, Precondition)>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (ends_at, reason) = body.0.check(engine.now())?;
+    let (ends_at, reason) = check_new_end(body.0, engine.now())?;
     let changed = engine.end_key(id.0, ends_at, reason, precondition, caller.key());
     Ok(rendered(changed.await??))
 }

@@ -3,103 +3,22 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use crate::api::orphans::OrphansBody;
+use crate::api::policies::PolicyBody;
 use crate::api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
 use crate::api::problem::InvalidPart;
+use crate::api::strict::Object;
 use crate::api::words;
 use crate::domain::limit::draft::LimitDraft;
 use crate::domain::policy::{Durability, OnLedgerOutage, RuleDraft};
 use crate::engine::{PolicyChange, Precondition, Standing};
 use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
-    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
-    Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
+    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Page,
+    PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, parse_true,
 };
-
-/// A policy to create, or to replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PolicyBody {
-    /// A text for people: at most 1000 characters.
-    #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
-    description: Option<String>,
-    /// The time zone of the policy: an IANA name, or a fixed offset written `+08:00`, `UTC+8` or
-    /// `GMT+8`.
-    #[schema(example = "Asia/Shanghai", format = "time-zone")]
-    time_zone: String,
-    /// One or more limits, no two with the same `per`.
-    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 10)]
-    limits: Vec<Object<LimitBody>>,
-    /// The local time at which a day begins, as `HH:MM`. Default: midnight.
-    #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
-    day_starts_at: Option<String>,
-    /// The first day of a week, as an English name in lower case. Default: `monday`.
-    #[schema(value_type = Option<words::Weekday>, example = "monday")]
-    week_starts_on: Option<String>,
-    /// Before this instant the policy grants no claim.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    active_from: Option<String>,
-    /// From this instant on the policy grants no claim.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    active_until: Option<String>,
-    /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
-    /// the present one is refused with 422.
-    #[schema(example = false)]
-    paused: Option<bool>,
-    /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
-    /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
-    #[schema(value_type = Option<words::Mode>, example = "enforce")]
-    mode: Option<String>,
-    /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
-    /// Redis alone decides, and queues the grant for the ledger. A claim then does not wait for the
-    /// ledger, but a grant is only as durable as Redis. Default: `recorded`.
-    #[schema(value_type = Option<words::Durability>, example = "recorded")]
-    durability: Option<String>,
-    /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
-    /// `count`: Redis decides, perhaps over a limit, and the ledger records the grants afterwards.
-    /// Default: `refuse`.
-    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
-    on_ledger_outage: Option<String>,
-    /// When the change takes effect: `now`, or with `next_window` at the start of the policy's next
-    /// local day. Default: `now`.
-    #[schema(value_type = Option<words::Effective>, example = "now")]
-    effective: Option<String>,
-    /// The reason: 1 to 1000 characters. Required when a policy is replaced.
-    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-    /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
-    /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
-    /// limits that they lost. Required if there are such overrides.
-    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
-    orphaned_overrides: Option<String>,
-}
-
-/// `max` units `per` window.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LimitBody {
-    /// The most units in a window.
-    #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    max: WholeNumber,
-    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d,
-    /// such as `24h`. A duration requires a `kind`.
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: String,
-    /// Required for a duration. `from_first_claim`: all units return together, one duration after
-    /// the first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units
-    /// return evenly.
-    #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
-    kind: Option<String>,
-    /// For `sliding`: instants are rounded up to multiples of this duration. It divides `per` into
-    /// at most 100 parts. Without it, `max` is at most 100.
-    #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
-    step: Option<String>,
-    /// For `rate`: the most units at once. Default: `max`.
-    #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    burst: Option<WholeNumber>,
-}
 
 impl From<Standing> for PolicyAnswer {
     fn from(standing: Standing) -> Self {
@@ -111,58 +30,56 @@ impl From<Standing> for PolicyAnswer {
     }
 }
 
-impl PolicyBody {
-    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
-        let mut faults = Faults::default();
-        let active_from = faults.body_instant("/active_from", self.active_from.as_ref());
-        let active_until = faults.body_instant("/active_until", self.active_until.as_ref());
-        let effective = self.effective.as_deref().unwrap_or("now").parse();
-        let effective = faults.body("/effective", effective);
-        faults.reason(self.reason.as_ref());
-        let on_orphans = self.orphaned_overrides.as_deref().map(str::parse);
-        let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
-        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
-            max: limit.max.0,
-            per: limit.per,
-            kind: limit.kind,
-            step: limit.step,
-            burst: limit.burst.map(|burst| burst.0),
-        });
-        let draft = RuleDraft {
-            description: self.description,
-            time_zone: self.time_zone,
-            limits: limits.collect(),
-            day_starts_at: self.day_starts_at,
-            week_starts_on: self.week_starts_on,
-            active_from,
-            active_until,
-            paused: false,
-            mode: self.mode,
-            durability: self.durability,
-            on_ledger_outage: self.on_ledger_outage,
-        };
-        let rule = faults.draft(draft.check());
-        if let Some(rule) = &rule
-            && !has_counters
-        {
-            let detail = "this setting requires Redis: set REDIS_URL, or leave the setting out";
-            if rule.durability == Durability::Counted {
-                faults.add(InvalidPart::body("/durability", detail));
-            }
-            if rule.on_ledger_outage == OnLedgerOutage::Count {
-                faults.add(InvalidPart::body("/on_ledger_outage", detail));
-            }
+pub fn check(body: PolicyBody, has_counters: bool) -> Result<PolicyChange, ApiError> {
+    let mut faults = Faults::default();
+    let active_from = faults.body_instant("/active_from", body.active_from.as_ref());
+    let active_until = faults.body_instant("/active_until", body.active_until.as_ref());
+    let effective = body.effective.as_deref().unwrap_or("now").parse();
+    let effective = faults.body("/effective", effective);
+    faults.reason(body.reason.as_ref());
+    let on_orphans = body.orphaned_overrides.as_deref().map(str::parse);
+    let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
+    let limits = body.limits.into_iter().map(|Object(limit)| LimitDraft {
+        max: limit.max.0,
+        per: limit.per,
+        kind: limit.kind,
+        step: limit.step,
+        burst: limit.burst.map(|burst| burst.0),
+    });
+    let draft = RuleDraft {
+        description: body.description,
+        time_zone: body.time_zone,
+        limits: limits.collect(),
+        day_starts_at: body.day_starts_at,
+        week_starts_on: body.week_starts_on,
+        active_from,
+        active_until,
+        paused: false,
+        mode: body.mode,
+        durability: body.durability,
+        on_ledger_outage: body.on_ledger_outage,
+    };
+    let rule = faults.draft(draft.check());
+    if let Some(rule) = &rule
+        && !has_counters
+    {
+        let detail = "this setting requires Redis: set REDIS_URL, or leave the setting out";
+        if rule.durability == Durability::Counted {
+            faults.add(InvalidPart::body("/durability", detail));
         }
-        let parts = rule.zip(effective).zip(on_orphans);
-        let ((rule, effective), on_orphans) = faults.or(parts)?;
-        Ok(PolicyChange {
-            rule,
-            effective,
-            reason: self.reason,
-            paused: self.paused,
-            on_orphans,
-        })
+        if rule.on_ledger_outage == OnLedgerOutage::Count {
+            faults.add(InvalidPart::body("/on_ledger_outage", detail));
+        }
     }
+    let parts = rule.zip(effective).zip(on_orphans);
+    let ((rule, effective), on_orphans) = faults.or(parts)?;
+    Ok(PolicyChange {
+        rule,
+        effective,
+        reason: body.reason,
+        paused: body.paused,
+        on_orphans,
+    })
 }
 
 /// Whether to change the policy, or only to show the change.
@@ -208,7 +125,7 @@ pub async fn put(
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let change = body.0.check(engine.has_counters())?;
+    let change = check(body.0, engine.has_counters())?;
     let name = policy.0.clone();
     let edited = engine
         .put_policy(name, change, precondition, caller.key(), dry_run)

@@ -2,23 +2,11 @@
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Deserialize;
-use utoipa::ToSchema;
 
+use crate::api::reconciliations::ReconciliationBody;
 use crate::api::reconciliations::{ReconciliationAnswer, ReconciliationList, ReconciliationReport};
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Admin, Auditor, Body, Caller, EngineData, Page, PageQuery, path_id};
-
-/// How to run a reconciliation.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReconciliationBody {
-    /// Whether to heal the counters that differ: they get the ledger's values. Without it, the
-    /// reconciliation only reports. It never changes the ledger.
-    #[serde(default)]
-    #[schema(example = false)]
-    apply: bool,
-}
 
 /// Run a reconciliation: compare the counters with the ledger, and check the ledger.
 ///
