@@ -279,7 +279,7 @@ async fn rehearse(
         return Ok(Err(describe(&answer)));
     }
     let mut after = KnownPolicy::read(answer)?;
-    tell_warnings(&after.policy);
+    tell_warnings(&after.policy.warnings);
     // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
         step.action = if before.policy.version == after.policy.version {

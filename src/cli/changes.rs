@@ -70,9 +70,8 @@ pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
         println!("{:#}", Value::Array(page.items));
         return Ok(ExitCode::SUCCESS);
     }
-    for change in page.items {
-        print_change(&read(&change)?)?;
-    }
+    let changes: Vec<ChangeAnswer> = read(&Value::Array(page.items))?;
+    changes.iter().try_for_each(print_change)?;
     if page.next_cursor.is_some() {
         println!("… older changes exist: show more with --limit, or earlier ones with --to");
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use reqwest::Method;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -31,6 +31,12 @@ struct SentClaim<'a> {
     metadata: Option<&'a RawValue>,
 }
 
+/// The part of the answer that decides the exit code, also where the answer is shown as it came.
+#[derive(Serialize, Deserialize)]
+struct AnyOutcome {
+    outcome: String,
+}
+
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let metadata = args.metadata.as_deref().map(serde_json::from_str);
     let body = SentClaim {
@@ -47,8 +53,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     }
     let (status, answer) = send(request).await?;
     let denied = if status.is_success() {
-        let claim: ClaimAnswer = read(&answer)?;
-        claim.outcome != "granted"
+        read::<AnyOutcome>(&answer)?.outcome != "granted"
     } else {
         is_denial(&read(&answer)?)
     };

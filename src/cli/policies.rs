@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use reqwest::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::client::{all_items, call, describe, read, request, segment, send, show, show_all};
@@ -64,13 +65,21 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
 /// Shows a policy, and writes the warnings about it to standard error.
 pub fn show_with_warnings(server: &ServerArgs, policy: &Value) -> anyhow::Result<ExitCode> {
     let shown = show(server, policy, print_policy)?;
-    tell_warnings(&read(policy)?);
+    let WarnedPolicy { warnings } = read(policy)?;
+    tell_warnings(&warnings);
     Ok(shown)
 }
 
+/// The warnings of a policy, also where the policy is shown as it came.
+#[derive(Serialize, Deserialize)]
+struct WarnedPolicy {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
 /// Writes the warnings about a policy to standard error.
-pub fn tell_warnings(policy: &PolicyAnswer) {
-    for warning in &policy.warnings {
+pub fn tell_warnings(warnings: &[String]) {
+    for warning in warnings {
         eprintln!("warning: {warning}");
     }
 }
