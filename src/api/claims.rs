@@ -1,7 +1,9 @@
 //! Answers to claims, and a subject's usage.
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::explanation::ClaimExplanation;
@@ -112,7 +114,7 @@ any_of!(
 );
 
 /// The result of each claim, in the order of the claims.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchAnswer {
     pub items: Vec<BatchItem>,
 }
@@ -154,6 +156,29 @@ struct GrantedAnswer {
     grant: GrantBody,
     /// The policy's limits as they were at the grant, in the policy's order.
     limits: Vec<LimitUsage>,
+}
+
+impl<'de> Deserialize<'de> for BatchItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct ItemHead {
+            status: u16,
+            outcome: Option<String>,
+        }
+        let item = Value::deserialize(deserializer)?;
+        let read = || {
+            let ItemHead { status, outcome } = ItemHead::deserialize(&item)?;
+            Ok(match outcome.as_deref() {
+                Some("granted") => Self::Granted(GrantedItem {
+                    status,
+                    answer: ClaimAnswer::deserialize(&item)?,
+                }),
+                Some(_) => Self::Denied(DenialBody::deserialize(&item)?),
+                None => Self::Refused(Problem::deserialize(&item)?),
+            })
+        };
+        read().map_err(|error: serde_json::Error| D::Error::custom(error))
+    }
 }
 
 // A denial is a problem too. So an item matches one of these schemas or more.

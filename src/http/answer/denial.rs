@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
 use super::limits::{insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
@@ -98,13 +98,12 @@ impl fmt::Display for Denial {
         if total.remaining() > 0 {
             write!(formatter, " and asks for {}", units.get())?;
         }
-        let at = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
         let is_calendar = total.kind() == LimitKind::Calendar;
         match self.forecast.fits_at {
             Some(told) if is_calendar && total.resets_at() == Some(told) => {
-                write!(formatter, "; the next window begins at {}", at(told))
+                write!(formatter, "; the next window begins at {}", written(told))
             }
-            Some(told) => write!(formatter, "; there is room again at {}", at(told)),
+            Some(told) => write!(formatter, "; there is room again at {}", written(told)),
             None if total.per() == Per::Ever => {
                 write!(formatter, "; used units of this limit do not return")
             }

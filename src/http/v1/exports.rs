@@ -1,13 +1,14 @@
 //! Exports of grants.
 
 use actix_web::web::Bytes;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
 use crate::api::format::ExportFormat;
 use crate::api::grants::GrantBody;
+use crate::api::instant::written;
 use crate::api::words;
 use crate::domain::claim::Subject;
 use crate::domain::grant::Grant;
@@ -103,7 +104,6 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
 
 fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
     let body = GrantBody::new(grant, now);
-    let written = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let reversal = body.reversal.as_ref();
     [
         body.id.to_string(),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use actix_web::web::Bytes;
-use chrono::{DateTime, SecondsFormat, Utc};
 use sha2::{Digest, Sha256};
 
 use crate::api::entries::HistoryItem;
 use crate::api::exports::{ExportAct, Manifest, ManifestLine, PolicyInForce};
 use crate::api::format::ExportFormat;
+use crate::api::instant::written;
 use crate::api::keys::KeyName;
 use crate::api::words::Word;
 use crate::domain::local_days::InForce;
@@ -159,7 +159,6 @@ impl ExportFile {
 }
 
 fn csv_cells(item: &HistoryItem) -> [String; 19] {
-    let written = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let entry = &item.entry;
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
