@@ -15,6 +15,7 @@ use gungraun::prelude::*;
 use redis::{Cmd, Value};
 use uuid::Uuid;
 
+use perdiem::api::grants::ClaimAnswer;
 use perdiem::counter::record::{decode_counter, encode_line};
 use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
 use perdiem::domain::account::{Unknown, Verdict, decide};
@@ -33,7 +34,7 @@ use perdiem::domain::schedule::Versions;
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
-use perdiem::http::{Asked, ClaimAnswer, ClaimBody, Denial, KeyHeader, insert_fields, parse_json};
+use perdiem::http::{Asked, ClaimBody, Denial, KeyHeader, insert_fields, parse_json, respond};
 
 /// 2026-11-21T03:04:05.678901Z.
 const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();
@@ -341,7 +342,7 @@ fn render(grant: &'static Grant) -> HttpResponse {
     let mut response = HttpResponse::Created();
     let forecast = Forecast::default();
     insert_fields(&mut response, &grant.entry.line.totals, &forecast, NOW);
-    ClaimAnswer::of(grant, &forecast, NOW).respond(response)
+    respond(ClaimAnswer::of(grant, &forecast, NOW), response)
 }
 
 #[library_benchmark(setup = grant)]

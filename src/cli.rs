@@ -42,6 +42,7 @@ use tokio::runtime::Runtime;
 
 use client::TryAgain;
 
+use crate::api::policies::LimitBody;
 use crate::chain::Chain;
 use crate::config::{MigrateArgs, ServeArgs, read_secret};
 use crate::http::specification_yaml;
@@ -260,7 +261,7 @@ struct PolicyPutArgs {
     /// 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst 20". Repeat the option for more
     /// limits
     #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
-    limits: Vec<limits::LimitArg>,
+    limits: Vec<LimitBody>,
 
     /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
     #[arg(long)]

@@ -10,10 +10,12 @@ use reqwest::header::{IF_MATCH, IF_NONE_MATCH};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::client::{all_items, describe, request, segment, send, text};
-use super::difference::{FieldDifference, differences, orphans, words};
+use super::client::{all_items, describe, read, request, segment, send};
+use super::difference::{FieldDifference, describe_orphans, differences};
 use super::policies::tell_warnings;
 use super::{ServerArgs, yaml};
+use crate::api::instant::written;
+use crate::api::policies::PolicyAnswer;
 use crate::domain::policy::PolicyName;
 
 /// The exit code of a dry run when something would change.
@@ -54,11 +56,33 @@ struct PlanStep {
     name: String,
     action: Action,
     /// The policy on the server.
-    before: Option<Value>,
+    before: Option<KnownPolicy>,
     /// The policy after the change; `None` where it is archived.
-    after: Option<Value>,
+    after: Option<KnownPolicy>,
     /// The fields in the file, with a reason if there is one.
     body: Map<String, Value>,
+}
+
+/// A policy as the server answered it: as it came, and in its type.
+struct KnownPolicy {
+    json: Value,
+    policy: PolicyAnswer,
+}
+
+impl KnownPolicy {
+    fn read(json: Value) -> anyhow::Result<Self> {
+        let policy = read(&json)?;
+        Ok(Self { json, policy })
+    }
+
+    /// When the version takes effect: `now`, or an instant.
+    fn effect(&self) -> String {
+        if self.policy.in_force_version == Some(self.policy.version) {
+            "now".to_owned()
+        } else {
+            written(self.policy.effective_at)
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +210,8 @@ async fn plan(
     // 1. The server's policies that the file does not name: archive them, or leave them.
     let standing = all_items(&args.server, "/v1/policies?limit=1000").await?;
     for policy in standing {
-        let name = text(&policy["name"]).to_owned();
+        let policy = KnownPolicy::read(policy)?;
+        let name = policy.policy.name.clone();
         if policies.iter().any(|(in_file, _)| *in_file == name) {
             continue;
         }
@@ -231,7 +256,7 @@ async fn rehearse(
     let path = format!("/v1/policies/{}", segment(&name));
     let (status, answer) = send(request(server, Method::GET, &path)?).await?;
     let before = match status {
-        StatusCode::OK => Some(answer),
+        StatusCode::OK => Some(KnownPolicy::read(answer)?),
         StatusCode::NOT_FOUND => None,
         _ => return Ok(Err(describe(&answer))),
     };
@@ -249,23 +274,26 @@ async fn rehearse(
         .entry("reason")
         .or_insert_with(|| REHEARSED.into());
     let put = request(server, Method::PUT, &format!("{path}?dry_run=true"))?;
-    let (status, mut answer) = send(step.guard(put).json(&rehearsal)).await?;
+    let (status, answer) = send(step.guard(put).json(&rehearsal)).await?;
     if !status.is_success() {
         return Ok(Err(describe(&answer)));
     }
-    tell_warnings(&answer);
+    let mut after = KnownPolicy::read(answer)?;
+    tell_warnings(&after.policy.warnings);
     // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
-        step.action = if before["version"] == answer["version"] {
+        step.action = if before.policy.version == after.policy.version {
             Action::Keep
         } else {
             Action::Replace
         };
     }
-    if step.action != Action::Keep {
-        answer["reason"] = step.reason().into();
+    if step.action != Action::Keep
+        && let Value::Object(fields) = &mut after.json
+    {
+        fields.insert("reason".to_owned(), step.reason().into());
     }
-    step.after = Some(answer);
+    step.after = Some(after);
     Ok(Ok(step))
 }
 
@@ -323,13 +351,14 @@ impl PlanStep {
 
     /// The overrides that the change orphans, in one line.
     fn orphans(&self) -> Option<String> {
-        self.after.as_ref().and_then(orphans)
+        let orphans = self.after.as_ref()?.policy.orphaned_overrides.as_ref();
+        orphans.map(describe_orphans)
     }
 
     /// Makes a request conditional: it fails if the policy has changed since it was read.
     fn guard(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.before {
-            Some(before) => request.header(IF_MATCH, format!("\"{}\"", before["version"])),
+            Some(before) => request.header(IF_MATCH, format!("\"{}\"", before.policy.version)),
             None => request.header(IF_NONE_MATCH, "*"),
         }
     }
@@ -351,7 +380,7 @@ impl PlanStep {
                 )
             }
             status if status.is_success() => {
-                self.after = Some(answer);
+                self.after = Some(KnownPolicy::read(answer)?);
                 Ok(())
             }
             _ => bail!(describe(&answer)),
@@ -362,8 +391,8 @@ impl PlanStep {
         json!({
             "policy": self.name,
             "action": self.action.as_str(),
-            "before": self.before,
-            "after": self.after,
+            "before": self.before.as_ref().map(|before| &before.json),
+            "after": self.after.as_ref().map(|after| &after.json),
         })
     }
 
@@ -371,11 +400,11 @@ impl PlanStep {
     fn differences(&self) -> Vec<FieldDifference<'_>> {
         let before = self.before.as_ref();
         let after = self.after.as_ref();
-        let differences = differences(before, after);
+        let differences = differences(before.map(|it| &it.json), after.map(|it| &it.json));
         match (before, after) {
             (Some(before), Some(after)) => {
-                let before = effect(before);
-                let after = effect(after);
+                let before = before.effect();
+                let after = after.effect();
                 let effect = (before != after).then_some(("effective", before, after));
                 differences.chain(effect).collect()
             }
@@ -383,15 +412,6 @@ impl PlanStep {
                 .filter(|(field, ..)| self.body.contains_key(*field))
                 .collect(),
         }
-    }
-}
-
-/// When the version takes effect: `now`, or an instant.
-fn effect(version: &Value) -> String {
-    if version["in_force_version"] == version["version"] {
-        "now".to_owned()
-    } else {
-        words(&version["effective_at"])
     }
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::client::{call, request, segment, text};
+use super::client::{call, request, segment, show};
 use super::{ServerArgs, yaml};
+use crate::api::backtests::BacktestAnswer;
+use crate::api::instant::written;
 
 /// The longest wait for the server, which reads every entry of the days.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -41,49 +43,52 @@ pub async fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let body = json!({ "policy": draft, "from": args.from, "to": args.to });
     let request = request(&args.server, Method::POST, &path)?.json(&body);
     let answer = call(request.timeout(TIMEOUT)).await?;
-    if args.server.json {
-        println!("{answer:#}");
-    } else {
-        print_days(&answer);
-        print_subjects(&answer);
-    }
-    Ok(ExitCode::SUCCESS)
+    show(&args.server, &answer, |answer| {
+        print_days(answer);
+        print_subjects(answer);
+    })
 }
 
-fn print_days(answer: &Value) {
+fn print_days(answer: &BacktestAnswer) {
     let line = |name: &str, figures: [&str; 4]| {
         let [grants, units, denied_grants, denied_units] = figures;
         println!("{name:<10} {grants:>12} {units:>12} {denied_grants:>12} {denied_units:>12}");
     };
-    let figures = |name: &str, tally: &Value| {
-        let figures = ["grants", "units", "denied_grants", "denied_units"];
-        let figures = figures.map(|figure| tally[figure].to_string());
+    let figures = |name: &str, figures: [u64; 4]| {
+        let figures = figures.map(|figure| figure.to_string());
         line(name, figures.each_ref().map(String::as_str));
     };
     line("day", ["grants", "units", "denied", "their units"]);
-    for day in answer["days"].as_array().into_iter().flatten() {
-        figures(text(&day["local_date"]), day);
+    for day in &answer.days {
+        let name = day.local_date.to_string();
+        let of_day = [day.grants, day.units, day.denied_grants, day.denied_units];
+        figures(&name, of_day);
     }
-    figures("total", &answer["total"]);
+    let total = &answer.total;
+    let of_total = [
+        total.grants,
+        total.units,
+        total.denied_grants,
+        total.denied_units,
+    ];
+    figures("total", of_total);
 }
 
-fn print_subjects(answer: &Value) {
-    let subjects = answer["first_denied"].as_array();
-    let subjects = subjects.map(Vec::as_slice).unwrap_or_default();
-    if subjects.is_empty() {
+fn print_subjects(answer: &BacktestAnswer) {
+    if answer.first_denied.is_empty() {
         return;
     }
     println!();
     println!(
         "subjects denied: {}; the first:",
-        answer["total"]["denied_subjects"]
+        answer.total.denied_subjects
     );
-    for denied in subjects {
+    for denied in &answer.first_denied {
         println!(
             "{}  {}  {} denied",
-            text(&denied["first_denied_at"]),
-            denied["subject"].as_str().unwrap_or("(erased)"),
-            denied["denied_grants"],
+            written(denied.first_denied_at),
+            denied.subject.as_deref().unwrap_or("(erased)"),
+            denied.denied_grants,
         );
     }
 }

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{all_items, call, request, segment};
+use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs, if_version};
+use crate::api::blocks::{BlockAnswer, BlockBody};
+use crate::api::instant::written;
 
 #[derive(Debug, Subcommand)]
 pub enum BlockCommand {
@@ -57,35 +58,31 @@ pub async fn run(command: BlockCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({ "reason": args.reason, "until": args.until });
+    let body = BlockBody {
+        reason: Some(args.reason),
+        until: args.until,
+    };
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
     let answer = call(if_version(request, args.if_version)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
-        print_changes(&name, before.as_ref(), &answer);
+        print_changes(&name, before.as_ref(), &answer)?;
     }
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_block)
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_block)
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}/blocks?limit=1000", segment(&args.policy));
     let items = all_items(&args.server, &path).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(items));
-    } else {
-        items.iter().for_each(print_block);
-    }
-    Ok(ExitCode::SUCCESS)
+    show_all(&args.server, items, print_block)
 }
 
 async fn remove(args: DeleteArgs) -> anyhow::Result<ExitCode> {
@@ -106,21 +103,15 @@ fn path(policy: &str, subject: &str) -> String {
     format!("/v1/policies/{policy}/blocks/{subject}")
 }
 
-fn print(server: &ServerArgs, found: &Value) {
-    if server.json {
-        println!("{found:#}");
-    } else {
-        print_block(found);
-    }
-}
-
-fn print_block(found: &Value) {
-    let until = found["until"].as_str();
-    let until = until.map_or(String::new(), |until| format!("  (until {until})"));
+fn print_block(found: &BlockAnswer) {
+    let until = found
+        .until
+        .map(|until| format!("  (until {})", written(until)));
     println!(
-        "{:<32} version {:<4} blocked: {}{until}",
-        found["subject"].as_str().unwrap_or("(erased)"),
-        found["version"].to_string(),
-        found["reason"].as_str().unwrap_or("(erased)"),
+        "{:<32} version {:<4} blocked: {}{}",
+        found.subject.as_deref().unwrap_or("(erased)"),
+        found.version,
+        found.reason.as_deref().unwrap_or("(erased)"),
+        until.unwrap_or_default(),
     );
 }

@@ -5,10 +5,16 @@ use std::process::ExitCode;
 use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::ServerArgs;
-use super::client::{call, request, text};
-use super::difference::{differences, words};
+use super::client::{call, read, request};
+use super::difference::{differences, in_one_line};
+use crate::api::AnyPage;
+use crate::api::changes::ChangeAnswer;
+use crate::api::instant::written;
+use crate::api::policies::PolicyAnswer;
+use crate::engine::ChangeKind;
 
 #[derive(Debug, Args)]
 pub struct ChangesArgs {
@@ -59,46 +65,53 @@ pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
         .chain([("limit", args.limit.to_string())])
         .collect();
     let page = call(request(&args.server, Method::GET, "/v1/changes")?.query(&filters)).await?;
+    let page: AnyPage = read(&page)?;
     if args.server.json {
-        println!("{:#}", page["items"]);
+        println!("{:#}", Value::Array(page.items));
         return Ok(ExitCode::SUCCESS);
     }
-    let items = page["items"].as_array();
-    items.into_iter().flatten().for_each(print_change);
-    if !page["next_cursor"].is_null() {
+    let changes: Vec<ChangeAnswer> = read(&Value::Array(page.items))?;
+    changes.iter().try_for_each(print_change)?;
+    if page.next_cursor.is_some() {
         println!("… older changes exist: show more with --limit, or earlier ones with --to");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_change(change: &Value) {
-    let parts = ["kind", "policy", "subject", "key"].map(|part| change[part].as_str());
-    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+fn print_change(change: &ChangeAnswer) -> anyhow::Result<()> {
+    let key = change.key.map(|key| key.to_string());
+    let named = [&change.policy, &change.subject, &key];
+    let named = named.into_iter().flatten().map(String::as_str);
+    let parts: Vec<&str> = [&*change.kind].into_iter().chain(named).collect();
+    let reason = change.reason.as_deref();
     println!(
         "{}  {}, by {}{}",
-        text(&change["at"]),
+        written(change.at),
         parts.join(" "),
-        text(&change["by"]),
-        match &change["reason"] {
-            Value::Null => String::new(),
-            reason => format!(": {}", words(reason)),
-        },
+        change.by,
+        reason.map_or_else(String::new, |reason| format!(": {}", in_one_line(reason))),
     );
-    let version = |name: &str| change.get(name).filter(|version| !version.is_null());
-    let before = version("before");
-    let after = version("after");
-    for (field, before, after) in differences(before, after) {
-        match version("before") {
-            Some(_) => println!("    {field}: {before} → {after}"),
-            None if after == "false" => {}
-            None => println!("    {field}: {after}"),
+    let version = |version: &Option<Box<RawValue>>| {
+        let version = version.as_ref();
+        version.map(|version| serde_json::from_str(version.get()))
+    };
+    let before: Option<Value> = version(&change.before).transpose()?;
+    let after: Option<Value> = version(&change.after).transpose()?;
+    for (field, old, new) in differences(before.as_ref(), after.as_ref()) {
+        match before {
+            Some(_) => println!("    {field}: {old} → {new}"),
+            None if new == "false" => {}
+            None => println!("    {field}: {new}"),
         }
     }
-    // The change takes effect later than it was made.
-    if let Some(after) = after
-        && after["effective_at"].is_string()
-        && after["effective_at"] != after["changed_at"]
+    // A policy's change can take effect later than it was made.
+    if change.kind == ChangeKind::Policy.as_str()
+        && let Some(after) = &after
     {
-        println!("    effective: {}", text(&after["effective_at"]));
+        let policy: PolicyAnswer = read(after)?;
+        if policy.effective_at != policy.changed_at {
+            println!("    effective: {}", written(policy.effective_at));
+        }
     }
+    Ok(())
 }

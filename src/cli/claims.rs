@@ -3,15 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use reqwest::{Method, StatusCode};
-use serde::Serialize;
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::client::{call, describe, request, segment, send, text};
+use super::client::{call, describe, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
+use crate::api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
+use crate::api::grants::ClaimAnswer;
+use crate::api::problem::Problem;
 
 /// The exit code of a denied claim.
 const DENIED: u8 = 3;
@@ -26,6 +29,12 @@ struct SentClaim<'a> {
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a RawValue>,
+}
+
+/// The part of the answer that decides the exit code, also where the answer is shown as it came.
+#[derive(Serialize, Deserialize)]
+struct AnyOutcome {
+    outcome: String,
 }
 
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
@@ -43,11 +52,11 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         request = request.header("Idempotency-Key", key);
     }
     let (status, answer) = send(request).await?;
-    // A retry of a grant that was reversed or lapsed is not granted either.
-    let ended =
-        matches!(status, StatusCode::CONFLICT | StatusCode::GONE) && is_about_the_grant(&answer);
-    let is_blocked = text(&answer["type"]).ends_with("#subject-blocked");
-    let denied = answer["outcome"] == "denied" || ended || is_blocked;
+    let denied = if status.is_success() {
+        read::<AnyOutcome>(&answer)?.outcome != "granted"
+    } else {
+        is_denial(&read(&answer)?)
+    };
     if !status.is_success() && !denied {
         bail!(describe(&answer));
     }
@@ -55,26 +64,11 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         println!("{answer:#}");
     } else {
         let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
-        let limits = &answer["limits"];
-        match answer["detail"].as_str() {
-            Some(detail) => {
-                let ends = limits.as_array().into_iter().flatten();
-                let ends = ends.flat_map(|limit| [&limit["resets_at"], &limit["more_at"]]);
-                let ends = ends.chain([&answer["fits_at"]]);
-                println!("denied: {}", local.show_within(detail, ends));
-            }
-            None if answer["would_deny"] == true => {
-                println!("granted; in the mode enforce, the claim would be denied");
-            }
-            None if answer["fits_at"].is_string() => {
-                println!(
-                    "denied; there is room at {}",
-                    local.show(&answer["fits_at"])
-                );
-            }
-            None => println!("{}", text(&answer["outcome"])),
+        if status.is_success() {
+            print_claim(&read(&answer)?, &local);
+        } else {
+            print_denial(&answer, &local)?;
         }
-        print_limits(limits, &local);
     }
     Ok(if denied {
         ExitCode::from(DENIED)
@@ -83,10 +77,43 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whether a problem says that the grant of the claim's key has ended.
-fn is_about_the_grant(problem: &Value) -> bool {
-    let kind = text(&problem["type"]);
-    kind.ends_with("#grant-reversed") || kind.ends_with("#hold-lapsed")
+/// Whether a problem denies the claim. A retry of a grant that was reversed or lapsed is not granted either.
+fn is_denial(problem: &Problem) -> bool {
+    let kind = problem.kind.rsplit('#').next();
+    let kinds = [
+        "quota-exceeded",
+        "subject-blocked",
+        "grant-reversed",
+        "hold-lapsed",
+    ];
+    kind.is_some_and(|kind| kinds.contains(&kind))
+}
+
+fn print_claim(claim: &ClaimAnswer, local: &LocalTime) {
+    match claim.fits_at {
+        _ if claim.would_deny => {
+            println!("granted; in the mode enforce, the claim would be denied");
+        }
+        Some(fits_at) => println!("denied; there is room at {}", local.show(fits_at)),
+        None => println!("{}", claim.outcome),
+    }
+    print_limits(&claim.limits, local);
+}
+
+/// Prints a denial, or another problem that denies the claim.
+fn print_denial(answer: &Value, local: &LocalTime) -> anyhow::Result<()> {
+    let problem: Problem = read(answer)?;
+    if problem.kind != QUOTA_EXCEEDED_TYPE {
+        println!("denied: {}", problem.detail);
+        return Ok(());
+    }
+    let denial: DenialBody = read(answer)?;
+    let limits = denial.limits.iter();
+    let ends = limits.flat_map(|limit| [limit.resets_at, limit.more_at]);
+    let ends = ends.chain([denial.fits_at]).flatten();
+    println!("denied: {}", local.show_within(&denial.detail, ends));
+    print_limits(&denial.limits, local);
+    Ok(())
 }
 
 pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
@@ -96,23 +123,20 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
         segment(&args.subject)
     );
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    if args.server.json {
-        println!("{answer:#}");
-    } else {
-        let local = LocalTime::new(&answer["time_zone"]);
-        print_limits(&answer["limits"], &local);
-        if let Some(found) = answer.get("block") {
-            match &found["until"] {
-                Value::Null => println!("blocked"),
-                until => println!("blocked until {}", local.show(until)),
-            }
-        }
-        if let Some(found) = answer.get("override") {
-            match &found["until"] {
-                Value::Null => println!("limits of an override"),
-                until => println!("limits of an override, until {}", local.show(until)),
-            }
-        }
+    show(&args.server, &answer, print_usage)
+}
+
+fn print_usage(usage: &UsageBody) {
+    let local = LocalTime::new(&usage.time_zone);
+    print_limits(&usage.limits, &local);
+    match usage.block.as_ref().map(|block| block.until) {
+        None => {}
+        Some(None) => println!("blocked"),
+        Some(Some(until)) => println!("blocked until {}", local.show(until)),
     }
-    Ok(ExitCode::SUCCESS)
+    match usage.override_note.as_ref().map(|note| note.until) {
+        None => {}
+        Some(None) => println!("limits of an override"),
+        Some(Some(until)) => println!("limits of an override, until {}", local.show(until)),
+    }
 }

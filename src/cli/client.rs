@@ -1,14 +1,19 @@
 //! Calls of a running server.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ServerArgs;
+use crate::api::problem::Problem;
+use crate::api::{self, AnyPage};
 use crate::config::WrongSetting;
 
 /// The longest wait for an answer of the server.
@@ -31,14 +36,12 @@ pub async fn all_found(
     list: impl Fn() -> anyhow::Result<RequestBuilder>,
 ) -> anyhow::Result<Vec<Value>> {
     let mut items = Vec::new();
-    let mut cursor = Value::Null;
+    let mut cursor = None;
     loop {
-        let mut page = call(with_cursor(list()?, &cursor)).await?;
-        if let Value::Array(page) = page["items"].take() {
-            items.extend(page);
-        }
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
+        let page = page(list()?, cursor.as_ref()).await?;
+        items.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
             return Ok(items);
         }
     }
@@ -48,19 +51,53 @@ pub async fn all_found(
 /// only a part of the record for each page.
 pub async fn first_found(
     list: impl Fn() -> anyhow::Result<RequestBuilder>,
-) -> anyhow::Result<Value> {
-    let mut page = call(list()?).await?;
-    while page["items"].as_array().is_some_and(Vec::is_empty) && !page["next_cursor"].is_null() {
-        page = call(with_cursor(list()?, &page["next_cursor"])).await?;
+) -> anyhow::Result<AnyPage> {
+    let mut found = page(list()?, None).await?;
+    while found.items.is_empty() && found.next_cursor.is_some() {
+        found = page(list()?, found.next_cursor.as_ref()).await?;
     }
-    Ok(page)
+    Ok(found)
 }
 
-fn with_cursor(list: RequestBuilder, cursor: &Value) -> RequestBuilder {
-    match cursor.as_str() {
-        Some(cursor) => list.query(&[("cursor", cursor)]),
-        None => list,
+async fn page(list: RequestBuilder, cursor: Option<&String>) -> anyhow::Result<AnyPage> {
+    let cursor = cursor.map(|cursor| ("cursor", cursor));
+    read(&call(list.query(cursor.as_slice())).await?)
+}
+
+/// Reads an answer into its type.
+///
+/// # Errors
+/// A field is missing, or of another type.
+pub fn read<T: DeserializeOwned + Serialize>(answer: &Value) -> anyhow::Result<T> {
+    api::read(answer).context(
+        "the server and this command line are of different versions, so use the command line of the \
+         server's version",
+    )
+}
+
+/// Shows an answer: as it came, or in its type.
+pub fn show<T: DeserializeOwned + Serialize>(
+    server: &ServerArgs,
+    answer: &Value,
+    print: impl FnOnce(&T),
+) -> anyhow::Result<ExitCode> {
+    if server.json {
+        println!("{answer:#}");
+    } else {
+        print(&read(answer)?);
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the items of a list: as they came, or in their type.
+pub fn show_all<T: DeserializeOwned + Serialize>(
+    server: &ServerArgs,
+    items: Vec<Value>,
+    print: impl FnMut(&T),
+) -> anyhow::Result<ExitCode> {
+    show(server, &Value::Array(items), |items: &Vec<T>| {
+        items.iter().for_each(print)
+    })
 }
 
 /// A text as a segment of a path.
@@ -112,7 +149,7 @@ async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
     })
 }
 
-async fn read(response: Response) -> anyhow::Result<(StatusCode, Value)> {
+async fn receive(response: Response) -> anyhow::Result<(StatusCode, Value)> {
     let status = response.status();
     let is_for_now = response.headers().contains_key(RETRY_AFTER);
     let answer = response
@@ -128,7 +165,7 @@ async fn read(response: Response) -> anyhow::Result<(StatusCode, Value)> {
 }
 
 pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
-    read(reach(request).await?).await
+    receive(reach(request).await?).await
 }
 
 /// A successful answer whose body is not read yet.
@@ -137,7 +174,7 @@ pub async fn stream(request: RequestBuilder) -> anyhow::Result<Response> {
     if response.status().is_success() {
         return Ok(response);
     }
-    let (_, answer) = read(response).await?;
+    let (_, answer) = receive(response).await?;
     bail!(describe(&answer))
 }
 
@@ -151,17 +188,17 @@ pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
 
 /// The text of a problem document.
 pub fn describe(problem: &Value) -> String {
-    let mut words = text(&problem["detail"]).to_owned();
-    for part in problem["errors"].as_array().into_iter().flatten() {
-        let place = part["pointer"].as_str().or(part["parameter"].as_str());
+    let problem: Problem = match read(problem) {
+        Ok(problem) => problem,
+        Err(foreign) => return format!("{foreign:#}"),
+    };
+    let mut words = problem.detail;
+    for part in problem.errors {
+        let parameter = part.parameter.as_deref();
         words.push_str("; ");
-        words.push_str(place.unwrap_or_default());
+        words.push_str(part.pointer.as_deref().or(parameter).unwrap_or_default());
         words.push_str(": ");
-        words.push_str(text(&part["detail"]));
+        words.push_str(&part.detail);
     }
     words
-}
-
-pub fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

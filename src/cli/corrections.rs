@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::client::{describe, request, segment, send, text};
+use super::client::{describe, read, request, segment, send};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ServerArgs, adjustment_file};
+use crate::api::entries::{AdjustmentRequest, EntryBody};
+use crate::api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
+use crate::api::strict::WholeNumber;
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
@@ -86,10 +89,11 @@ pub struct AdjustArgs {
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
-    let mut body = json!({ "reason": args.reason });
-    if let Some(units) = args.units {
-        body["units"] = json!(units);
-    }
+    let units = args.units.map(|units| WholeNumber(units.into()));
+    let body = ReversalRequest {
+        reason: args.reason,
+        units,
+    };
     let mut request = request(&args.server, Method::POST, &path)?.json(&body);
     if let Some(key) = &args.idempotency_key {
         request = request.header("Idempotency-Key", key);
@@ -101,8 +105,9 @@ pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
 pub async fn confirm(args: ConfirmArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/confirmation", segment(&args.grant));
     let mut request = request(&args.server, Method::POST, &path)?;
-    if let Some(units) = args.units {
-        request = request.json(&json!({ "units": units }));
+    if args.units.is_some() {
+        let units = args.units.map(|units| WholeNumber(units.into()));
+        request = request.json(&ConfirmationRequest { units });
     }
     let answer = send(request).await?;
     show_correction(&args.server, answer, "confirmed").await
@@ -119,15 +124,14 @@ async fn show_correction(
     if server.json {
         println!("{answer:#}");
     } else {
+        let CorrectionAnswer { grant, limits } = read(&answer)?;
         match status {
             StatusCode::OK => println!("already {done}"),
             _ => println!("{done}"),
         }
-        let grant = &answer["grant"];
-        let policy = text(&grant["policy"]);
-        let subject = text(&grant["subject"]);
-        let local = LocalTime::of(server, policy, subject).await;
-        print_limits(&answer["limits"], &local);
+        let subject = grant.subject.as_deref().unwrap_or_default();
+        let local = LocalTime::of(server, &grant.policy, subject).await;
+        print_limits(&limits, &local);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -137,7 +141,11 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
         return adjust_from_file(&args, file, name).await;
     }
     let subject = args.subject.as_deref().unwrap_or_default();
-    let body = json!({ "units": args.units, "at": args.at, "reason": args.reason });
+    let body = AdjustmentRequest {
+        units: WholeNumber(args.units.unwrap_or_default().into()),
+        at: args.at.clone(),
+        reason: args.reason.clone(),
+    };
     let key = args.idempotency_key.as_deref();
     let (status, answer) = enter(&args, subject, &body, key).await?;
     if !status.is_success() {
@@ -146,12 +154,13 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     if args.server.json {
         println!("{answer:#}");
     } else {
+        let entry: EntryBody = read(&answer)?;
         match status {
             StatusCode::OK => println!("already entered"),
             _ => println!("entered"),
         }
         let local = LocalTime::of(&args.server, &args.policy, subject).await;
-        print_limits(&answer["limits"], &local);
+        print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -163,7 +172,11 @@ async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow:
     let mut before = 0;
     for row in &rows {
         let line = row.line;
-        let body = json!({ "units": row.units, "at": row.at, "reason": args.reason });
+        let body = AdjustmentRequest {
+            units: WholeNumber(row.units.into()),
+            at: row.at.clone(),
+            reason: args.reason.clone(),
+        };
         let key = row.key(name);
         let (status, answer) = enter(args, &row.subject, &body, Some(&key)).await?;
         match status {
@@ -184,7 +197,7 @@ async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow:
 async fn enter(
     args: &AdjustArgs,
     subject: &str,
-    body: &Value,
+    body: &AdjustmentRequest,
     key: Option<&str>,
 ) -> anyhow::Result<(StatusCode, Value)> {
     let policy = segment(&args.policy);

@@ -1,11 +1,14 @@
 //! The differences between two versions, as text.
 
 use reqwest::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{request, send, text};
-use super::limits::describe_limit;
+use super::client::{read, request, send};
+use super::limits::{describe_limit, describe_maxes};
+use crate::api;
+use crate::api::orphans::OrphansBody;
 
 /// The fields of a version that the server adds to what was written.
 const ABOUT_A_VERSION: [&str; 13] = [
@@ -50,17 +53,25 @@ pub fn differences<'a>(
 pub fn words(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
-        Value::String(text) if text.is_empty() => "none".to_owned(),
-        Value::String(text) if text.contains(char::is_control) => value.to_string(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => in_one_line(text),
         Value::Array(items) => {
-            let words = items.iter().map(|item| match item["per"].as_str() {
-                Some(_) => describe_limit(item),
-                None => text(item).to_owned(),
+            let words = items.iter().map(|item| match (item, api::read(item)) {
+                (Value::String(text), _) => text.clone(),
+                (_, Ok(limit)) => describe_limit(&limit),
+                (other, Err(_)) => other.to_string(),
             });
             words.collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),
+    }
+}
+
+/// A text in one line.
+pub fn in_one_line(text: &str) -> String {
+    match text {
+        "" => "none".to_owned(),
+        text if text.contains(char::is_control) => Value::from(text).to_string(),
+        text => text.to_owned(),
     }
 }
 
@@ -73,39 +84,42 @@ pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Op
     Ok((status == StatusCode::OK).then_some(answer))
 }
 
+/// What the versions of policies, overrides and blocks have in common.
+#[derive(Serialize, Deserialize)]
+struct AnyVersion {
+    version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphaned_overrides: Option<OrphansBody>,
+}
+
 /// Prints what a change of `name` changed, as `policy apply` does. A new thing has no differences.
-pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) {
+pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) -> anyhow::Result<()> {
     let Some(before) = before else {
-        return;
+        return Ok(());
     };
-    if before["version"] == after["version"] {
+    let old: AnyVersion = read(before)?;
+    let new: AnyVersion = read(after)?;
+    if old.version == new.version {
         println!("= {name}");
     }
     for (field, before, after) in differences(Some(before), Some(after)) {
         println!("~ {name}: {field}: {before} → {after}");
     }
-    if let Some(orphans) = orphans(after) {
-        println!("! {name}: {orphans}");
+    if let Some(orphans) = new.orphaned_overrides {
+        println!("! {name}: {}", describe_orphans(&orphans));
     }
+    Ok(())
 }
 
-/// The overrides that a change of a policy orphans, in one line; `None` without any.
-pub fn orphans(policy: &Value) -> Option<String> {
-    let orphaned = &policy["orphaned_overrides"];
-    let count = orphaned["count"].as_u64()?;
-    let first = orphaned["first"].as_array()?;
+/// The overrides that a change of a policy orphans, in one line.
+pub fn describe_orphans(orphans: &OrphansBody) -> String {
+    let OrphansBody { count, first } = orphans;
     let named = first.iter().map(|orphan| {
-        let subject = orphan["subject"].as_str().unwrap_or("(erased)");
-        format!("{subject} ({})", words(&orphan["limits"]))
+        let subject = orphan.subject.as_deref().unwrap_or("(erased)");
+        format!("{subject} ({})", describe_maxes(&orphan.limits))
     });
     let named: Vec<String> = named.collect();
-    let more = if count > named.len() as u64 {
-        ", …"
-    } else {
-        ""
-    };
+    let more = if *count > named.len() { ", …" } else { "" };
     let named = named.join(", ");
-    Some(format!(
-        "overrides without their limit, or beyond its bounds ({count}): {named}{more}"
-    ))
+    format!("overrides without their limit, or beyond its bounds ({count}): {named}{more}")
 }

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use clap::Args;
 use reqwest::{Method, StatusCode};
-use serde_json::json;
 
 use super::ServerArgs;
-use super::client::{describe, request, segment, send, text};
+use super::client::{describe, request, segment, send, show};
+use crate::api::erasures::{ErasureAnswer, ErasureRequest};
+use crate::api::instant::written;
 
 #[derive(Debug, Args)]
 pub struct EraseArgs {
@@ -41,28 +42,27 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let path = format!("/v1/subjects/{}/erasure", segment(&args.subject));
-    let body = json!({ "reason": args.reason });
+    let body = ErasureRequest {
+        reason: args.reason,
+    };
     let (status, answer) = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
     if !status.is_success() {
         bail!(describe(&answer));
     }
-    if args.server.json {
-        println!("{answer:#}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let accounts = answer["accounts"].as_u64().unwrap_or_default();
-    println!(
-        "erased at {} under {accounts} {}: change {}",
-        text(&answer["erased_at"]),
-        if accounts == 1 { "policy" } else { "policies" },
-        answer["revision"],
-    );
-    if status == StatusCode::ACCEPTED {
+    show(&args.server, &answer, |erasure: &ErasureAnswer| {
+        let accounts = erasure.act.accounts;
         println!(
-            "some texts are not deleted yet: the erasure continues by itself; run the command again later to see that it is done"
+            "erased at {} under {accounts} {}: change {}",
+            written(erasure.erased_at),
+            if accounts == 1 { "policy" } else { "policies" },
+            erasure.revision,
         );
-    }
-    Ok(ExitCode::SUCCESS)
+        if status == StatusCode::ACCEPTED {
+            println!(
+                "some texts are not deleted yet: the erasure continues by itself; run the command again later to see that it is done"
+            );
+        }
+    })
 }
 
 fn confirm(subject: &str) -> anyhow::Result<bool> {

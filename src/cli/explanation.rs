@@ -2,14 +2,17 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use reqwest::Method;
-use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{call, request, segment, text};
-use super::limits::{describe_limits, describe_use};
+use super::client::{call, request, segment, show};
+use super::limits::{describe_maxes, describe_use};
 use super::local::LocalTime;
+use crate::api::explanation::{
+    ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
+};
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -48,70 +51,72 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         None => format!("/v1/grants/{about}/explanation"),
     };
     let answer = call(request(&args.server, Method::GET, &path)?.query(&query)).await?;
-    if args.server.json {
-        println!("{answer:#}");
-        return Ok(ExitCode::SUCCESS);
+    if args.subject.is_some() {
+        show(&args.server, &answer, print_claim)
+    } else {
+        show(&args.server, &answer, print_grant)
     }
-    let version = &answer["terms"]["version"];
-    let local = LocalTime::new(&version["time_zone"]);
-    match answer.get("grant") {
-        Some(grant) => print_grant(grant, &answer, &local),
-        None => {
-            let ends = [&version["active_from"], &version["active_until"]];
-            let detail = local.show_within(text(&answer["detail"]), ends);
-            let outcome = text(&answer["outcome"]);
-            let at = local.show(&answer["at"]);
-            println!("{outcome} at {at}: {detail}");
-            if let fits_at @ Value::String(_) = &answer["fits_at"] {
-                println!(
-                    "granted from {} on, if nothing else happens",
-                    local.show(fits_at)
-                );
-            }
-        }
-    }
-    print_terms(&answer["terms"], &local);
-    if args.subject.is_none() {
-        println!("the limits before the grant:");
-    }
-    items(&answer["limits"]).for_each(|limit| print_limit(limit, &local));
-    Ok(ExitCode::SUCCESS)
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
+fn print_claim(claim: &ClaimExplanation) {
+    let version = claim.terms.as_ref().map(|terms| &terms.version);
+    let local = LocalTime::new(version.map_or("", |version| &version.time_zone));
+    let ends = version.map(|version| [version.active_from, version.active_until]);
+    let ends = ends.into_iter().flatten().flatten();
+    let detail = local.show_within(&claim.detail, ends);
+    println!("{} at {}: {detail}", claim.outcome, local.show(claim.at));
+    if let Some(fits_at) = claim.fits_at {
+        println!(
+            "granted from {} on, if nothing else happens",
+            local.show(fits_at)
+        );
+    }
+    if let Some(terms) = &claim.terms {
+        print_terms(terms, &local);
+    }
+    for limit in &claim.limits {
+        print_limit(limit, &local);
+    }
 }
 
-fn print_grant(grant: &Value, answer: &Value, local: &LocalTime) {
-    let took: Vec<String> = items(&answer["took"]).map(describe_took).collect();
-    let at = local.show(&grant["granted_at"]);
+fn print_grant(explanation: &GrantExplanation) {
+    let GrantExplanation { grant, terms, .. } = explanation;
+    let local = LocalTime::new(&terms.version.time_zone);
+    let took: Vec<String> = explanation.took.iter().map(describe_took).collect();
+    let at = local.show(grant.granted_at);
     println!("granted at {at}: {}", took.join(", "));
-    for note in items(&answer["notes"]) {
-        println!("{}", local.show_within(text(note), [&grant["held_until"]]));
+    for note in &explanation.notes {
+        println!("{}", local.show_within(note, grant.held_until));
     }
-    print_entry(&answer["entry"], "counted_at", local);
-    let since = items(&answer["since"]).collect::<Vec<_>>();
+    let entry = &explanation.entry;
+    print_entry(entry, entry.counted_at, &local);
+    let since = &explanation.since;
     println!(
         "since then: {}",
-        match (text(&grant["state"]), since.is_empty()) {
+        match (&*grant.state, since.is_empty()) {
             ("granted", true) => "no change",
             (state, _) => state,
         }
     );
-    since
-        .into_iter()
-        .for_each(|entry| print_entry(entry, "at", local));
+    for entry in since {
+        print_entry(entry, entry.at, &local);
+    }
+    print_terms(terms, &local);
+    println!("the limits before the grant:");
+    for limit in &explanation.limits {
+        print_limit(limit, &local);
+    }
 }
 
 /// Such as `2nd of 3 per day`.
-fn describe_took(took: &Value) -> String {
-    let [first, last] = ["first", "last"].map(|end| ordinal(took[end].as_u64().unwrap_or(0)));
+fn describe_took(took: &TookBody) -> String {
+    let [first, last] = [took.first, took.last].map(ordinal);
     let units = if first == last {
         first
     } else {
         format!("{first} to {last}")
     };
-    format!("{units} of {} per {}", took["max"], text(&took["per"]))
+    format!("{units} of {} per {}", took.max, took.per)
 }
 
 fn ordinal(number: u64) -> String {
@@ -125,72 +130,73 @@ fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-fn print_terms(terms: &Value, local: &LocalTime) {
-    let because = |version: &Value| match version["reason"].as_str() {
+fn print_terms(terms: &TermsBody, local: &LocalTime) {
+    let because = |reason: &Option<String>| match reason {
         Some(reason) => format!(": {reason}"),
         None => String::new(),
     };
-    let version = &terms["version"];
-    if !version.is_null() {
+    let version = &terms.version;
+    println!(
+        "by version {} of the policy, in force from {}, made by {}{}",
+        version.version,
+        local.show(version.effective_at),
+        version.changed_by,
+        because(&version.reason),
+    );
+    if let Some(found) = &terms.exception {
+        let until = found
+            .until
+            .map(|until| format!(" until {}", local.show(until)));
         println!(
-            "by version {} of the policy, in force from {}, made by {}{}",
-            version["version"],
-            local.show(&version["effective_at"]),
-            text(&version["changed_by"]),
-            because(version),
-        );
-    }
-    let found = &terms["override"];
-    if !found.is_null() {
-        let until = match &found["until"] {
-            Value::Null => String::new(),
-            until => format!(" until {}", local.show(until)),
-        };
-        println!(
-            "by version {} of the override: {}{until}, made at {} by {}{}",
-            found["version"],
-            describe_limits(&found["limits"]),
-            local.show(&found["changed_at"]),
-            text(&found["changed_by"]),
-            because(found),
+            "by version {} of the override: {}{}, made at {} by {}{}",
+            found.version,
+            describe_maxes(&found.limits),
+            until.unwrap_or_default(),
+            local.show(found.changed_at),
+            found.changed_by,
+            because(&found.reason),
         );
     }
 }
 
-fn print_limit(limit: &Value, local: &LocalTime) {
-    let end = |word: &str, field: &str| match &limit[field] {
-        Value::Null => String::new(),
-        instant => format!("{word} {}", local.show(instant)),
+fn print_limit(limit: &LimitExplanation, local: &LocalTime) {
+    let usage = &limit.usage;
+    let end = |word: &str, instant: Option<DateTime<Utc>>| {
+        instant.map_or_else(String::new, |at| format!("{word} {}", local.show(at)))
     };
     println!(
         "{}{}{}",
-        describe_use(limit),
-        end(", from", "window_start"),
-        end(" until", "resets_at"),
+        describe_use(usage),
+        end(", from", usage.window_start),
+        end(" until", usage.resets_at),
     );
-    items(&limit["entries"]).for_each(|entry| print_entry(entry, "counted_at", local));
-    if limit["entries_cut"] == true {
-        println!("    … older entries exist: {} in all", limit["entry_count"]);
+    for entry in &limit.entries {
+        print_entry(entry, entry.counted_at, local);
+    }
+    if limit.entries_cut {
+        println!("    … older entries exist: {} in all", limit.entry_count);
     }
 }
 
-/// Prints an entry with the instant in one of its fields.
-fn print_entry(entry: &Value, instant: &str, local: &LocalTime) {
-    let position = match &entry["position"] {
-        Value::Null => "position pending".to_owned(),
-        position => format!("position {position}"),
-    };
-    let key = [&entry["key"]["name"], &entry["by"]];
-    let key = key.into_iter().find_map(Value::as_str);
-    let reason = entry["reason"].as_str();
+/// Prints an entry with one of its instants.
+fn print_entry(entry: &CountedEntryBody, instant: DateTime<Utc>, local: &LocalTime) {
+    let position = entry
+        .position
+        .map(|position| format!("position {position}"));
+    let position = position.unwrap_or_else(|| "position pending".to_owned());
+    let name = entry.key.as_ref().map(|key| &key.name);
+    let key = name.or(entry.by.as_ref());
+    let id = entry.id.map_or("-".to_owned(), |id| id.to_string());
     println!(
-        "    {:<32} {:<12} {:>6}  {:<36} {position}{}{}",
-        local.show(&entry[instant]),
-        text(&entry["kind"]),
-        entry["units"].to_string(),
-        entry["id"].as_str().unwrap_or("-"),
+        "    {:<32} {:<12} {:>6}  {id:<36} {position}{}{}",
+        local.show(instant),
+        entry.kind,
+        entry.units,
         key.map_or_else(String::new, |key| format!(", {key}")),
-        reason.map_or_else(String::new, |reason| format!(": {reason}")),
+        entry
+            .reason
+            .as_ref()
+            .map_or_else(String::new, |reason| format!(": {reason}")),
     );
 }
 

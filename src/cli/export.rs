@@ -18,11 +18,12 @@ use tokio::signal::ctrl_c;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ServerArgs;
-use super::client::{TryAgain, call, request, stream};
+use super::client::{self, TryAgain, call, request, stream};
 use super::export_check::{WORKBOOK_SHA256, sha256_of};
 use super::history::EntryFilters;
 use super::rows::{PartFile, Row, RowCutter};
 use super::xlsx;
+use crate::api::exports::Manifest;
 
 const EXPORT: &str = "/v1/entries/export";
 /// How long an instance that only reads may take to learn of a recorded export, and how often to ask.
@@ -85,6 +86,12 @@ struct ExportState {
     parameters: BTreeMap<String, String>,
     as_of: u64,
     manifest: String,
+}
+
+/// The last line of NDJSON, with the manifest as it came.
+#[derive(Deserialize)]
+struct LastLine {
+    manifest: Value,
 }
 
 /// The files of an export.
@@ -178,43 +185,45 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
     };
     part.save()?;
     // 4. Take the manifest that followed the rows, or ask for it.
-    let manifest = match read? {
-        Some(manifest) => manifest,
+    let document = match read? {
+        Some(document) => document,
         None => {
             let manifest = request(&args.server, Method::GET, &download.state.manifest)?;
             call(manifest.timeout(TIMEOUT)).await?
         }
     };
+    let manifest: Manifest = client::read(&document)?;
     // 5. Invariant: the file gets its name only when its bytes match the manifest.
     ensure!(
-        manifest["sha256"] == part.sha256(),
+        manifest.sha256 == part.sha256(),
         "{} does not match its manifest: delete it and {}, and run the command again",
         files.part.display(),
         files.state.display()
     );
-    finish(&args, &files, &manifest)?;
+    finish(&args, &files, document)?;
     println!(
         "{} entries up to position {}, SHA-256 {} as in the manifest",
         part.count,
-        manifest["as_of"],
+        manifest.act.as_of,
         part.sha256()
     );
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives the files their names, after all checks.
-fn finish(args: &ExportArgs, files: &ExportFiles, manifest: &Value) -> anyhow::Result<()> {
-    let mut manifest = manifest.clone();
+fn finish(args: &ExportArgs, files: &ExportFiles, mut document: Value) -> anyhow::Result<()> {
     if args.format.xlsx {
         let written = xlsx::write(&files.part, &files.file)
             .and_then(|()| Ok(sha256_of(&files.file)?))
             .with_context(|| format!("{} cannot be written", files.file.display()))?;
-        manifest[WORKBOOK_SHA256] = written.into();
+        if let Value::Object(fields) = &mut document {
+            fields.insert(WORKBOOK_SHA256.to_owned(), written.into());
+        }
         fs::remove_file(&files.part)?;
     } else {
         fs::rename(&files.part, &files.file)?;
     }
-    fs::write(&files.manifest, format!("{manifest:#}\n"))?;
+    fs::write(&files.manifest, format!("{document:#}\n"))?;
     fs::remove_file(&files.state)?;
     Ok(())
 }
@@ -348,7 +357,7 @@ impl Download {
             };
             cutter.cut(&bytes, |row, bytes| {
                 match row {
-                    Row::Manifest => manifest = serde_json::from_slice::<Value>(bytes).ok(),
+                    Row::Manifest => manifest = serde_json::from_slice::<LastLine>(bytes).ok(),
                     Row::Header | Row::Entry(_) => part.add(&row, bytes)?,
                 }
                 Ok(())
@@ -364,8 +373,8 @@ impl Download {
         if !format.csv && manifest.is_none() {
             return Err(again("the export is incomplete"));
         }
-        let manifest = manifest.map(|mut line| line["manifest"].take());
-        Ok(manifest.filter(|_| !self.is_resumed))
+        let manifest = manifest.filter(|_| !self.is_resumed);
+        Ok(manifest.map(|line| line.manifest))
     }
 
     fn tell(&mut self, part: &PartFile) {

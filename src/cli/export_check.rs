@@ -8,12 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::client::text;
 use super::offline::open_to_read;
 use super::rows::{Row, RowCutter};
+use crate::api;
+use crate::api::exports::{ExportAct, Manifest};
 use crate::config::DatabaseArgs;
 use crate::domain::seal::leaf::hex;
 use crate::domain::seal::note::{Checkpoint, VerifierKey};
@@ -23,6 +25,13 @@ use crate::engine::ActKind;
 /// The member of a workbook's manifest that has the digest of the workbook. Its `sha256` is of the rows
 /// as NDJSON, from which the workbook was made.
 pub const WORKBOOK_SHA256: &str = "workbook_sha256";
+
+/// What is counted of a row.
+#[derive(Default, Deserialize)]
+struct CountedRow {
+    kind: String,
+    units: i64,
+}
 
 #[derive(Debug, Default)]
 struct Contents {
@@ -51,7 +60,7 @@ impl Contents {
             cutter.cut(&bytes[..count], |row, bytes| {
                 match row {
                     Row::Header => names = csv_cells(bytes),
-                    Row::Entry(position) => contents.add(position, &fields(bytes, &names)),
+                    Row::Entry(position) => contents.add(position, CountedRow::read(bytes, &names)),
                     Row::Manifest => {}
                 }
                 Ok(())
@@ -61,14 +70,9 @@ impl Contents {
         Ok(contents)
     }
 
-    fn add(&mut self, position: u64, fields: &Value) {
-        *self
-            .rows
-            .entry(text(&fields["kind"]).to_owned())
-            .or_default() += 1;
-        let units = fields["units"].as_i64();
-        let units = units.or_else(|| text(&fields["units"]).parse().ok());
-        let units = units.unwrap_or_default();
+    fn add(&mut self, position: u64, row: CountedRow) {
+        let CountedRow { kind, units } = row;
+        *self.rows.entry(kind).or_default() += 1;
         match units {
             0.. => self.units_taken += u128::from(units.unsigned_abs()),
             ..0 => self.units_given_back += u128::from(units.unsigned_abs()),
@@ -77,27 +81,42 @@ impl Contents {
         self.last_position = Some(position);
     }
 
-    /// The fields of a manifest that describe the file's contents.
-    fn recorded(&self) -> [(&'static str, Value); 5] {
+    /// The fields of a manifest that describe the file's contents: as found, and as recorded.
+    fn compared(&self, manifest: &Manifest) -> [(&'static str, Value, Value); 5] {
         // No file has a number above 64 bits.
         let number = |units: u128| json!(u64::try_from(units).unwrap_or(u64::MAX));
+        let taken = number(self.units_taken);
+        let given_back = number(self.units_given_back);
+        let first = json!(self.first_position);
+        let last = json!(self.last_position);
         [
-            ("rows", json!(self.rows)),
-            ("units_taken", number(self.units_taken)),
-            ("units_given_back", number(self.units_given_back)),
-            ("first_position", json!(self.first_position)),
-            ("last_position", json!(self.last_position)),
+            ("rows", json!(self.rows), json!(manifest.rows)),
+            ("units_taken", taken, number(manifest.units_taken)),
+            (
+                "units_given_back",
+                given_back,
+                number(manifest.units_given_back),
+            ),
+            ("first_position", first, json!(manifest.first_position)),
+            ("last_position", last, json!(manifest.last_position)),
         ]
     }
 }
 
-/// The fields of a row: of NDJSON, or of CSV with these column names.
-fn fields(row: &[u8], names: &[String]) -> Value {
-    if names.is_empty() {
-        return serde_json::from_slice(row).unwrap_or_default();
+impl CountedRow {
+    /// Reads a row of NDJSON, or of CSV with these column names. A wrong row has another digest.
+    fn read(row: &[u8], names: &[String]) -> Self {
+        if names.is_empty() {
+            return serde_json::from_slice(row).unwrap_or_default();
+        }
+        let cells = names.iter().map(String::as_str).zip(csv_cells(row));
+        let mut cells: BTreeMap<&str, String> = cells.collect();
+        let units = cells.get("units").and_then(|units| units.parse().ok());
+        Self {
+            kind: cells.remove("kind").unwrap_or_default(),
+            units: units.unwrap_or_default(),
+        }
     }
-    let cells = csv_cells(row).into_iter().map(Value::from);
-    Value::Object(names.iter().cloned().zip(cells).collect())
 }
 
 /// The cells of a row of CSV (RFC 4180).
@@ -140,7 +159,23 @@ struct RecordedExport {
     kind: String,
     at: DateTime<Utc>,
     by: String,
-    about: Value,
+    /// What was exported, as JSON.
+    about: String,
+}
+
+/// The leaf of an act.
+#[derive(Deserialize)]
+struct ActLeaf {
+    revision: u64,
+    kind: String,
+    changed_at: DateTime<Utc>,
+    changed_by: String,
+}
+
+/// The private part of the leaf of an act.
+#[derive(Deserialize)]
+struct ActPrivate {
+    about: String,
 }
 
 impl RecordedExport {
@@ -150,16 +185,18 @@ impl RecordedExport {
         let proof = fs::read_to_string(file).with_context(named)?;
         let proof = LogProof::parse(&proof).with_context(named)?;
         let proven = proof.check(key).with_context(named)?;
-        let leaf = &proven.leaf;
-        let Some(private) = &proven.private else {
+        let Some(private) = proven.private else {
             bail!("{}: the proof does not contain what was exported", named());
         };
+        let of_another = || format!("{}: the proof is not of an export", named());
+        let leaf: ActLeaf = serde_json::from_value(proven.leaf).with_context(of_another)?;
+        let private: ActPrivate = serde_json::from_value(private).with_context(of_another)?;
         Ok(Self {
-            revision: leaf["revision"].as_u64().unwrap_or_default(),
-            kind: text(&leaf["kind"]).to_owned(),
-            at: text(&leaf["changed_at"]).parse().unwrap_or_default(),
-            by: text(&leaf["changed_by"]).to_owned(),
-            about: serde_json::from_str(text(&private["about"])).unwrap_or_default(),
+            revision: leaf.revision,
+            kind: leaf.kind,
+            at: leaf.changed_at,
+            by: leaf.changed_by,
+            about: private.about,
         })
     }
 
@@ -173,32 +210,36 @@ impl RecordedExport {
             kind: act.kind.as_str().to_owned(),
             at: act.at,
             by: act.by,
-            about: serde_json::from_str(&act.about).unwrap_or_default(),
+            about: act.about,
         }))
     }
 
     /// Checks that a manifest belongs to this export.
-    fn check(&self, manifest: &Value) -> anyhow::Result<()> {
+    fn check(&self, manifest: &Manifest) -> anyhow::Result<()> {
         let revision = self.revision;
         ensure!(
             self.kind == ActKind::Export.as_str(),
             "change {revision} is not an export"
         );
-        let mut filters = manifest["filters"].clone();
+        let about: ExportAct = serde_json::from_str(&self.about)
+            .with_context(|| format!("the recorded export {revision} cannot be read"))?;
+        let ExportAct {
+            format,
+            as_of,
+            mut filters,
+            ..
+        } = manifest.act.clone();
         // A filter that named a subject who was erased since is no longer known.
-        for name in self.about["erased"].as_array().into_iter().flatten() {
-            if let Some(filters) = filters.as_object_mut() {
-                filters.remove(text(name));
-            }
-        }
-        let at: Option<DateTime<Utc>> = text(&manifest["exported_at"]).parse().ok();
+        filters.retain(|name, _| !about.erased.contains(name));
+        let by = &manifest.exported_by;
+        let at = manifest.exported_at;
         for (name, found, recorded) in [
-            ("revision", &manifest["revision"], &json!(revision)),
-            ("format", &manifest["format"], &self.about["format"]),
-            ("as_of", &manifest["as_of"], &self.about["as_of"]),
-            ("filters", &filters, &self.about["filters"]),
-            ("exported_by", &manifest["exported_by"], &json!(self.by)),
-            ("exported_at", &json!(at), &json!(self.at)),
+            ("revision", json!(manifest.revision), json!(revision)),
+            ("format", json!(format), json!(about.format)),
+            ("as_of", json!(as_of), json!(about.as_of)),
+            ("filters", json!(filters), json!(about.filters)),
+            ("exported_by", json!(by), json!(self.by)),
+            ("exported_at", json!(at), json!(self.at)),
         ] {
             ensure!(
                 found == recorded,
@@ -219,18 +260,19 @@ pub async fn verify_export(
     // 1. The file matches its manifest.
     let document = fs::read_to_string(manifest);
     let document = document.with_context(|| format!("{} cannot be read", manifest.display()))?;
-    let document: Value = serde_json::from_str(&document)
-        .with_context(|| format!("{} is not a manifest", manifest.display()))?;
-    let found = match document.get(WORKBOOK_SHA256) {
-        Some(recorded) => check_workbook(file, text(recorded))?,
-        None => check_rows(file, &document)?,
+    let not_one = || format!("{} is not a manifest", manifest.display());
+    let document: Value = serde_json::from_str(&document).with_context(not_one)?;
+    let manifest: Manifest = api::read(&document).with_context(not_one)?;
+    let found = match document.get(WORKBOOK_SHA256).and_then(Value::as_str) {
+        Some(recorded) => check_workbook(file, recorded)?,
+        None => check_rows(file, &manifest)?,
     };
     println!("{} matches its manifest, SHA-256 {found}", file.display());
     // 2. The manifest belongs to a recorded export.
-    let revision = document["revision"].as_u64().unwrap_or_default();
+    let revision = manifest.revision;
     let mut is_compared = false;
     if let Some((proof, key)) = witnesses.proof {
-        RecordedExport::proven(proof, key)?.check(&document)?;
+        RecordedExport::proven(proof, key)?.check(&manifest)?;
         println!("the proof belongs to this export: change {revision}");
         is_compared = true;
     }
@@ -240,7 +282,7 @@ pub async fn verify_export(
                 "the ledger has no export {revision}: the manifest was changed, or belongs to another ledger"
             );
         };
-        stored.check(&document)?;
+        stored.check(&manifest)?;
         println!("the ledger recorded this export: change {revision}");
         is_compared = true;
     }
@@ -251,7 +293,7 @@ pub async fn verify_export(
         );
     }
     // 3. The positions of the export are sealed.
-    check_seal(&document, witnesses.key)?;
+    check_seal(&manifest, witnesses.key)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -287,14 +329,13 @@ fn check_workbook(file: &Path, recorded: &str) -> anyhow::Result<String> {
 }
 
 /// Checks the rows of a file by its manifest.
-fn check_rows(file: &Path, manifest: &Value) -> anyhow::Result<String> {
-    let contents = Contents::read(file, manifest["format"] == "csv");
+fn check_rows(file: &Path, manifest: &Manifest) -> anyhow::Result<String> {
+    let contents = Contents::read(file, manifest.act.format == "csv");
     let contents = contents.with_context(|| format!("{} cannot be read", file.display()))?;
-    let digest = check_digest(file, contents.sha256.clone(), text(&manifest["sha256"]))?;
-    for (name, found) in contents.recorded() {
-        let recorded = &manifest[name];
+    let digest = check_digest(file, contents.sha256.clone(), &manifest.sha256)?;
+    for (name, found, recorded) in contents.compared(manifest) {
         ensure!(
-            found == *recorded,
+            found == recorded,
             "{} has {found} for {name}, but its manifest has {recorded}: the manifest was changed",
             file.display()
         );
@@ -302,8 +343,8 @@ fn check_rows(file: &Path, manifest: &Value) -> anyhow::Result<String> {
     Ok(digest)
 }
 
-fn check_seal(manifest: &Value, key: Option<&VerifierKey>) -> anyhow::Result<()> {
-    let Some(note) = manifest["seal"].as_str() else {
+fn check_seal(manifest: &Manifest, key: Option<&VerifierKey>) -> anyhow::Result<()> {
+    let Some(note) = &manifest.seal else {
         println!("the manifest has no seal: it was made before its positions were sealed");
         return Ok(());
     };
@@ -312,7 +353,7 @@ fn check_seal(manifest: &Value, key: Option<&VerifierKey>) -> anyhow::Result<()>
         Some(key) => seal.check(key).context("the seal of the manifest")?,
         None => println!("the signature was not checked: add --key"),
     }
-    let last = manifest["as_of"].as_u64().unwrap_or_default();
+    let last = manifest.act.as_of;
     ensure!(
         last <= seal.size,
         "the manifest names position {last}, but its seal has only {} positions",

@@ -7,8 +7,9 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{all_items, first_found, request, segment, text};
+use super::client::{all_items, first_found, request, segment, show, show_all};
 use super::local::LocalTime;
+use crate::api::entries::{EntryBody, HistoryItem};
 
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]
@@ -120,25 +121,22 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
     }
     let list = || Ok(request(&args.server, Method::GET, "/v1/entries")?.query(&parameters));
     let page = first_found(list).await?;
-    if args.server.json {
-        println!("{:#}", page["items"]);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-    for item in items {
-        let policy = text(&item["policy"]);
-        let subject = text(&item["subject"]);
-        let position = item["position"].to_string();
-        print!("{position:>8} {policy:<16} {subject:<20} ");
-        print_entry(item);
-    }
-    if let Some(last) = items.last().filter(|_| !page["next_cursor"].is_null()) {
-        println!(
-            "… more entries exist: continue with --after {}",
-            last["position"]
-        );
-    }
-    Ok(ExitCode::SUCCESS)
+    let has_more = page.next_cursor.is_some();
+    let items = Value::Array(page.items);
+    show(&args.server, &items, |items: &Vec<HistoryItem>| {
+        for item in items {
+            let policy = &item.policy;
+            let subject = item.subject.as_deref().unwrap_or_default();
+            print!("{:>8} {policy:<16} {subject:<20} ", item.position);
+            print_entry(&item.entry);
+        }
+        if let Some(last) = items.last().filter(|_| has_more) {
+            println!(
+                "… more entries exist: continue with --after {}",
+                last.position
+            );
+        }
+    })
 }
 
 /// Shows an account's entries, newest first.
@@ -149,39 +147,27 @@ async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::
         segment(subject)
     );
     let entries = all_items(server, &format!("{account}/entries?limit=1000")).await?;
-    if server.json {
-        println!("{:#}", Value::Array(entries));
-        return Ok(ExitCode::SUCCESS);
-    }
-    for entry in &entries {
-        print!("{:>6} ", entry["number"].to_string());
+    show_all(server, entries, |entry: &EntryBody| {
+        print!("{:>6} ", entry.number);
         print_entry(entry);
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Prints an entry, in the time zone that its policy had then.
-fn print_entry(entry: &Value) {
-    let local = LocalTime::new(&entry["time_zone"]);
-    let limits = entry["limits"].as_array().into_iter().flatten();
+fn print_entry(entry: &EntryBody) {
+    let local = LocalTime::new(entry.time_zone.as_deref().unwrap_or_default());
+    let limits = entry.limits.iter();
     let used: Vec<String> = limits
-        .map(|limit| {
-            let used = &limit["used"];
-            let max = &limit["max"];
-            let per = text(&limit["per"]);
-            format!("{used} of {max} per {per}")
-        })
+        .map(|limit| format!("{} of {} per {}", limit.used, limit.max, limit.per))
         .collect();
+    let reason = entry.reason.as_ref();
     println!(
         "{:<32} {:<12} {:>6}  {:<36} {}{}",
-        local.show(&entry["at"]),
-        text(&entry["kind"]),
-        entry["units"].to_string(),
-        text(&entry["id"]),
+        local.show(entry.at),
+        entry.kind,
+        entry.units,
+        entry.id.to_string(),
         used.join(", "),
-        match entry["reason"].as_str() {
-            Some(reason) => format!("  ({reason})"),
-            None => String::new(),
-        },
+        reason.map_or_else(String::new, |reason| format!("  ({reason})")),
     );
 }

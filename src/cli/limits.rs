@@ -1,30 +1,18 @@
 //! Limits on the command line.
 
-use serde::Serialize;
-use serde_json::Value;
-
-use super::client::text;
 use super::local::LocalTime;
-
-/// A limit as the API takes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LimitArg {
-    max: u64,
-    per: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    burst: Option<u64>,
-}
+use crate::api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
+use crate::api::overrides::OverrideLimitBody;
+use crate::api::policies::LimitBody;
+use crate::api::strict::WholeNumber;
+use crate::domain::limit::shape::LimitKind;
 
 /// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h` or
 /// `10 per 1s rate burst 20`. The server checks the words.
 ///
 /// # Errors
 /// What to write instead.
-pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
+pub fn parse_limit(text: &str) -> Result<LimitBody, String> {
     let read = || {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (max, per, kind, rest) = match words[..] {
@@ -35,11 +23,11 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
         let (step, burst) = match *rest {
             [] => (None, None),
             ["step", step] => (Some(step.to_owned()), None),
-            ["burst", burst] => (None, Some(burst.parse().ok()?)),
+            ["burst", burst] => (None, Some(whole(burst)?)),
             _ => return None,
         };
-        Some(LimitArg {
-            max: max.parse().ok()?,
+        Some(LimitBody {
+            max: whole(max)?,
             per: per.to_owned(),
             kind,
             step,
@@ -52,12 +40,18 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
     })
 }
 
+fn whole(text: &str) -> Option<WholeNumber> {
+    let number: u64 = text.parse().ok()?;
+    Some(WholeNumber(number.into()))
+}
+
 /// Reads another `max` for a limit, such as `10 per day`.
 ///
 /// # Errors
 /// What to write instead.
-pub fn parse_max(text: &str) -> Result<LimitArg, String> {
+pub fn parse_max(text: &str) -> Result<OverrideLimitBody, String> {
     let limit = parse_limit(text).ok().filter(|limit| limit.kind.is_none());
+    let limit = limit.map(|LimitBody { max, per, .. }| OverrideLimitBody { max, per });
     limit.ok_or_else(|| {
         "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
          by its per"
@@ -66,58 +60,69 @@ pub fn parse_max(text: &str) -> Result<LimitArg, String> {
 }
 
 /// A limit as text that [`parse_limit`] reads.
-pub fn describe_limit(limit: &Value) -> String {
-    let mut words = format!("{} per {}", limit["max"], text(&limit["per"]));
-    if let Some(kind) = limit["kind"].as_str() {
-        words = format!("{words} {kind}");
-    }
-    for field in ["step", "burst"] {
-        match &limit[field] {
-            Value::Null => {}
-            Value::String(value) => words = format!("{words} {field} {value}"),
-            value => words = format!("{words} {field} {value}"),
-        }
-    }
-    words
+pub fn describe_limit(limit: &LimitAnswer) -> String {
+    let LimitAnswer {
+        max,
+        per,
+        kind,
+        step,
+        burst,
+    } = limit;
+    let kind = kind.as_ref().map(|kind| format!(" {kind}"));
+    let step = step.map(|step| format!(" step {step}"));
+    let burst = burst.map(|burst| format!(" burst {burst}"));
+    let more = [kind, step, burst].into_iter().flatten();
+    format!("{max} per {per}{}", more.collect::<String>())
 }
 
 /// Limits in one line.
-pub fn describe_limits(limits: &Value) -> String {
-    let limits = limits.as_array().into_iter().flatten();
-    limits.map(describe_limit).collect::<Vec<_>>().join(", ")
+pub fn describe_limits(limits: &[LimitAnswer]) -> String {
+    let limits = limits.iter().map(describe_limit);
+    limits.collect::<Vec<_>>().join(", ")
+}
+
+/// The limits of an override in one line.
+pub fn describe_maxes(limits: &[OverriddenMax]) -> String {
+    let limits = limits.iter();
+    let limits = limits.map(|OverriddenMax { max, per }| format!("{max} per {per}"));
+    limits.collect::<Vec<_>>().join(", ")
 }
 
 /// Shows the usage of each limit.
-pub fn print_limits(limits: &Value, local: &LocalTime) {
-    for limit in limits.as_array().into_iter().flatten() {
+pub fn print_limits(limits: &[LimitUsage], local: &LocalTime) {
+    for limit in limits {
         println!("{}{}", describe_use(limit), describe_return(limit, local));
     }
 }
 
 /// Returns text such as `day     1 of 3 used, 2 left`. For a rate, the burst takes the place of the
 /// max.
-pub fn describe_use(limit: &Value) -> String {
-    let most = match limit["kind"].as_str() {
-        Some("rate") => limit["used"].as_u64().zip(limit["remaining"].as_u64()),
-        _ => None,
+pub fn describe_use(limit: &LimitUsage) -> String {
+    let LimitUsage {
+        per,
+        kind,
+        max,
+        used,
+        remaining,
+        ..
+    } = limit;
+    let most = if kind == LimitKind::Rate.as_str() {
+        used + remaining
+    } else {
+        *max
     };
-    let most = most.map_or(limit["max"].clone(), |(used, left)| (used + left).into());
-    format!(
-        "{:<7} {} of {} used, {} left",
-        text(&limit["per"]),
-        limit["used"],
-        most,
-        limit["remaining"],
-    )
+    format!("{per:<7} {used} of {most} used, {remaining} left")
 }
 
 /// Says when units return, such as ` until …`.
-fn describe_return(limit: &Value, local: &LocalTime) -> String {
-    let [more_at, resets_at] = ["more_at", "resets_at"].map(|field| local.show(&limit[field]));
-    match (&limit["more_at"], &limit["resets_at"]) {
-        (_, Value::Null) => String::new(),
-        (more, resets) if more == resets || more.is_null() => format!(" until {resets_at}"),
-        _ => format!(", more at {more_at}, all of them at {resets_at}"),
+fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
+    let Some(resets_at) = limit.resets_at else {
+        return String::new();
+    };
+    let all = local.show(resets_at);
+    match limit.more_at.filter(|more_at| *more_at != resets_at) {
+        None => format!(" until {all}"),
+        Some(more_at) => format!(", more at {}, all of them at {all}", local.show(more_at)),
     }
 }
 
@@ -139,6 +144,7 @@ mod tests {
             "10 per 1s rate burst 20",
         ] {
             let limit = json!(parse_limit(text).unwrap());
+            let limit = serde_json::from_value(limit).unwrap();
             assert_eq!(describe_limit(&limit), text);
         }
         for wrong in [
@@ -159,7 +165,8 @@ mod tests {
 
     #[test]
     fn an_override_names_a_limit_and_a_max() {
-        assert_eq!(parse_max("10 per 24h"), parse_limit("10 per 24h"));
+        let OverrideLimitBody { max, per } = parse_max("10 per 24h").unwrap();
+        assert_eq!((max.0, per.as_str()), (10, "24h"));
         assert!(
             parse_max("10 per 24h sliding")
                 .unwrap_err()

@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use reqwest::Method;
-use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{call, request, segment, text};
+use super::client::{call, read, request, segment};
+use crate::api::claims::UsageBody;
+use crate::api::instant::written;
 use crate::domain::zone::Zone;
 
 /// The time zone that instants are shown in.
@@ -13,8 +14,8 @@ pub struct LocalTime(Option<Zone>);
 
 impl LocalTime {
     /// The zone with this name; UTC where this machine does not know the name.
-    pub fn new(time_zone: &Value) -> Self {
-        Self(Zone::parse(text(time_zone)).ok())
+    pub fn new(time_zone: &str) -> Self {
+        Self(Zone::parse(time_zone).ok())
     }
 
     /// A policy's zone, from a subject's usage, which every key of the policy may read. UTC where
@@ -23,34 +24,31 @@ impl LocalTime {
         let policy = segment(policy);
         let subject = segment(subject);
         let path = format!("/v1/policies/{policy}/subjects/{subject}");
-        let usage = match request(server, Method::GET, &path) {
-            Ok(request) => call(request).await.unwrap_or_default(),
-            Err(_) => Value::Null,
-        };
-        Self::new(&usage["time_zone"])
-    }
-
-    /// An instant of an answer.
-    pub fn show(&self, instant: &Value) -> String {
-        let instant = text(instant);
-        match (&self.0, instant.parse::<DateTime<Utc>>()) {
-            (Some(zone), Ok(at)) => {
-                let local = at.with_timezone(&zone.offset(at));
-                local.to_rfc3339_opts(SecondsFormat::AutoSi, true)
-            }
-            (None, _) | (_, Err(_)) => instant.to_owned(),
+        let usage = async { read::<UsageBody>(&call(request(server, Method::GET, &path)?).await?) };
+        match usage.await {
+            Ok(usage) => Self::new(&usage.time_zone),
+            Err(_) => Self(None),
         }
     }
 
+    /// An instant of an answer.
+    pub fn show(&self, instant: DateTime<Utc>) -> String {
+        let Some(zone) = &self.0 else {
+            return written(instant);
+        };
+        let local = instant.with_timezone(&zone.offset(instant));
+        local.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+    }
+
     /// A text of an answer, in which these instants of the answer are shown in the zone.
-    pub fn show_within<'v>(
+    pub fn show_within(
         &self,
         detail: &str,
-        instants: impl IntoIterator<Item = &'v Value>,
+        instants: impl IntoIterator<Item = DateTime<Utc>>,
     ) -> String {
-        let named = instants.into_iter().filter(|instant| instant.is_string());
-        named.fold(detail.to_owned(), |detail, instant| {
-            detail.replace(text(instant), &self.show(instant))
+        let instants = instants.into_iter();
+        instants.fold(detail.to_owned(), |detail, instant| {
+            detail.replace(&written(instant), &self.show(instant))
         })
     }
 }

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{all_items, call, request, segment};
+use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
-use super::limits::{LimitArg, describe_limits, parse_max};
+use super::limits::{describe_maxes, parse_max};
+use crate::api::instant::written;
+use crate::api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
+use crate::api::strict::Object;
 
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {
@@ -34,7 +36,7 @@ pub struct PutArgs {
     /// Another max for one of the policy's limits, such as "10 per day". Repeat the option for more
     /// limits
     #[arg(long = "limit", required = true, value_parser = parse_max)]
-    limits: Vec<LimitArg>,
+    limits: Vec<OverrideLimitBody>,
 
     /// Instant at which the override ends, such as 2026-12-01T00:00:00Z [default: no end]
     #[arg(long)]
@@ -103,24 +105,26 @@ pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
-    let body = json!({ "limits": args.limits, "until": args.until, "reason": args.reason });
+    let body = OverrideBody {
+        limits: args.limits.into_iter().map(Object).collect(),
+        until: args.until,
+        reason: args.reason,
+    };
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
     let answer = call(if_version(request, args.if_version)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
-        print_changes(&name, before.as_ref(), &answer);
+        print_changes(&name, before.as_ref(), &answer)?;
     }
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_override)
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    print(&args.server, &answer);
-    Ok(ExitCode::SUCCESS)
+    client::show(&args.server, &answer, print_override)
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
@@ -129,12 +133,7 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
         segment(&args.policy)
     );
     let items = all_items(&args.server, &path).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(items));
-    } else {
-        items.iter().for_each(print_override);
-    }
-    Ok(ExitCode::SUCCESS)
+    show_all(&args.server, items, print_override)
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
@@ -163,21 +162,15 @@ pub fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuild
     }
 }
 
-fn print(server: &ServerArgs, found: &Value) {
-    if server.json {
-        println!("{found:#}");
-    } else {
-        print_override(found);
-    }
-}
-
-fn print_override(found: &Value) {
-    let until = found["until"].as_str();
-    let until = until.map_or(String::new(), |until| format!("  (until {until})"));
+fn print_override(found: &OverrideAnswer) {
+    let until = found
+        .until
+        .map(|until| format!("  (until {})", written(until)));
     println!(
-        "{:<32} version {:<4} {}{until}",
-        found["subject"].as_str().unwrap_or("(erased)"),
-        found["version"].to_string(),
-        describe_limits(&found["limits"]),
+        "{:<32} version {:<4} {}{}",
+        found.subject.as_deref().unwrap_or("(erased)"),
+        found.version,
+        describe_maxes(&found.limits),
+        until.unwrap_or_default(),
     );
 }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use reqwest::Method;
-use serde_json::json;
 
 use super::ServerArgs;
 use super::client::{call, request, segment};
-use super::policies::show;
+use super::policies::show_with_warnings;
+use crate::api::policies::PauseBody;
 
 #[derive(Debug, Args)]
 pub struct StopArgs {
@@ -27,21 +27,21 @@ pub struct StopArgs {
 pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}/pause", segment(&args.policy));
     let request = if paused {
-        let body = json!({ "reason": args.reason });
+        let body = PauseBody {
+            reason: Some(args.reason),
+        };
         request(&args.server, Method::PUT, &path)?.json(&body)
     } else {
         let request = request(&args.server, Method::DELETE, &path)?;
         request.query(&[("reason", &args.reason)])
     };
     let policy = call(request).await?;
-    show(&args.server, &policy);
-    Ok(ExitCode::SUCCESS)
+    show_with_warnings(&args.server, &policy)
 }
 
 pub async fn archive(args: StopArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let request = request(&args.server, Method::DELETE, &path)?;
     let policy = call(request.query(&[("reason", &args.reason)])).await?;
-    show(&args.server, &policy);
-    Ok(ExitCode::SUCCESS)
+    show_with_warnings(&args.server, &policy)
 }

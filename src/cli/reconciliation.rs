@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::ReconcileArgs;
-use super::client::{call, request, text};
+use super::client::{call, read, request};
+use crate::api::instant::written;
+use crate::api::reconciliations::{DifferenceBody, ReconciliationAnswer, ReconciliationBody};
 
 /// The exit code of a reconciliation that found differences and did not heal all of them.
 const WRONG: u8 = 4;
@@ -20,95 +21,99 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let begin = request(&args.server, Method::POST, "/v1/reconciliations")?
-        .json(&json!({ "apply": args.apply }));
-    let mut report = call(begin).await?;
+        .json(&ReconciliationBody { apply: args.apply });
+    let mut answer = call(begin).await?;
+    let mut found: ReconciliationAnswer = read(&answer)?;
     let deadline = Instant::now() + TIMEOUT;
-    while report["finished_at"].is_null() {
-        let path = format!("/v1/reconciliations/{}", text(&report["id"]));
+    while found.report.finished_at.is_none() {
+        let path = format!("/v1/reconciliations/{}", found.report.id);
         if Instant::now() > deadline {
             anyhow::bail!(
                 "the reconciliation did not end within a day: read its report with GET {path}"
             );
         }
         sleep(ASK_EVERY).await;
-        report = call(request(&args.server, Method::GET, &path)?).await?;
+        answer = call(request(&args.server, Method::GET, &path)?).await?;
+        found = read(&answer)?;
     }
     if args.server.json {
-        println!("{report:#}");
+        println!("{answer:#}");
     } else {
-        print_report(&report);
+        print_report(&found);
     }
-    Ok(if report["difference_count"] == report["healed_count"] {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(WRONG)
-    })
+    Ok(
+        if found.report.difference_count == found.report.healed_count {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(WRONG)
+        },
+    )
 }
 
-fn print_report(report: &Value) {
-    let differences = report["differences"].as_array();
-    let differences = differences.map_or(&[][..], Vec::as_slice);
+fn print_report(found: &ReconciliationAnswer) {
+    let ReconciliationAnswer {
+        report,
+        differences,
+    } = found;
     differences.iter().for_each(print_difference);
-    let total = report["difference_count"].as_u64().unwrap_or_default();
+    let total = report.difference_count;
     let more = total.saturating_sub(differences.len() as u64);
     if more > 0 {
         println!("… and {more} more");
     }
-    let note = match text(&report["counters"]) {
-        "absent" => " (there are none)",
-        "unavailable" => " (not all: Redis is unavailable)",
+    let note = match report.counters.as_deref() {
+        Some("absent") => " (there are none)",
+        Some("unavailable") => " (not all: Redis is unavailable)",
         _ => "",
     };
-    println!("counters compared: {}{note}", report["counter_count"]);
+    println!("counters compared: {}{note}", report.counter_count);
     println!(
         "accounts checked: {}, entries: {}",
-        report["account_count"], report["entry_count"],
+        report.account_count, report.entry_count,
     );
     println!(
         "differences: {total}, healed: {}, alarms: {}",
-        report["healed_count"], report["alarm_count"],
+        report.healed_count, report.alarm_count,
     );
 }
 
-fn print_difference(difference: &Value) {
-    let state = match (&difference["alarm"], &difference["healed"]) {
-        (Value::Bool(true), _) => "ALARM",
-        (_, Value::Bool(true)) => "healed",
-        _ => "found",
+fn print_difference(difference: &DifferenceBody) {
+    let state = match difference {
+        DifferenceBody { alarm: true, .. } => "ALARM",
+        DifferenceBody { healed: true, .. } => "healed",
+        DifferenceBody { .. } => "found",
     };
-    let policy = text(&difference["policy"]);
-    let (whose, what) = match (
-        difference["figure"].as_str(),
-        difference["subject"].as_str(),
-    ) {
-        (Some(figure), _) => (format!("{policy} {}", text(&difference["date"])), figure),
+    let policy = difference.policy.as_deref().unwrap_or_default();
+    let account = difference.account.map(|account| account.to_string());
+    let (whose, what) = match (&difference.figure, &difference.subject) {
+        (Some(figure), _) => {
+            let date = difference.date.map(|date| date.to_string());
+            (
+                format!("{policy} {}", date.unwrap_or_default()),
+                figure.as_str(),
+            )
+        }
         (None, Some(subject)) => (format!("{policy} {subject}"), "number"),
-        (None, None) => (
-            format!("account {}", text(&difference["account"])),
-            "number",
-        ),
+        (None, None) => (format!("account {}", account.unwrap_or_default()), "number"),
     };
     println!(
         "{state:<7} {:<18} {whose}: {what} {}, expected {}",
-        text(&difference["kind"]),
-        number(&difference["found_number"]),
-        number(&difference["expected_number"]),
+        difference.kind,
+        number(difference.found_number),
+        number(difference.expected_number),
     );
-    for window in difference["windows"].as_array().into_iter().flatten() {
+    for window in &difference.windows {
         println!(
             "        {:<7} from {}: {} used, expected {}",
-            text(&window["per"]),
-            text(&window["window_start"]),
-            number(&window["found"]),
-            number(&window["expected"]),
+            window.per,
+            written(window.window_start),
+            number(window.found),
+            number(window.expected),
         );
     }
 }
 
 /// A number, or `none`.
-fn number(value: &Value) -> String {
-    match value {
-        Value::Null => "none".to_owned(),
-        value => value.to_string(),
-    }
+fn number(value: Option<u64>) -> String {
+    value.map_or("none".to_owned(), |value| value.to_string())
 }

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::ServerArgs;
 use super::archive;
-use super::client::{TryAgain, request, segment, stream, text};
+use super::client::{TryAgain, request, segment, stream};
 use super::export_check::{Witnesses, verify_export};
 use super::offline::{
     WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
@@ -253,35 +255,65 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
     let proof = proof.with_context(|| format!("{}", file.display()))?;
     let proven = proof.check(key);
     let proven = proven.with_context(|| format!("{}", file.display()))?;
-    let leaf = &proven.leaf;
     let checkpoint = &proof.checkpoint;
+    let not_known = || {
+        format!(
+            "{}: the leaf is of another version of perdiem",
+            file.display()
+        )
+    };
+    let leaf: AnyLeaf = serde_json::from_value(proven.leaf.clone()).with_context(not_known)?;
     println!(
         "position {} of {}, sealed with {} others:",
-        leaf["position"],
+        leaf.position,
         checkpoint.origin,
         checkpoint.size.saturating_sub(1)
     );
-    if leaf["type"] != "entry" {
+    if leaf.kind != "entry" {
         println!("a change:\n{}", proof.opened.leaf);
         if let Some(private) = &proof.opened.private {
             println!("its private fields:\n{private}");
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let entry: EntryLeaf = serde_json::from_value(proven.leaf).with_context(not_known)?;
     println!(
         "{} {} of {} units under {} (version {}) at {}",
-        text(&leaf["kind"]),
-        text(&leaf["id"]),
-        leaf["units"],
-        text(&leaf["policy"]),
-        leaf["version"],
-        text(&leaf["at"]),
+        entry.kind, entry.id, entry.units, entry.policy, entry.version, entry.at,
     );
-    match &proven.private {
-        Some(private) => println!("subject {}", private["subject"]),
+    match proven.private {
+        Some(private) => {
+            let private: EntryPrivate = serde_json::from_value(private).with_context(not_known)?;
+            println!("subject {}", json!(private.subject));
+        }
         None => println!("the proof has no subject: the subject was erased, or was left out"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What every leaf has.
+#[derive(Deserialize)]
+struct AnyLeaf {
+    position: u64,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The leaf of an entry.
+#[derive(Deserialize)]
+struct EntryLeaf {
+    kind: String,
+    id: String,
+    units: i64,
+    policy: String,
+    version: u32,
+    at: String,
+}
+
+/// The private part of the leaf of an entry.
+#[derive(Deserialize)]
+struct EntryPrivate {
+    subject: Option<String>,
 }
 
 async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,11 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::ServerArgs;
-use super::client::{all_found, call, request, segment, text};
+use super::client::{all_found, call, read, request, segment, show};
+use crate::api::entries::HistoryList;
+use crate::api::instant::written;
+use crate::api::limits::LimitUsage;
+use crate::api::statistics::{DayStatistics, FirstDenialAnswer, StatisticsList};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const WAIT_MOST: Duration = Duration::from_secs(60);
@@ -57,16 +61,18 @@ pub struct DenialsArgs {
     server: ServerArgs,
 }
 
-/// The columns of the table, each with its figure.
-const COLUMNS: [(&str, &str); 8] = [
-    ("grants", "grants"),
-    ("units", "units"),
-    ("reversed", "reversed_units"),
-    ("lapsed", "lapsed_units"),
-    ("up", "adjusted_up_units"),
-    ("down", "adjusted_down_units"),
-    ("net units", "net_units"),
-    ("denied", "denied_claims"),
+/// A column of the table, with its figure.
+type FigureColumn = (&'static str, fn(&DayStatistics) -> i64);
+
+const COLUMNS: [FigureColumn; 8] = [
+    ("grants", |day| day.grants.cast_signed()),
+    ("units", |day| day.units.cast_signed()),
+    ("reversed", |day| day.reversed_units.cast_signed()),
+    ("lapsed", |day| day.lapsed_units.cast_signed()),
+    ("up", |day| day.adjusted_up_units.cast_signed()),
+    ("down", |day| day.adjusted_down_units.cast_signed()),
+    ("net units", |day| day.net_units),
+    ("denied", |day| day.denied_claims.cast_signed()),
 ];
 
 /// Lists the figures of days, oldest first, and their sums.
@@ -87,37 +93,37 @@ pub async fn stats(args: StatsArgs) -> anyhow::Result<ExitCode> {
         wait_for_figures(&args.server).await?;
     }
     let days = all_found(get).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(days));
-        return Ok(ExitCode::SUCCESS);
-    }
+    show(&args.server, &Value::Array(days), print_days)
+}
+
+fn print_days(days: &Vec<DayStatistics>) {
     let names = COLUMNS.map(|(name, _)| name.to_owned());
     print_line("policy", "day", names);
     let mut sums = [0; COLUMNS.len()];
-    for day in &days {
-        let figures = COLUMNS.map(|(_, figure)| day[figure].as_i64().unwrap_or_default());
+    for day in days {
+        let figures = COLUMNS.map(|(_, figure)| figure(day));
         for (sum, figure) in sums.iter_mut().zip(figures) {
             *sum += figure;
         }
         let figures = figures.map(|figure| figure.to_string());
-        print_line(text(&day["policy"]), text(&day["date"]), figures);
+        print_line(&day.policy, &day.date.to_string(), figures);
     }
     print_line("total", "", sums.map(|sum| sum.to_string()));
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits until the figures contain every entry that has a position now.
 async fn wait_for_figures(server: &ServerArgs) -> anyhow::Result<()> {
-    let as_of = async |path: &str| {
-        let list = call(request(server, Method::GET, path)?.query(&[("limit", 1)])).await?;
-        anyhow::Ok(list["as_of"].as_u64())
-    };
-    let recorded = as_of("/v1/entries").await?;
+    let first =
+        async |path: &str| call(request(server, Method::GET, path)?.query(&[("limit", 1)])).await;
+    let recorded: HistoryList = read(&first("/v1/entries").await?)?;
     let complete = async {
-        while as_of("/v1/stats").await? < recorded {
+        loop {
+            let figures: StatisticsList = read(&first("/v1/stats").await?)?;
+            if figures.as_of >= recorded.as_of {
+                return anyhow::Ok(());
+            }
             sleep(ASK_AGAIN_AFTER).await;
         }
-        anyhow::Ok(())
     };
     let complete = timeout(WAIT_MOST, complete).await;
     complete.context("the figures are not complete yet: try again, or leave out --wait")?
@@ -134,30 +140,27 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
     let subject = segment(&args.subject);
     let path = format!("/v1/policies/{policy}/subjects/{subject}/denials");
     let denials = all_found(|| request(&args.server, Method::GET, &path)).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(denials));
-        return Ok(ExitCode::SUCCESS);
-    }
+    show(&args.server, &Value::Array(denials), print_denials)
+}
+
+fn print_denials(denials: &Vec<FirstDenialAnswer>) {
     if denials.is_empty() {
         println!("no denial of the last 30 days is stored");
     }
-    for denial in &denials {
-        let limits = denial["limits"].as_array().into_iter().flatten();
-        let limits: Vec<String> = limits.map(limit).collect();
+    for denial in denials {
+        let limits = denial.limits.iter().map(describe_limit);
+        let limits: Vec<String> = limits.collect();
         println!(
             "{}  claim of {}: {}",
-            text(&denial["denied_at"]),
-            denial["units"],
+            written(denial.denied_at),
+            denial.units,
             limits.join("; "),
         );
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn limit(limit: &Value) -> String {
-    let used = &limit["used"];
-    let max = &limit["max"];
-    let per = text(&limit["per"]);
-    let resets_at = text(&limit["resets_at"]);
-    format!("{used} of {max} used per {per}, until {resets_at}")
+fn describe_limit(limit: &LimitUsage) -> String {
+    let LimitUsage { used, max, per, .. } = limit;
+    let until = limit.resets_at.map(written).unwrap_or_default();
+    format!("{used} of {max} used per {per}, until {until}")
 }

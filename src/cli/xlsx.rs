@@ -4,46 +4,77 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use rust_xlsxwriter::{ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
-use serde_json::Value;
+use serde_json::json;
+
+use super::client::read;
+use crate::api::entries::HistoryItem;
+use crate::api::instant::written;
 
 /// The most entries of a worksheet. Its first row has the column names.
 pub const ENTRIES_MOST: u64 = 1_048_575;
 /// The largest whole number of which a workbook shows all digits.
 const NUMBER_MOST: i64 = 999_999_999_999_999;
 
-/// How the cells of a column are typed.
-#[derive(Clone, Copy)]
-enum Cells {
-    Text,
-    Number,
+/// What a cell has.
+enum Cell {
+    Nothing,
+    Text(String),
+    Number(i64),
     /// An instant, shown in UTC.
-    Instant,
-    Date,
+    Instant(DateTime<Utc>),
+    Date(NaiveDate),
 }
 
-/// Each column: its name, its value in an entry, and its type.
-const COLUMNS: [(&str, &str, Cells); 19] = [
-    ("position", "/position", Cells::Number),
-    ("recorded_at (UTC)", "/recorded_at", Cells::Instant),
-    ("policy", "/policy", Cells::Text),
-    ("subject", "/subject", Cells::Text),
-    ("counted_on", "/counted_on", Cells::Date),
-    ("number", "/number", Cells::Number),
-    ("id", "/id", Cells::Text),
-    ("kind", "/kind", Cells::Text),
-    ("units", "/units", Cells::Number),
-    ("at (UTC)", "/at", Cells::Instant),
-    ("counted_at (UTC)", "/counted_at", Cells::Instant),
-    ("grant", "/grant", Cells::Text),
-    ("by", "/by", Cells::Text),
-    ("reason", "/reason", Cells::Text),
-    ("policy_version", "/policy_version", Cells::Number),
-    ("limits", "/limits", Cells::Text),
-    ("key_id", "/key/id", Cells::Text),
-    ("key_name", "/key/name", Cells::Text),
-    ("metadata", "/metadata", Cells::Text),
+impl Cell {
+    fn text(text: impl ToString) -> Self {
+        Self::Text(text.to_string())
+    }
+
+    fn some(text: Option<impl ToString>) -> Self {
+        text.map_or(Self::Nothing, Self::text)
+    }
+
+    fn number(number: impl Into<i128>) -> Self {
+        let number = number.into();
+        let small = i64::try_from(number).ok();
+        let small = small.filter(|number| number.abs() <= NUMBER_MOST);
+        small.map_or_else(|| Self::text(number), Self::Number)
+    }
+}
+
+/// A column: its name, and its cell of an entry.
+type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
+
+const COLUMNS: [EntryColumn; 19] = [
+    ("position", |item| Cell::number(item.position)),
+    ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
+    ("policy", |item| Cell::text(&item.policy)),
+    ("subject", |item| Cell::some(item.subject.as_ref())),
+    ("counted_on", |item| Cell::Date(item.counted_on)),
+    ("number", |item| Cell::number(item.entry.number)),
+    ("id", |item| Cell::text(item.entry.id)),
+    ("kind", |item| Cell::text(&item.entry.kind)),
+    ("units", |item| Cell::number(item.entry.units)),
+    ("at (UTC)", |item| Cell::Instant(item.entry.at)),
+    ("counted_at (UTC)", |item| {
+        Cell::Instant(item.entry.counted_at)
+    }),
+    ("grant", |item| Cell::some(item.entry.grant)),
+    ("by", |item| Cell::some(item.entry.by.as_ref())),
+    ("reason", |item| Cell::some(item.entry.reason.as_ref())),
+    ("policy_version", |item| {
+        Cell::number(item.entry.policy_version)
+    }),
+    ("limits", |item| Cell::text(json!(item.entry.limits))),
+    ("key_id", |item| {
+        Cell::some(item.key.as_ref().map(|key| key.id))
+    }),
+    ("key_name", |item| {
+        Cell::some(item.key.as_ref().map(|key| &key.name))
+    }),
+    ("metadata", |item| Cell::some(item.metadata.as_ref())),
 ];
 
 /// Writes a workbook from an NDJSON file. It keeps only one row in memory.
@@ -52,58 +83,47 @@ pub fn write(ndjson: &Path, workbook: &Path) -> anyhow::Result<()> {
     let sheet = book.add_worksheet_with_constant_memory()?;
     let instants = Format::new().set_num_format("yyyy-mm-dd hh:mm:ss.000");
     let dates = Format::new().set_num_format("yyyy-mm-dd");
-    for (column, (name, ..)) in (0..).zip(COLUMNS) {
+    for (column, (name, _)) in (0..).zip(COLUMNS) {
         sheet.write_string(0, column, name)?;
     }
     for (row, line) in (1..).zip(BufReader::new(File::open(ndjson)?).lines()) {
-        let entry: Value = serde_json::from_str(&line?)?;
-        for (column, (_, pointer, cells)) in (0..).zip(COLUMNS) {
-            let format = match cells {
-                Cells::Date => &dates,
-                Cells::Text | Cells::Number | Cells::Instant => &instants,
+        let item = read(&serde_json::from_str(&line?)?)?;
+        for (column, (_, cell)) in (0..).zip(COLUMNS) {
+            let cell = cell(&item);
+            let format = match cell {
+                Cell::Date(_) => &dates,
+                _ => &instants,
             };
-            if let Some(value) = entry.pointer(pointer) {
-                write_cell(sheet, (row, column), value, cells, format)?;
-            }
+            write_cell(sheet, (row, column), cell, format)?;
         }
     }
     book.save(workbook)?;
     Ok(())
 }
 
-/// Writes a cell. A value that does not fit the column's type becomes text; a list becomes JSON.
+/// Writes a cell. A time before 1900, which workbooks do not have, becomes text.
 fn write_cell(
     sheet: &mut Worksheet,
     (row, column): (u32, u16),
-    value: &Value,
-    cells: Cells,
+    cell: Cell,
     format: &Format,
 ) -> Result<(), XlsxError> {
-    let instant = match cells {
-        Cells::Instant => value.as_str().and_then(parse_instant),
-        Cells::Date => value.as_str().and_then(parse_date),
-        Cells::Text | Cells::Number => None,
+    let (time, text) = match cell {
+        Cell::Nothing => return Ok(()),
+        Cell::Number(number) => {
+            sheet.write_number(row, column, number as f64)?;
+            return Ok(());
+        }
+        Cell::Text(text) => (None, text),
+        Cell::Instant(at) => {
+            let time = at.format("%Y-%m-%dT%H:%M:%S%.3f").to_string();
+            (Some(time), written(at))
+        }
+        Cell::Date(date) => (Some(date.to_string()), date.to_string()),
     };
-    let number = value.as_i64().filter(|number| number.abs() <= NUMBER_MOST);
-    match (instant, number, cells) {
-        (Some(instant), ..) => sheet.write_datetime_with_format(row, column, instant, format)?,
-        (None, Some(number), Cells::Number) => sheet.write_number(row, column, number as f64)?,
-        _ => match value {
-            Value::Null => return Ok(()),
-            Value::String(text) => sheet.write_string(row, column, text)?,
-            other => sheet.write_string(row, column, other.to_string())?,
-        },
+    match time.and_then(|time| ExcelDateTime::parse_from_str(&time).ok()) {
+        Some(time) => sheet.write_datetime_with_format(row, column, time, format)?,
+        None => sheet.write_string(row, column, text)?,
     };
     Ok(())
-}
-
-/// `None` for a year before 1900, which workbooks do not have.
-fn parse_instant(text: &str) -> Option<ExcelDateTime> {
-    let at = text.parse::<DateTime<Utc>>().ok()?;
-    let at = at.format("%Y-%m-%dT%H:%M:%S%.3f").to_string();
-    ExcelDateTime::parse_from_str(&at).ok()
-}
-
-fn parse_date(text: &str) -> Option<ExcelDateTime> {
-    ExcelDateTime::parse_from_str(text).ok()
 }

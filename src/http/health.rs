@@ -5,8 +5,15 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::answer::{HttpAnswer, words};
+use super::answer::HttpAnswer;
 use super::request::{EngineData, MetricsReader, Public};
+use crate::api::words::{self, words};
+use crate::engine::Engine;
+
+words! {
+    /// The store of the ledger.
+    Store = Engine::STORE_NAMES;
+}
 
 /// The state of an instance.
 #[derive(Debug, Serialize, ToSchema)]
@@ -18,7 +25,7 @@ pub struct Readiness {
     /// What is wrong and what to do. A `ready` instance can have troubles too.
     troubles: Vec<String>,
     /// The store of the ledger: `PostgreSQL` or `SQLite`.
-    #[schema(value_type = words::Store, example = "SQLite")]
+    #[schema(value_type = Store, example = "SQLite")]
     ledger: &'static str,
     /// Whether the instance uses Redis.
     counters: bool,

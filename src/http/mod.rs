@@ -11,7 +11,7 @@ pub use docs::specification::{specification, specification_yaml};
 pub use server::{Application, FirstKey, ServeError, ServeOptions};
 
 // The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
-pub use answer::{Asked, ClaimAnswer, Denial, insert_fields};
+pub use answer::{Asked, Denial, insert_fields, respond};
 pub use request::{KeyHeader, parse_json};
 pub use v1::claims::ClaimBody;
 

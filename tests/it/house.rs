@@ -184,11 +184,13 @@ fn a_layer_imports_only_from_those_above_it() {
     assert!(order.len() > 8, "{order:?}");
     let below = |upper: &str, lower: &str| rank(upper) < rank(lower);
     for (upper, lower) in [
+        ("domain", "api"),
         ("domain", "ledger"),
         ("clock", "ledger"),
         ("ledger", "engine"),
         ("counter", "engine"),
         ("engine", "http"),
+        ("api", "http"),
         ("http", "cli"),
     ] {
         assert!(below(upper, lower), "lib.rs lists {upper} before {lower}");
@@ -214,14 +216,17 @@ fn a_layer_imports_only_from_those_above_it() {
     }
 }
 
-/// The stores do not import each other, and no face imports a store instead of the engine.
+/// The stores do not import each other, no face imports a store instead of the engine, and the wire is
+/// for faces and clients.
 #[test]
 fn strangers_do_not_meet() {
     for (file, text) in sources() {
         let imports = imported(&code(&text));
         let strangers: &[&str] = match layer(&file).as_str() {
-            "ledger" => &["counter"],
-            "counter" => &["ledger"],
+            "api" => &["clock", "running", "chain", "secret_file", "faults"],
+            "ledger" => &["counter", "api"],
+            "counter" => &["ledger", "api"],
+            "engine" => &["api"],
             "http" => &["ledger", "counter"],
             _ => continue,
         };
@@ -240,6 +245,11 @@ fn libraries_stay_where_they_belong() {
     let forbidden = |layer: &str| -> Vec<&str> {
         match layer {
             "domain" => [&stores[..], &faces[..], &["tokio", "tracing", "anyhow"]].concat(),
+            "api" => [
+                &stores[..],
+                &["actix_web", "reqwest", "clap", "tokio", "anyhow"],
+            ]
+            .concat(),
             "clock" | "chain" => [&stores[..], &faces[..], &["tokio", "anyhow"]].concat(),
             "ledger" => [&faces[..], &["redis", "anyhow"]].concat(),
             "counter" => [&faces[..], &["sqlx", "anyhow"]].concat(),
@@ -259,6 +269,37 @@ fn libraries_stay_where_they_belong() {
             });
             assert!(!is_a_use, "{} uses {library}", file.display());
         }
+    }
+}
+
+/// The places of a text where a value is looked up by the name of its field: `answer["units"]`.
+fn look_ups(text: &str) -> Vec<&str> {
+    let is_of_value = |before: char| before.is_alphanumeric() || "_)]?".contains(before);
+    let named = text.lines().filter(|line| {
+        let mut places = line.match_indices("[\"");
+        places.any(|(place, _)| line[..place].ends_with(is_of_value))
+    });
+    named.collect()
+}
+
+/// The command line reads answers into the types of `api`: a field with another name is then an error, and
+/// no empty cell.
+#[test]
+fn the_command_line_looks_up_no_field_by_its_name() {
+    let text =
+        "let a = b[\"c\"];\nlet d = [\"e\", \"f\"];\nlet g = &h()[\"i\"][\"j\"];\nk(&[\"l\"]);";
+    assert_eq!(
+        look_ups(text),
+        ["let a = b[\"c\"];", "let g = &h()[\"i\"][\"j\"];"]
+    );
+    for (file, text) in sources() {
+        if layer(&file) != "cli" {
+            continue;
+        }
+        let text = code(&text);
+        let text = text.split("#[cfg(test)]\nmod tests").next();
+        let found = look_ups(text.unwrap_or_default());
+        assert!(found.is_empty(), "{}: {found:?}", file.display());
     }
 }
 

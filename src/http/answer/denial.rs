@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
-use utoipa::ToSchema;
+use chrono::{DateTime, Utc};
 
-use super::instant::{self, written};
-use super::limits::{LimitUsage, insert_fields, seconds_until};
-use super::problem::{MEDIA_TYPE, Problem, QUOTA_EXCEEDED};
-use super::words::{self, any_of};
+use super::limits::{insert_fields, seconds_until};
+use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
+use crate::api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
+use crate::api::instant::written;
+use crate::api::limits::LimitUsage;
 use crate::domain::claim::Units;
 use crate::domain::forecast::Forecast;
 use crate::domain::limit::per::Per;
@@ -21,8 +20,6 @@ use crate::domain::limit::shape::LimitKind;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::{Inactive, Policy};
 use crate::domain::window::Length;
-
-const QUOTA_EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// The claim that was denied, and the instant of the answer.
 #[derive(Debug)]
@@ -43,56 +40,6 @@ pub struct Denial {
     pub forecast: Forecast,
 }
 
-/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DenialBody {
-    /// Always `https://iana.org/assignments/http-problem-types#quota-exceeded`.
-    #[serde(rename = "type")]
-    #[schema(example = "https://iana.org/assignments/http-problem-types#quota-exceeded")]
-    pub kind: &'static str,
-    /// Always `Quota exceeded`.
-    #[schema(example = "Quota exceeded")]
-    pub title: &'static str,
-    /// Always 429.
-    #[schema(example = 429)]
-    pub status: u16,
-    /// The limit that is used up, and when there is room again.
-    #[schema(
-        example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
-    )]
-    pub detail: String,
-    /// Always `denied`.
-    #[schema(value_type = words::Denied, example = "denied")]
-    pub outcome: &'static str,
-    /// The policy.
-    #[schema(example = "benefit")]
-    pub policy: String,
-    /// The subject.
-    #[schema(example = "member-42")]
-    pub subject: String,
-    /// The earliest instant at which the claim would be granted, if nobody else claims and nobody
-    /// changes the policy or the override. It knows the windows, open holds that lapse, the end of an
-    /// override, and a scheduled version. Null where nothing that is known makes room for the claim.
-    #[serde(serialize_with = "instant::serialize_some")]
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    pub fits_at: Option<DateTime<Utc>>,
-    /// The limits without room for the units, each by its `per`.
-    #[serde(rename = "violated-policies")]
-    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
-    pub violated_policies: Vec<Per>,
-    /// Every limit with its present usage.
-    pub limits: Vec<LimitUsage>,
-}
-
-/// The answer to a claim with status 429.
-pub enum ClaimRefusal {}
-
-any_of!(
-    ClaimRefusal,
-    "A denial; or the problem `too-many-wrong-keys`.",
-    [DenialBody, Problem]
-);
-
 impl Denial {
     fn lacking(&self) -> impl Iterator<Item = &Total> {
         let units = self.asked.units;
@@ -101,11 +48,11 @@ impl Denial {
 
     pub fn body(&self) -> DenialBody {
         DenialBody {
-            kind: QUOTA_EXCEEDED_TYPE,
-            title: QUOTA_EXCEEDED.title,
+            kind: QUOTA_EXCEEDED_TYPE.into(),
+            title: QUOTA_EXCEEDED.title.into(),
             status: QUOTA_EXCEEDED.status.as_u16(),
             detail: self.to_string(),
-            outcome: "denied",
+            outcome: "denied".into(),
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
             violated_policies: self.lacking().map(Total::per).collect(),
@@ -151,13 +98,12 @@ impl fmt::Display for Denial {
         if total.remaining() > 0 {
             write!(formatter, " and asks for {}", units.get())?;
         }
-        let at = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
         let is_calendar = total.kind() == LimitKind::Calendar;
         match self.forecast.fits_at {
             Some(told) if is_calendar && total.resets_at() == Some(told) => {
-                write!(formatter, "; the next window begins at {}", at(told))
+                write!(formatter, "; the next window begins at {}", written(told))
             }
-            Some(told) => write!(formatter, "; there is room again at {}", at(told)),
+            Some(told) => write!(formatter, "; there is room again at {}", written(told)),
             None if total.per() == Per::Ever => {
                 write!(formatter, "; used units of this limit do not return")
             }

@@ -10,10 +10,11 @@ use chrono::{DateTime, Utc};
 
 use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
-use super::instant::written;
 use super::limits::seconds_until;
-use super::orphans::OrphansBody;
-use super::problem::{self, InvalidPart, Problem, ProblemKind};
+use super::problem::{self, ProblemKind};
+use crate::api::instant::written;
+use crate::api::orphans::OrphansBody;
+use crate::api::problem::{InvalidPart, Problem};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, GrantEnd};
@@ -319,7 +320,7 @@ impl ApiError {
             Self::Invalid(parts) => parts.clone(),
             _ => Vec::new(),
         };
-        let problem = Problem::new(self.kind(), self.to_string(), errors);
+        let problem = self.kind().problem(self.to_string(), errors);
         match self {
             Self::SubjectBlocked { until, .. } => Problem {
                 blocked_until: *until,
@@ -404,9 +405,8 @@ impl ResponseError for ApiError {
             .content_type(problem::MEDIA_TYPE)
             .json(self.problem());
         if let Self::SlowRequest = self {
-            response
-                .head_mut()
-                .set_connection_type(ConnectionType::Close);
+            let head = response.head_mut();
+            head.set_connection_type(ConnectionType::Close);
         }
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {

@@ -6,47 +6,25 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
 
+use crate::api::format::ExportFormat;
 use crate::chain::Chain;
 use crate::engine::{Authority, ExportPiece, ExportPieces, LedgerError};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExportFormat {
-    Csv,
-    Ndjson,
+fn content_type(format: ExportFormat) -> &'static str {
+    match format {
+        ExportFormat::Csv => "text/csv; charset=utf-8; header=present",
+        ExportFormat::Ndjson => "application/x-ndjson",
+    }
 }
 
-impl ExportFormat {
-    pub const ALL: [Self; 2] = [Self::Csv, Self::Ndjson];
-
-    /// The name of the format in the API, and the extension of its files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::Ndjson => "ndjson",
-        }
-    }
-
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        let found = Self::ALL.into_iter().find(|format| format.as_str() == text);
-        found.ok_or("write format=csv or format=ndjson")
-    }
-
-    fn content_type(self) -> &'static str {
-        match self {
-            Self::Csv => "text/csv; charset=utf-8; header=present",
-            Self::Ndjson => "application/x-ndjson",
-        }
-    }
-
-    /// Begins an answer that is a file of this format.
-    pub fn answer(self, name: &str) -> HttpResponseBuilder {
-        let disposition = format!("attachment; filename=\"{name}.{}\"", self.as_str());
-        let mut answer = HttpResponse::Ok();
-        answer
-            .content_type(self.content_type())
-            .insert_header((header::CONTENT_DISPOSITION, disposition));
-        answer
-    }
+/// Begins an answer that is a file of this format.
+pub fn file_answer(format: ExportFormat, name: &str) -> HttpResponseBuilder {
+    let disposition = format!("attachment; filename=\"{name}.{}\"", format.as_str());
+    let mut answer = HttpResponse::Ok();
+    answer
+        .content_type(content_type(format))
+        .insert_header((header::CONTENT_DISPOSITION, disposition));
+    answer
 }
 
 /// Why an export stopped early. The client sees a body without its end.

@@ -3,11 +3,8 @@
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::{instant, words};
-use crate::domain::forecast::{Forecast, Returns};
+use crate::domain::forecast::Forecast;
 use crate::domain::limit::per::Per;
 use crate::domain::limit::total::Total;
 
@@ -16,74 +13,6 @@ const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
 
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-
-/// A limit with its usage, now or at a grant.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LimitUsage {
-    /// The limit's name: `minute`, `hour`, `day`, `week`, `month`, `year`, `ever`, or a duration.
-    #[schema(value_type = words::LimitName, example = "day")]
-    pub per: Per,
-    /// The kind of the limit, which says how units return: `calendar`, `from_first_claim`,
-    /// `sliding` or `rate`.
-    #[schema(value_type = words::LimitKind, example = "calendar")]
-    pub kind: &'static str,
-    /// The most units in a window; 0 where an override blocks the subject.
-    #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
-    pub max: u64,
-    /// The units used. Claims can raise it to at most 2^53 − 1. It can be higher where grants were
-    /// recorded afterwards, or where the limit is newer than the entries that it counts.
-    #[schema(example = 1)]
-    pub used: u64,
-    /// The units left; for a rate, the units in its bucket. It is 0 where more than `max` is used:
-    /// `max` was lowered, or the policy only observes.
-    #[schema(example = 2)]
-    pub remaining: u64,
-    /// When the window began; null where there is no window.
-    #[schema(example = "2026-11-20T16:00:00Z")]
-    #[serde(serialize_with = "instant::serialize_some")]
-    pub window_start: Option<DateTime<Utc>>,
-    /// When more units are left, or the window ends, if nothing more is granted: by the limit, by open
-    /// holds that lapse, and by changes of the limit that are known. Null where that is never.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    #[serde(serialize_with = "instant::serialize_some")]
-    pub more_at: Option<DateTime<Utc>>,
-    /// When all units have returned, if nothing more is granted: by the limit, by open holds that
-    /// lapse, and by changes of the limit that are known. Null where no units return.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    #[serde(serialize_with = "instant::serialize_some")]
-    pub resets_at: Option<DateTime<Utc>>,
-}
-
-impl LimitUsage {
-    pub fn new(total: &Total, returns: Returns) -> Self {
-        let per = total.per();
-        let window = total.window();
-        let Returns { more_at, resets_at } = returns;
-        Self {
-            per,
-            kind: total.kind().as_str(),
-            max: total.max,
-            used: total.used(),
-            remaining: total.remaining(),
-            window_start: window
-                .filter(|_| per != Per::Ever)
-                .map(|window| window.start),
-            more_at,
-            resets_at,
-        }
-    }
-
-    /// Limits as they were, or as time alone moves them.
-    pub fn all(totals: &[Total]) -> Vec<Self> {
-        Self::foretold(totals, &Forecast::default())
-    }
-
-    pub fn foretold(totals: &[Total], forecast: &Forecast) -> Vec<Self> {
-        let limits = totals.iter();
-        let limit = |total| Self::new(total, forecast.returns_of(total));
-        limits.map(limit).collect()
-    }
-}
 
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item for
 /// each limit, named by its `per`. Quotas are in units, times in seconds. `t` is the time until

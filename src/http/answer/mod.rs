@@ -3,29 +3,20 @@
 mod denial;
 mod error;
 mod export;
-mod grant;
-mod instant;
 mod limits;
-mod orphans;
-mod page;
 mod plain;
 pub mod problem;
 mod reason;
-pub mod words;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 
-pub use denial::{Asked, ClaimRefusal, Denial, DenialBody};
+pub use denial::{Asked, Denial};
 pub use error::{ApiError, Forbidden, entered};
-pub use export::{ExportFormat, csv_lines, json_lines, streamed};
-pub use grant::{ClaimAnswer, GrantBody};
-pub use limits::{LimitUsage, insert_fields};
-pub use orphans::{OrphansBody, OverriddenMax};
-pub(crate) use page::page;
-pub use problem::{InvalidPart, Problem};
+pub use export::{csv_lines, file_answer, json_lines, streamed};
+pub use limits::insert_fields;
+pub use plain::respond;
 pub use reason::{describe_verdict, notes};
-pub(crate) use words::any_of;
 
 pub type HttpAnswer = Result<HttpResponse, ApiError>;
 

@@ -5,9 +5,9 @@ use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 
-use super::grant::{ClaimAnswer, GrantBody};
-use super::instant;
-use super::limits::LimitUsage;
+use crate::api::grants::{ClaimAnswer, GrantBody};
+use crate::api::instant;
+use crate::api::limits::LimitUsage;
 
 const JSON: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -15,12 +15,11 @@ const JSON: (HeaderName, HeaderValue) =
 /// The bytes of such an answer with one or two limits.
 const LENGTH: usize = 512;
 
-impl ClaimAnswer {
-    pub fn respond(self, mut response: HttpResponseBuilder) -> HttpResponse {
-        match write_plain(&self) {
-            Some(json) => response.insert_header(JSON).body(json),
-            None => response.json(self),
-        }
+/// Ends the answer to a granted claim.
+pub fn respond(answer: ClaimAnswer, mut response: HttpResponseBuilder) -> HttpResponse {
+    match write_plain(&answer) {
+        Some(json) => response.insert_header(JSON).body(json),
+        None => response.json(answer),
     }
 }
 
@@ -162,6 +161,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::api;
 
     fn instants() -> impl Strategy<Value = DateTime<Utc>> {
         let micros = -62_167_219_200_000_000_i64..=253_402_300_799_999_999;
@@ -171,7 +171,7 @@ mod tests {
     prop_compose! {
         fn limits()(
             per in prop_oneof![Just("day"), Just("month"), Just("ever"), Just("90s")],
-            kind in prop_oneof![Just("calendar"), Just("sliding")],
+            kind in prop_oneof![Just("calendar".into()), Just("sliding".into())],
             max: u64,
             used: u64,
             window_start in proptest::option::of(instants()),
@@ -203,7 +203,7 @@ mod tests {
                 policy_version,
                 subject,
                 units,
-                state: "granted",
+                state: "granted".into(),
                 granted_at,
                 provisional: rare[0],
                 over: rare[1],
@@ -214,7 +214,7 @@ mod tests {
                 metadata: None,
             };
             ClaimAnswer {
-                outcome: "granted",
+                outcome: "granted".into(),
                 provisional: rare[0],
                 would_deny: rare[2],
                 grant: (!rare[3]).then_some(grant),
@@ -235,7 +235,11 @@ mod tests {
             };
             let written = write_plain(&answer).map(|json| String::from_utf8(json).unwrap());
             let expected = is_plain().map(|()| serde_json::to_string(&answer).unwrap());
-            prop_assert_eq!(written, expected);
+            prop_assert_eq!(&written, &expected);
+            // What is read from these bytes is written with the same bytes.
+            let json = serde_json::to_string(&answer).unwrap();
+            let read: ClaimAnswer = api::read(&serde_json::from_str(&json).unwrap()).unwrap();
+            prop_assert_eq!(serde_json::to_string(&read).unwrap(), json);
         }
     }
 }

@@ -2,12 +2,8 @@
 //! `/docs/problems` are made from this list.
 
 use actix_web::http::StatusCode;
-use chrono::{DateTime, Utc};
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::orphans::OrphansBody;
-use crate::domain::fault::Fault;
+use crate::api::problem::{InvalidPart, Problem};
 
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -271,91 +267,17 @@ READ_ONLY = SERVICE_UNAVAILABLE "read-only" "Read only" None,
     retry "No, not at this instance.";
 }
 
-/// A wrong part of a request.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct InvalidPart {
-    /// What is wrong and what to do.
-    pub detail: String,
-    /// The place in the body: a JSON pointer as a URI fragment (RFC 6901, section 6).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "#/limits/0/max")]
-    pub pointer: Option<String>,
-    /// The name of the parameter of the path, the query or the header.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parameter: Option<&'static str>,
-}
-
-/// A problem document (RFC 9457), as `application/problem+json`.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Problem {
-    /// The kind of the problem, as a link to a page that explains it.
-    #[serde(rename = "type")]
-    #[schema(example = "/docs/problems#invalid")]
-    pub kind: String,
-    /// The kind of the problem, for people.
-    #[schema(example = "Invalid")]
-    pub title: &'static str,
-    /// The status of the answer.
-    #[schema(example = 422)]
-    pub status: u16,
-    /// What is wrong in this request, and what to do.
-    pub detail: String,
-    /// Each wrong part of the request.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<InvalidPart>,
-    /// Of `subject-blocked`: when the block ends. Absent where it has no end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "2026-12-01T00:00:00Z")]
-    pub blocked_until: Option<DateTime<Utc>>,
-    /// Of `orphaned-overrides`: the overrides that the change would orphan.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub orphaned_overrides: Option<OrphansBody>,
-}
-
-impl Problem {
-    pub fn new(kind: ProblemKind, detail: String, errors: Vec<InvalidPart>) -> Self {
-        Self {
-            kind: format!("/docs/problems#{}", kind.name),
-            title: kind.title,
-            status: kind.status.as_u16(),
+impl ProblemKind {
+    /// A problem of this kind.
+    pub fn problem(self, detail: String, errors: Vec<InvalidPart>) -> Problem {
+        Problem {
+            kind: format!("/docs/problems#{}", self.name),
+            title: self.title.into(),
+            status: self.status.as_u16(),
             detail,
             errors,
             blocked_until: None,
             orphaned_overrides: None,
         }
-    }
-}
-
-impl InvalidPart {
-    pub fn parameter(parameter: &'static str, detail: impl ToString) -> Self {
-        Self {
-            detail: detail.to_string(),
-            pointer: None,
-            parameter: Some(parameter),
-        }
-    }
-
-    pub fn body(pointer: &str, detail: impl ToString) -> Self {
-        Self {
-            detail: detail.to_string(),
-            pointer: Some(format!("#{pointer}")),
-            parameter: None,
-        }
-    }
-
-    /// The same part, where its body is itself a part of another body, at `place`.
-    pub fn inside(self, place: &str) -> Self {
-        let pointer = self.pointer.as_deref();
-        let inner = pointer.and_then(|pointer| pointer.strip_prefix('#'));
-        Self {
-            pointer: inner.map(|inner| format!("#{place}{inner}")),
-            ..self
-        }
-    }
-}
-
-impl From<Fault> for InvalidPart {
-    fn from(fault: Fault) -> Self {
-        Self::body(&fault.pointer, fault.detail)
     }
 }

@@ -1,6 +1,6 @@
 //! Why a claim was granted or denied, as text.
 
-use super::instant::written;
+use crate::api::instant::written;
 use crate::domain::account::Verdict;
 use crate::domain::claim::Units;
 use crate::domain::grant::{Entry, Provisional};

@@ -6,7 +6,7 @@ use utoipa::openapi::path::{Operation, Parameter, PathItem};
 use utoipa::openapi::{Content, OpenApi, Ref, RefOr};
 use utoipa::{IntoParams, IntoResponses, Modify, ToSchema};
 
-use crate::http::answer::Problem;
+use crate::api::problem::Problem;
 use crate::http::answer::problem::MEDIA_TYPE;
 use crate::http::request::{IdInPath, PolicyInPath, RevisionInPath, SubjectInPath};
 

@@ -12,7 +12,8 @@ use super::completion::{Completion, operations, parameters};
 use super::document::Document;
 use super::links::Links;
 use super::{pages, problems};
-use crate::http::answer::{Problem, words};
+use crate::api::problem::Problem;
+use crate::api::words;
 use crate::http::health;
 use crate::http::request::{DeclaredParameters, Public};
 use crate::http::v1::{

@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
+use crate::api::problem::InvalidPart;
 use crate::domain::fault::Fault;
 use crate::domain::policy::check_reason;
 use crate::engine::Bound;
-use crate::http::answer::{ApiError, InvalidPart};
+use crate::http::answer::ApiError;
 
 /// Collects the wrong values of parameters and bodies, so that one answer reports all of them.
 #[derive(Default)]

@@ -5,9 +5,10 @@ use actix_web::http::header;
 use utoipa::IntoParams;
 
 use super::extractors;
+use crate::api::words;
 use crate::domain::claim::IdempotencyKey;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, words};
+use crate::http::answer::ApiError;
 
 extractors!(KeyHeader, Precondition);
 

@@ -16,7 +16,7 @@ use actix_web::web::Data;
 
 use crate::engine::Engine;
 
-pub use body::{Body, Object, OptionalBody, ReadTime, Then, WholeNumber, parse_json};
+pub use body::{Body, OptionalBody, ReadTime, Then, parse_json};
 pub use caller::{
     Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
     OpenMetrics, Public,

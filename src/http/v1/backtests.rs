@@ -1,21 +1,20 @@
 //! Backtests of drafts.
 
-use std::collections::HashMap;
-
 use actix_web::HttpResponse;
-use chrono::{DateTime, NaiveDate, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
-use super::policies::PolicyBody;
-use crate::domain::backtest::{BacktestDay, BacktestTally, DayRange, DeniedAccount};
-use crate::domain::identity::AccountId;
+use super::policies::check;
+use crate::api::backtests::{BacktestAnswer, BacktestTotal, DeniedSubject};
+use crate::api::orphans::OrphansBody;
+use crate::api::policies::PolicyBody;
+use crate::api::strict::Object;
+use crate::domain::backtest::{BacktestTally, DayRange};
 use crate::domain::policy::{PolicyName, Rule};
 use crate::engine::Backtested;
-use crate::http::answer::{ApiError, HttpAnswer, OrphansBody};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
-    Auditor, Body, Caller, EngineData, Faults, Object, PolicyPath, Then, parse_date,
+    Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date,
 };
 
 /// A draft of a policy, and the days to try it on.
@@ -34,81 +33,6 @@ pub struct BacktestBody {
     to: String,
 }
 
-/// The grants that the draft would have denied.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BacktestAnswer {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// Every local day from `from` until the day before `to`.
-    days: Vec<BacktestDayAnswer>,
-    total: BacktestTotal,
-    /// The subjects that the draft would have denied first, in that order; at most 100.
-    first_denied: Vec<DeniedSubject>,
-    /// The overrides that the draft would orphan. Absent if there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    orphaned_overrides: Option<OrphansBody>,
-}
-
-/// A local day: the ledger's grants, and those of them that the draft would have denied.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BacktestDayAnswer {
-    #[schema(example = "2026-11-21")]
-    local_date: NaiveDate,
-    #[schema(example = "2026-11-20T16:00:00Z")]
-    start: DateTime<Utc>,
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    end: DateTime<Utc>,
-    /// The number of grants in the ledger.
-    #[schema(example = 1200)]
-    grants: u64,
-    /// The units of these grants.
-    #[schema(example = 1300)]
-    units: u64,
-    /// The number of grants that the draft would have denied.
-    #[schema(example = 12)]
-    denied_grants: u64,
-    /// The units of these grants.
-    #[schema(example = 14)]
-    denied_units: u64,
-}
-
-/// The sums of all days.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BacktestTotal {
-    /// The number of grants in the ledger.
-    #[schema(example = 36_000)]
-    grants: u64,
-    /// The units of these grants.
-    #[schema(example = 39_000)]
-    units: u64,
-    /// The number of grants that the draft would have denied.
-    #[schema(example = 360)]
-    denied_grants: u64,
-    /// The units of these grants.
-    #[schema(example = 420)]
-    denied_units: u64,
-    /// The number of subjects with a grant that the draft would have denied.
-    #[schema(example = 25)]
-    denied_subjects: u64,
-}
-
-/// A subject with a grant that the draft would have denied.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DeniedSubject {
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    subject: Option<String>,
-    /// The subject's first grant that the draft would have denied.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    first_grant: Uuid,
-    /// When this grant was made.
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    first_denied_at: DateTime<Utc>,
-    /// The number of the subject's grants that the draft would have denied.
-    #[schema(example = 3)]
-    denied_grants: u64,
-}
-
 impl BacktestBody {
     fn check(self, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
         let mut faults = Faults::default();
@@ -116,7 +40,7 @@ impl BacktestBody {
         let to = faults.body("/to", parse_date(&self.to));
         let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
         let range = range.and_then(|range| faults.body("/to", range));
-        let rule = match self.policy.0.check(has_counters) {
+        let rule = match check(self.policy.0, has_counters) {
             Ok(change) => Some(change.rule),
             Err(ApiError::Invalid(parts)) => {
                 for part in parts {
@@ -130,66 +54,37 @@ impl BacktestBody {
     }
 }
 
-impl From<BacktestDay> for BacktestDayAnswer {
-    fn from(day: BacktestDay) -> Self {
-        let BacktestTally {
+fn answer(policy: &PolicyName, tried: Backtested) -> BacktestAnswer {
+    let Backtested {
+        report,
+        mut subjects,
+        orphans,
+    } = tried;
+    let BacktestTally {
+        grants,
+        units,
+        denied_grants,
+        denied_units,
+    } = report.total;
+    let first_denied = report.first_denied.into_iter();
+    let first_denied = first_denied.map(|denied| DeniedSubject {
+        subject: subjects.remove(&denied.account),
+        first_grant: denied.first.0,
+        first_denied_at: denied.first.at(),
+        denied_grants: denied.grants,
+    });
+    BacktestAnswer {
+        policy: policy.to_string(),
+        days: report.days.into_iter().map(Into::into).collect(),
+        total: BacktestTotal {
             grants,
             units,
             denied_grants,
             denied_units,
-        } = day.tally;
-        Self {
-            local_date: day.local_date,
-            start: day.window.start,
-            end: day.window.end,
-            grants,
-            units,
-            denied_grants,
-            denied_units,
-        }
-    }
-}
-
-impl BacktestAnswer {
-    fn new(policy: &PolicyName, tried: Backtested) -> Self {
-        let Backtested {
-            report,
-            mut subjects,
-            orphans,
-        } = tried;
-        let BacktestTally {
-            grants,
-            units,
-            denied_grants,
-            denied_units,
-        } = report.total;
-        let first_denied = report.first_denied.into_iter();
-        Self {
-            policy: policy.to_string(),
-            days: report.days.into_iter().map(Into::into).collect(),
-            total: BacktestTotal {
-                grants,
-                units,
-                denied_grants,
-                denied_units,
-                denied_subjects: report.denied_accounts,
-            },
-            first_denied: first_denied
-                .map(|denied| DeniedSubject::new(denied, &mut subjects))
-                .collect(),
-            orphaned_overrides: OrphansBody::some(&orphans),
-        }
-    }
-}
-
-impl DeniedSubject {
-    fn new(denied: DeniedAccount, subjects: &mut HashMap<AccountId, String>) -> Self {
-        Self {
-            subject: subjects.remove(&denied.account),
-            first_grant: denied.first.0,
-            first_denied_at: denied.first.at(),
-            denied_grants: denied.grants,
-        }
+            denied_subjects: report.denied_accounts,
+        },
+        first_denied: first_denied.collect(),
+        orphaned_overrides: OrphansBody::some(&orphans),
     }
 }
 
@@ -217,5 +112,5 @@ pub async fn post(
     let name = policy.0.clone();
     let key = caller.key();
     let tried = engine.backtest(&key, name, draft, range).await?;
-    Ok(HttpResponse::Ok().json(BacktestAnswer::new(&policy.0, tried)))
+    Ok(HttpResponse::Ok().json(answer(&policy.0, tried)))
 }

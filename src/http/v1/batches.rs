@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use actix_web::{HttpResponse, ResponseError};
 use futures_util::stream::{self, StreamExt};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::claims::{ClaimBody, Claimed, GrantedClaim};
+use crate::api::claims::{BatchAnswer, BatchItem, GrantedItem};
+use crate::api::strict::{Object, WholeNumber};
 use crate::chain::Chain;
 use crate::domain::claim::{Claim, IdempotencyKey};
 use crate::domain::policy::PolicyName;
 use crate::engine::Admission;
-use crate::http::answer::words::{self, any_of};
-use crate::http::answer::{
-    ApiError, ClaimAnswer, DenialBody, GrantBody, HttpAnswer, LimitUsage, Problem,
-};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
-    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader, Object, WholeNumber,
+    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader,
 };
 
 /// The most claims of a batch.
@@ -74,59 +73,6 @@ pub struct BatchClaim {
     )]
     idempotency_key: Option<String>,
 }
-
-/// The result of each claim, in the order of the claims.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BatchAnswer {
-    items: Vec<BatchItem>,
-}
-
-/// The answer that the claim alone would get, with its status.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum BatchItem {
-    /// Granted now (201) or before (200).
-    Granted(GrantedItem),
-    /// Denied (429).
-    Denied(DenialBody),
-    /// Refused, with the status of the problem. In an atomic batch: 424, `failed-dependency`, for a
-    /// claim that alone would have been granted.
-    Refused(Problem),
-}
-
-/// A granted claim.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct GrantedItem {
-    /// 201 where it was granted now, 200 where it was granted before.
-    #[schema(example = 201)]
-    status: u16,
-    #[serde(flatten)]
-    #[schema(value_type = GrantedAnswer)]
-    answer: ClaimAnswer,
-}
-
-/// The answer to a granted claim.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "read by the derive")]
-struct GrantedAnswer {
-    #[schema(value_type = words::Granted, example = "granted")]
-    outcome: &'static str,
-    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
-    /// afterwards. Absent otherwise.
-    #[schema(required = false, example = false)]
-    provisional: bool,
-    grant: GrantBody,
-    /// The policy's limits as they were at the grant, in the policy's order.
-    limits: Vec<LimitUsage>,
-}
-
-// A denial is a problem too. So an item matches one of these schemas or more.
-any_of!(
-    BatchItem,
-    "The answer that the claim alone would get, with its status: granted; denied (429); or a \
-     problem. In an atomic batch the problem is 424 for a claim that alone would have been granted.",
-    [GrantedItem, DenialBody, Problem]
-);
 
 /// A claim that can be decided, or the error that it gets.
 type Checked = Result<(PolicyName, Claim), ApiError>;

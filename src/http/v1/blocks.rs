@@ -3,85 +3,28 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
+use crate::api::blocks::BlockBody;
+use crate::api::blocks::{BlockAnswer, BlockList};
 use crate::domain::blocks::BlockTerms;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::Block;
-use crate::domain::policy::{PolicyName, check_reason};
+use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, page, versioned};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
     PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
 };
 
-/// A block to create, or to replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BlockBody {
-    /// The reason: 1 to 1000 characters. Keys with the role `claim` do not see it.
-    #[schema(value_type = String, required, example = "chargebacks", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-    /// The instant from which the subject is not blocked any more. Null or absent for no end.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    until: Option<String>,
-}
-
-/// A version of a block.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BlockAnswer {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    subject: Option<String>,
-    /// The number of the version. Every change makes a new version. The block and the override of a
-    /// subject share the numbers 1, 2, 3 …
-    #[schema(example = 1)]
-    version: u32,
-    until: Option<DateTime<Utc>>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason. Null after the subject was erased.
-    #[schema(example = "chargebacks")]
-    reason: Option<String>,
-}
-
-page! {
-    /// A page of blocks.
-    BlockList of BlockAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl BlockAnswer {
-    pub fn new(policy: &PolicyName, found: Block) -> Self {
-        Self {
-            policy: policy.to_string(),
-            subject: found.subject.map(|subject| subject.as_str().to_owned()),
-            version: found.version,
-            until: found.terms.and_then(|terms| terms.until),
-            changed_at: found.changed_at,
-            changed_by: found.changed_by,
-            reason: found.reason,
-        }
-    }
-}
-
-impl BlockBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
-        let mut faults = Faults::default();
-        let until = faults.body_instant("/until", self.until.as_ref());
-        let reason = self.reason.unwrap_or_default();
-        faults.body("/reason", check_reason(&reason));
-        let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
-        Ok((faults.or(terms)?, reason))
-    }
+fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
+    let mut faults = Faults::default();
+    let until = faults.body_instant("/until", body.until.as_ref());
+    let reason = body.reason.unwrap_or_default();
+    faults.body("/reason", check_reason(&reason));
+    let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
+    Ok((faults.or(terms)?, reason))
 }
 
 /// Block a subject, or change its block: the policy denies each of its claims.
@@ -112,7 +55,7 @@ pub async fn put(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (terms, reason) = body.0.check(engine.now())?;
+    let (terms, reason) = check(body.0, engine.now())?;
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
@@ -171,9 +114,11 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
-    BlockList::answer(found.await?, |found: Block| {
-        BlockAnswer::new(&policy.0, found)
-    })
+    Ok(
+        HttpResponse::Ok().json(BlockList::new(found.await?, |found: Block| {
+            BlockAnswer::new(&policy.0, found)
+        })),
+    )
 }
 
 /// Remove a subject's block: the policy decides its claims again.

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::explanation::{ClaimExplanation, ExplanationQuery, explain};
+use super::explanation::{ExplanationQuery, explain};
+use crate::api::claims::{BlockNote, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
+use crate::api::grants::ClaimAnswer;
+use crate::api::limits::LimitUsage;
+use crate::api::strict::WholeNumber;
 use crate::domain::claim::{Claim, HoldTime, Subject, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant};
@@ -17,13 +21,10 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::domain::refusal::Refusal;
 use crate::engine::{Foretold, Outcome, Rehearsal};
-use crate::http::answer::{
-    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, any_of, entered, entered_once,
-    insert_fields,
-};
+use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
 use crate::http::request::{
     Anyone, Auditor, Body, Caller, Claimer, DistinctObject, EngineData, Faults,
-    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then, WholeNumber,
+    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then,
 };
 
 /// A request to take units of a policy for a subject.
@@ -54,43 +55,6 @@ pub struct ClaimBody {
     /// object differ. Numbers are 64-bit integers or IEEE 754 doubles.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<DistinctObject>,
-}
-
-/// A subject's limits with their present usage.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct UsageBody {
-    #[schema(example = "benefit")]
-    policy: String,
-    #[schema(example = 1)]
-    policy_version: u32,
-    /// The policy's time zone.
-    #[schema(example = "Asia/Shanghai", format = "time-zone")]
-    time_zone: String,
-    #[schema(example = "member-42")]
-    subject: String,
-    /// The limits, in the policy's order.
-    limits: Vec<LimitUsage>,
-    /// The subject's override, while one is in force. Absent otherwise.
-    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
-    override_note: Option<OverrideNote>,
-    /// The subject's block, while one is in force: every claim is denied. Absent otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<BlockNote>,
-}
-
-/// Shows that the subject is blocked.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct BlockNote {
-    /// The instant from which the subject is not blocked any more; null where the block has no end.
-    until: Option<DateTime<Utc>>,
-}
-
-/// Shows that an override changes the subject's limits.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct OverrideNote {
-    /// The instant from which the policy's own limits apply again; null where the override has no
-    /// end.
-    until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
@@ -261,7 +225,7 @@ pub async fn post(
         &granted.forecast,
         engine.now(),
     );
-    Ok(granted.answer.respond(response))
+    Ok(respond(granted.answer, response))
 }
 
 fn rehearsed(
@@ -274,7 +238,7 @@ fn rehearsed(
     let mut response = HttpResponse::Ok();
     insert_fields(&mut response, totals, forecast, now);
     response.json(ClaimAnswer {
-        outcome,
+        outcome: outcome.into(),
         provisional: false,
         would_deny,
         grant: None,
@@ -282,15 +246,6 @@ fn rehearsed(
         limits: LimitUsage::foretold(totals, forecast),
     })
 }
-
-/// The answer to a request for a subject's limits.
-pub enum UsageAnswer {}
-
-any_of!(
-    UsageAnswer,
-    "The limits; or an explanation, where a parameter asks for one.",
-    [UsageBody, ClaimExplanation]
-);
 
 /// Show a subject's limits and usage now; or explain how a claim would be decided.
 ///

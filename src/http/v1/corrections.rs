@@ -1,50 +1,23 @@
 //! Reversals and confirmations of grants.
 
 use actix_web::{HttpRequest, HttpResponse};
-use serde::{Deserialize, Serialize};
 use tokio::time::timeout_at;
-use utoipa::ToSchema;
 
+use crate::api::grants::{ConfirmationRequest, ReversalRequest};
+use crate::api::grants::{CorrectionAnswer, GrantBody};
+use crate::api::limits::LimitUsage;
+use crate::api::problem::InvalidPart;
+use crate::api::strict::WholeNumber;
 use crate::domain::claim::{IdempotencyKey, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Admission, Correction, Undecided};
-use crate::http::answer::{ApiError, GrantBody, HttpAnswer, InvalidPart, LimitUsage, entered};
+use crate::http::answer::{ApiError, HttpAnswer, entered};
 use crate::http::request::{
     Body, ByHandler, Caller, Claimer, EngineData, IdempotencyKeyField, KeyHeader, OptionalBody,
-    Then, WholeNumber, path_id,
+    Then, path_id,
 };
-
-/// The reason for which a grant is reversed, and how many of its units.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReversalRequest {
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
-    reason: String,
-    /// Gives only these units back; others are left. It needs an `Idempotency-Key`, so that a repeated
-    /// request gives nothing back again. Default: all units that are left.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
-    units: Option<WholeNumber>,
-}
-
-/// How many units of a hold are confirmed. The body is optional.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ConfirmationRequest {
-    /// Only these units stay used, and the others are given back. Default: all units that are left.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
-    units: Option<WholeNumber>,
-}
-
-/// A grant that was corrected, now or before.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CorrectionAnswer {
-    grant: GrantBody,
-    /// The policy's limits after the correction, in the policy's order.
-    limits: Vec<LimitUsage>,
-}
 
 /// Reverse a grant: give its units back.
 ///

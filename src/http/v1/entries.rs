@@ -1,155 +1,62 @@
 //! An account's entries: their list, and adjustments.
 
+use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use uuid::Uuid;
 
+use crate::api::entries::AdjustmentRequest;
+use crate::api::entries::{EntryBody, EntryList};
+use crate::api::problem::InvalidPart;
 use crate::domain::claim::{ClaimError, Subject, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Direction, Entry, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
-use crate::domain::zone::Zone;
 use crate::engine::Adjustment;
-use crate::http::answer::{
-    ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, entered_once, page, words,
-};
+use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader,
-    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
+    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then,
 };
 
-/// An adjustment: units that are entered by hand.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AdjustmentRequest {
-    /// The units to add to the usage; a negative number subtracts. Not 0.
-    #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]
-    units: WholeNumber,
-    /// The instant in whose windows the units count. It is not in the future. Default: now.
-    #[schema(value_type = Option<DateTime<Utc>>, example = "2026-11-03T00:00:00Z")]
-    at: Option<String>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "opening balance", min_length = 1, max_length = 1000)]
-    reason: String,
-}
-
-/// An entry of an account.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct EntryBody {
-    /// The number of the entry in its account: 1, 2, 3 … without gaps.
-    #[schema(example = 7)]
-    pub number: u64,
-    /// A UUIDv7. The id of a grant's entry is the grant's id.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    pub id: Uuid,
-    /// `grant`, `confirmation`, `reversal`, `partial_reversal`, `lapse` or `adjustment`.
-    #[schema(value_type = words::EntryKind, example = "grant")]
-    pub kind: &'static str,
-    /// The units that the entry adds to the usage; negative where it gives units back.
-    #[schema(example = 1)]
-    pub units: i64,
-    /// When the entry was appended.
-    pub at: DateTime<Utc>,
-    /// The instant in whose windows the units count. For a reversal or a lapse it is the grant's
-    /// instant.
-    pub counted_at: DateTime<Utc>,
-    /// The grant that the entry corrects. Absent for grants and adjustments.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grant: Option<Uuid>,
-    /// Who made the entry: a key's id, or `PERDIEM_ADMIN_KEY`. Absent for grants and lapses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// The reason. Absent without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The version of the policy that was in force for the entry.
-    #[schema(example = 1)]
-    pub policy_version: u32,
-    /// The policy's time zone at `counted_at`. Absent in exports, whose manifests have the zones, and in
-    /// the answer to an adjustment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "+08:00")]
-    pub time_zone: Option<String>,
-    /// The policy's limits after the entry, in the policy's order.
-    pub limits: Vec<LimitUsage>,
-}
-
-page! {
-    /// A page of an account's entries.
-    EntryList of EntryBody
-    /// The cursor of the next page; null on the last page.
-}
-
-impl EntryBody {
-    pub fn in_zone(self, zone: Option<Zone>) -> Self {
-        let time_zone = zone.map(|zone| zone.name().to_owned());
-        Self { time_zone, ..self }
-    }
-}
-
-impl From<&Entry> for EntryBody {
-    fn from(entry: &Entry) -> Self {
-        let note = entry.note.as_ref();
-        Self {
-            number: entry.line.number,
-            id: entry.id.0,
-            kind: entry.kind.word().as_str(),
-            units: entry.units_added(),
-            at: entry.line.at,
-            counted_at: entry.counted_at(),
-            grant: entry.kind.of().map(|grant| grant.0),
-            by: note.map(|note| note.by.to_string()),
-            reason: note.and_then(|note| note.reason.clone()),
-            policy_version: entry.line.policy_version,
-            time_zone: None,
-            limits: LimitUsage::all(&entry.line.totals),
+fn check(
+    body: AdjustmentRequest,
+    subject: Subject,
+    key: KeyHeader,
+    caller: &Caller<Admin>,
+    now: DateTime<Utc>,
+) -> Result<Adjustment, ApiError> {
+    let mut faults = Faults::default();
+    let direction = match body.units.0 {
+        0.. => Direction::Up,
+        ..0 => Direction::Down,
+    };
+    let units = Units::new(body.units.0.saturating_abs()).map_err(|error| match error {
+        ClaimError::Units => {
+            "write a whole number from -(2^53 - 1) to 2^53 - 1, but not 0".to_owned()
         }
+        other => other.to_string(),
+    });
+    let units = faults.body("/units", units);
+    let counted_at = faults.body_instant("/at", body.at.as_ref());
+    if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
+        let detail = "write an instant after 1970 that is not in the future";
+        faults.add(InvalidPart::body("/at", detail));
     }
-}
-
-impl AdjustmentRequest {
-    fn check(
-        self,
-        subject: Subject,
-        key: KeyHeader,
-        caller: &Caller<Admin>,
-        now: DateTime<Utc>,
-    ) -> Result<Adjustment, ApiError> {
-        let mut faults = Faults::default();
-        let direction = match self.units.0 {
-            0.. => Direction::Up,
-            ..0 => Direction::Down,
-        };
-        let units = Units::new(self.units.0.saturating_abs()).map_err(|error| match error {
-            ClaimError::Units => {
-                "write a whole number from -(2^53 - 1) to 2^53 - 1, but not 0".to_owned()
-            }
-            other => other.to_string(),
-        });
-        let units = faults.body("/units", units);
-        let counted_at = faults.body_instant("/at", self.at.as_ref());
-        if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
-            let detail = "write an instant after 1970 that is not in the future";
-            faults.add(InvalidPart::body("/at", detail));
-        }
-        faults.body("/reason", check_reason(&self.reason));
-        let note = Note {
-            by: caller.key(),
-            reason: Some(self.reason),
-        };
-        faults.or(units.map(|units| Adjustment {
-            subject,
-            units,
-            direction,
-            counted_at: counted_at.map(to_micros),
-            key: key.0,
-            claimed_by: caller.key_number(),
-            note,
-        }))
-    }
+    faults.body("/reason", check_reason(&body.reason));
+    let note = Note {
+        by: caller.key(),
+        reason: Some(body.reason),
+    };
+    faults.or(units.map(|units| Adjustment {
+        subject,
+        units,
+        direction,
+        counted_at: counted_at.map(to_micros),
+        key: key.0,
+        claimed_by: caller.key_number(),
+        note,
+    }))
 }
 
 /// Adjust a subject's usage by hand, up or down, such as an opening balance.
@@ -182,7 +89,7 @@ pub async fn adjust(
 ) -> HttpAnswer {
     let now = engine.now();
     let name = subject.0.as_str().to_owned();
-    let adjustment = body.0.check(subject.0, key, &caller, now)?;
+    let adjustment = check(body.0, subject.0, key, &caller, now)?;
     let units = adjustment.units;
     let admission = engine.admit(&caller.key())?;
     let outcome = engine.adjust(admission, &policy.0, adjustment).await?;
@@ -217,7 +124,9 @@ pub async fn list(
     let instants = entries.iter().map(Entry::counted_at).collect();
     let zones = engine.zones(policy, instants).await?;
     let entries = entries.iter().zip(zones).collect();
-    EntryList::answer((entries, next_cursor), |(entry, zone)| {
-        EntryBody::from(entry).in_zone(zone)
-    })
+    Ok(
+        HttpResponse::Ok().json(EntryList::new((entries, next_cursor), |(entry, zone)| {
+            EntryBody::from(entry).in_zone(zone)
+        })),
+    )
 }

@@ -11,12 +11,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::exports::ExportQuery;
-use super::history::{HistoryFilterQuery, KeyName};
-use super::manifests::{ExportAct, ExportFile, ExportMade, Manifest};
+use super::history::HistoryFilterQuery;
+use super::manifests::{ExportFile, ExportMade};
+use crate::api::exports::{ExportAct, Manifest};
+use crate::api::format::ExportFormat;
+use crate::api::keys::KeyName;
 use crate::domain::claim::Subject;
 use crate::domain::reads::ReadKind;
 use crate::engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
-use crate::http::answer::{ApiError, ExportFormat, Forbidden, HttpAnswer, streamed};
+use crate::http::answer::{ApiError, Forbidden, HttpAnswer, file_answer, streamed};
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
     SpanQuery, parse_position,
@@ -110,7 +113,7 @@ fn answer(
     (made, format, export): (ExportMade, ExportFormat, EntryExport),
 ) -> HttpResponse {
     let link = format!("</v1/exports/{}>; rel=\"describedby\"", made.act.revision);
-    let mut answer = format.answer("entries");
+    let mut answer = file_answer(format, "entries");
     answer
         .insert_header((header::LINK, link))
         .insert_header(("Perdiem-As-Of", export.as_of));

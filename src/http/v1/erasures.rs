@@ -1,48 +1,14 @@
 //! Erasures of subjects.
 
 use actix_web::HttpResponse;
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
+use crate::api::erasures::ErasureRequest;
+use crate::api::erasures::{ErasureAct, ErasureAnswer};
 use crate::domain::erasure::names;
 use crate::domain::policy::check_reason;
 use crate::engine::{Failure, LedgerError, SubjectErasure};
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
-
-/// The reason for which a subject is erased.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ErasureRequest {
-    /// The reason, without the subject's name: 1 to 1000 characters.
-    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
-    reason: String,
-}
-
-/// An act of erasure.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct ErasureAct {
-    /// The number of policies under which the subject had an account or an override.
-    #[schema(example = 2)]
-    accounts: u64,
-}
-
-/// A recorded erasure.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ErasureAnswer {
-    /// The number of the change that records it: see `/v1/changes`.
-    #[schema(example = 42)]
-    revision: u64,
-    #[serde(flatten)]
-    act: ErasureAct,
-    erased_at: DateTime<Utc>,
-    /// Who erased the subject: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    erased_by: String,
-    #[schema(example = "request 2026-118")]
-    reason: Option<String>,
-}
 
 fn about(accounts: u64) -> String {
     serde_json::json!(ErasureAct { accounts }).to_string()

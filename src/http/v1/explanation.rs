@@ -1,15 +1,20 @@
 //! Explanations: why a claim was granted or denied, and which limits it met.
 
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, FixedOffset, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::blocks::BlockAnswer;
-use super::history::{KeyName, parse_as_of};
-use super::overrides::OverrideAnswer;
-use super::policies::PolicyAnswer;
+use super::history::parse_as_of;
+use crate::api::blocks::BlockAnswer;
+use crate::api::explanation::{
+    ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
+};
+use crate::api::grants::GrantBody;
+use crate::api::keys::KeyName;
+use crate::api::limits::LimitUsage;
+use crate::api::overrides::OverrideAnswer;
+use crate::api::policies::PolicyAnswer;
 use crate::domain::account::Verdict;
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
@@ -17,7 +22,6 @@ use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Entry, KindWord};
 use crate::domain::identity::to_micros;
 use crate::domain::key::KeyNumber;
-use crate::domain::limit::per::Per;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
@@ -25,9 +29,7 @@ use crate::domain::zone::Zone;
 use crate::engine::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, KEY_OF_SETTINGS, LimitThen, LimitsThen, PlacedEntry,
 };
-use crate::http::answer::{
-    ApiError, GrantBody, HttpAnswer, LimitUsage, describe_verdict, notes, words,
-};
+use crate::http::answer::{ApiError, HttpAnswer, describe_verdict, notes};
 use crate::http::request::{Auditor, ByHandler, Caller, EngineData, Faults, Query, path_id};
 
 /// The claim to explain. With one of these parameters the answer is an explanation, which requires
@@ -57,151 +59,6 @@ pub struct KnownAtQuery {
     known_at: Option<String>,
 }
 
-/// The outcome of a claim at an instant, with its causes.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ClaimExplanation {
-    #[schema(example = "benefit")]
-    policy: String,
-    #[schema(example = "member-42")]
-    subject: String,
-    #[schema(example = 1)]
-    units: u64,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    at: DateTime<Utc>,
-    /// The position up to which the record was used; null for everything.
-    #[schema(example = 1842)]
-    known_at: Option<u64>,
-    /// `granted`, or `denied` for every claim that is not granted: also where the policy was
-    /// paused, archived, not active or did not exist, where the subject was blocked, and where the units
-    /// can never fit. `reason`
-    /// says which.
-    #[schema(value_type = words::ClaimOutcome, example = "denied")]
-    outcome: &'static str,
-    /// The reason, in one word.
-    #[schema(value_type = words::OutcomeReason, example = "no_room")]
-    reason: &'static str,
-    /// The reason, in a sentence.
-    #[schema(example = "there was no room for 1 more: 3 of 3 per day were used")]
-    detail: String,
-    /// Where the claim is not granted: the earliest instant at which it would be, by what was known
-    /// at `at`, if nobody else claims. Null where the claim is granted, and where nothing that was
-    /// known makes room for it.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    fits_at: Option<DateTime<Utc>>,
-    /// The limits without room for the units, each by its `per`.
-    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
-    lacking: Vec<Per>,
-    /// The version, the override and the block that were in force. Null where no version of the policy was.
-    terms: Option<TermsBody>,
-    /// The limits in the policy's order, without the units of the claim. Empty where no version was
-    /// in force.
-    limits: Vec<LimitExplanation>,
-}
-
-/// A grant, the limits before it, and its later entries.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct GrantExplanation {
-    /// The grant, as it was known.
-    grant: GrantBody,
-    /// The grant's entry.
-    entry: CountedEntryBody,
-    /// The position up to which the record was used; null for everything.
-    #[schema(example = 1842)]
-    known_at: Option<u64>,
-    /// The units of each limit that the grant took.
-    took: Vec<TookBody>,
-    /// The special properties of the grant, as sentences.
-    #[schema(example = json!(["it was a hold until 2026-11-21T03:14:05Z"]))]
-    notes: Vec<String>,
-    /// The entries that correct the grant, oldest first.
-    since: Vec<CountedEntryBody>,
-    terms: TermsBody,
-    /// The limits before the grant, in the policy's order.
-    limits: Vec<LimitExplanation>,
-}
-
-/// The rules that were in force.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct TermsBody {
-    /// The version of the policy that was in force.
-    version: PolicyAnswer,
-    /// The version of the subject's override that was in force; null without one.
-    #[serde(rename = "override")]
-    exception: Option<OverrideAnswer>,
-    /// The version of the subject's block that was in force; null without one.
-    block: Option<BlockAnswer>,
-}
-
-/// The units of a limit that a grant took: `first` 2, `last` 2 and `max` 3 mean "2nd of 3".
-#[derive(Debug, Serialize, ToSchema)]
-pub struct TookBody {
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-    #[schema(example = 2)]
-    first: u64,
-    #[schema(example = 2)]
-    last: u64,
-    #[schema(example = 3)]
-    max: u64,
-}
-
-/// A limit, and the entries that used it.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LimitExplanation {
-    #[serde(flatten)]
-    usage: LimitUsage,
-    /// When the window began, in the policy's zone; null where there was no window.
-    #[schema(example = "2026-11-21T00:00:00+08:00")]
-    window_start_local: Option<DateTime<FixedOffset>>,
-    /// When all units have returned, in the policy's zone; null where no units return.
-    #[schema(example = "2026-11-22T00:00:00+08:00")]
-    resets_at_local: Option<DateTime<FixedOffset>>,
-    /// The number of entries that used the limit.
-    #[schema(example = 3)]
-    entry_count: u64,
-    /// Whether older entries are left out of `entries`, which has at most 1,000.
-    entries_cut: bool,
-    /// The entries, newest first. Lapses of holds that have no entry yet come first; they have no
-    /// id.
-    entries: Vec<CountedEntryBody>,
-}
-
-/// An entry that counts in a window.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CountedEntryBody {
-    /// Null for a lapse that has no entry yet.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    id: Option<Uuid>,
-    /// `grant`, `confirmation`, `reversal`, `partial_reversal`, `lapse` or `adjustment`.
-    #[schema(value_type = words::EntryKind, example = "grant")]
-    kind: &'static str,
-    /// The units that the entry adds to the usage; negative where it gives units back.
-    #[schema(example = 1)]
-    units: i64,
-    /// The instant in whose windows the units count.
-    counted_at: DateTime<Utc>,
-    /// When the entry was appended. For a lapse that has no entry yet: when the hold lapsed.
-    at: DateTime<Utc>,
-    /// The position of the entry. Null while it has none.
-    #[schema(example = 1842)]
-    position: Option<u64>,
-    /// The version of the policy that was in force for the entry. Null for a lapse that has no entry yet.
-    #[schema(example = 1)]
-    policy_version: Option<u32>,
-    /// The policy's time zone at `counted_at`. Null for a lapse that has no entry yet.
-    #[schema(example = "+08:00")]
-    time_zone: Option<String>,
-    /// The grant that the entry corrects; null for grants and adjustments.
-    grant: Option<Uuid>,
-    /// The key that claimed or corrected, if it has a name.
-    key: Option<KeyName>,
-    /// Who claimed or corrected: a key's id, or `PERDIEM_ADMIN_KEY`; null for a lapse, and where it
-    /// was not stored.
-    by: Option<String>,
-    /// The reason; null without one.
-    reason: Option<String>,
-}
-
 impl From<PlacedEntry> for CountedEntryBody {
     fn from(placed: PlacedEntry) -> Self {
         let entry: &Entry = &placed.listed.entry;
@@ -212,7 +69,7 @@ impl From<PlacedEntry> for CountedEntryBody {
         let claimed_by = claimed_by.or(is_of_settings.then(|| KEY_OF_SETTINGS.to_owned()));
         Self {
             id: Some(entry.id.0),
-            kind: entry.kind.word().as_str(),
+            kind: entry.kind.word().as_str().into(),
             units: entry.units_added(),
             counted_at: entry.counted_at(),
             at: entry.line.at,
@@ -231,7 +88,7 @@ impl From<Hold> for CountedEntryBody {
     fn from(lapsed: Hold) -> Self {
         Self {
             id: None,
-            kind: KindWord::Lapse.as_str(),
+            kind: KindWord::Lapse.as_str().into(),
             units: -lapsed.units.get().cast_signed(),
             counted_at: lapsed.grant.at(),
             at: lapsed.until,
@@ -246,27 +103,25 @@ impl From<Hold> for CountedEntryBody {
     }
 }
 
-impl LimitExplanation {
-    fn new(limit: LimitThen, forecast: &Forecast, zone: &Zone) -> Self {
-        let local = |at: DateTime<Utc>| at.with_timezone(&zone.offset(at));
-        let LimitThen {
-            total,
-            count,
-            lapsed,
-            newest,
-        } = limit;
-        let lapsed = lapsed.into_iter().map(CountedEntryBody::from);
-        let newest = newest.into_iter().map(CountedEntryBody::from);
-        let entries: Vec<_> = lapsed.chain(newest).collect();
-        let usage = LimitUsage::new(&total, forecast.returns_of(&total));
-        Self {
-            window_start_local: usage.window_start.map(local),
-            resets_at_local: usage.resets_at.map(local),
-            usage,
-            entry_count: count,
-            entries_cut: count > entries.len() as u64,
-            entries,
-        }
+fn describe_limit(limit: LimitThen, forecast: &Forecast, zone: &Zone) -> LimitExplanation {
+    let local = |at: DateTime<Utc>| at.with_timezone(&zone.offset(at));
+    let LimitThen {
+        total,
+        count,
+        lapsed,
+        newest,
+    } = limit;
+    let lapsed = lapsed.into_iter().map(CountedEntryBody::from);
+    let newest = newest.into_iter().map(CountedEntryBody::from);
+    let entries: Vec<_> = lapsed.chain(newest).collect();
+    let usage = LimitUsage::new(&total, forecast.returns_of(&total));
+    LimitExplanation {
+        window_start_local: usage.window_start.map(local),
+        resets_at_local: usage.resets_at.map(local),
+        usage,
+        entry_count: count,
+        entries_cut: count > entries.len() as u64,
+        entries,
     }
 }
 
@@ -275,7 +130,7 @@ fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplan
     let version = met.terms.version;
     let zone = version.rule.calendar.zone.clone();
     let limits = met.limits.into_iter();
-    let limits = limits.map(|limit| LimitExplanation::new(limit, forecast, &zone));
+    let limits = limits.map(|limit| describe_limit(limit, forecast, &zone));
     let exception = met.terms.exception;
     let exception = exception.map(|found| OverrideAnswer::new(&version.name, found));
     let block = met.terms.block;
@@ -288,67 +143,63 @@ fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplan
     (terms, limits.collect())
 }
 
-impl ClaimExplanation {
-    fn new(asked: &ClaimQuery, found: ExplainedClaim) -> Self {
-        let units = asked.units;
-        let met = found.met.as_ref();
-        let totals = met.into_iter().flat_map(|(met, _)| &met.limits);
-        let lacking: Vec<&Total> = totals
-            .map(|limit| &limit.total)
-            .filter(|total| !total.fits(units))
-            .collect();
-        let verdict = met.map(|(_, verdict)| verdict);
-        let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
-        let (reason, detail) = describe_verdict(verdict, &lacking, units);
-        let lacking = lacking.iter().map(|total| total.per()).collect();
-        let fits_at = found.forecast.fits_at.filter(|_| is_refused);
-        let parts = found.met.map(|(met, _)| describe(met, &found.forecast));
-        let (terms, limits) = parts.unzip();
-        Self {
-            policy: asked.policy.to_string(),
-            subject: asked.subject.as_str().to_owned(),
-            units: units.get(),
-            at: found.at,
-            known_at: found.known_at,
-            outcome: if is_refused { "denied" } else { "granted" },
-            reason,
-            detail,
-            fits_at,
-            lacking,
-            terms,
-            limits: limits.unwrap_or_default(),
-        }
+fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation {
+    let units = asked.units;
+    let met = found.met.as_ref();
+    let totals = met.into_iter().flat_map(|(met, _)| &met.limits);
+    let lacking: Vec<&Total> = totals
+        .map(|limit| &limit.total)
+        .filter(|total| !total.fits(units))
+        .collect();
+    let verdict = met.map(|(_, verdict)| verdict);
+    let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
+    let (reason, detail) = describe_verdict(verdict, &lacking, units);
+    let lacking = lacking.iter().map(|total| total.per()).collect();
+    let fits_at = found.forecast.fits_at.filter(|_| is_refused);
+    let parts = found.met.map(|(met, _)| describe(met, &found.forecast));
+    let (terms, limits) = parts.unzip();
+    ClaimExplanation {
+        policy: asked.policy.to_string(),
+        subject: asked.subject.as_str().to_owned(),
+        units: units.get(),
+        at: found.at,
+        known_at: found.known_at,
+        outcome: if is_refused { "denied" } else { "granted" }.into(),
+        reason: reason.into(),
+        detail,
+        fits_at,
+        lacking,
+        terms,
+        limits: limits.unwrap_or_default(),
     }
 }
 
-impl GrantExplanation {
-    fn new(found: ExplainedGrant) -> Self {
-        let ExplainedGrant {
-            grant,
-            known_until,
-            known_at,
-            entry,
-            since,
-            met,
-        } = found;
-        let took = met.limits.iter().map(|limit| TookBody {
-            per: limit.total.per(),
-            first: limit.total.used() + 1,
-            last: limit.total.used() + grant.entry.units.get(),
-            max: limit.total.at_once(),
-        });
-        let took = took.collect();
-        let (terms, limits) = describe(met, &Forecast::default());
-        Self {
-            notes: notes(&grant.entry),
-            grant: GrantBody::new(&grant, known_until),
-            entry: entry.into(),
-            known_at,
-            took,
-            since: since.into_iter().map(CountedEntryBody::from).collect(),
-            terms,
-            limits,
-        }
+fn describe_grant(found: ExplainedGrant) -> GrantExplanation {
+    let ExplainedGrant {
+        grant,
+        known_until,
+        known_at,
+        entry,
+        since,
+        met,
+    } = found;
+    let took = met.limits.iter().map(|limit| TookBody {
+        per: limit.total.per(),
+        first: limit.total.used() + 1,
+        last: limit.total.used() + grant.entry.units.get(),
+        max: limit.total.at_once(),
+    });
+    let took = took.collect();
+    let (terms, limits) = describe(met, &Forecast::default());
+    GrantExplanation {
+        notes: notes(&grant.entry),
+        grant: GrantBody::new(&grant, known_until),
+        entry: entry.into(),
+        known_at,
+        took,
+        since: since.into_iter().map(CountedEntryBody::from).collect(),
+        terms,
+        limits,
     }
 }
 
@@ -391,7 +242,7 @@ pub async fn explain<W, P>(
     let subject = query.subject.as_str();
     let read = caller.record_read(engine, ReadKind::Explanation, policy, subject);
     read.await?;
-    Ok(HttpResponse::Ok().json(ClaimExplanation::new(&query, found)))
+    Ok(HttpResponse::Ok().json(describe_claim(&query, found)))
 }
 
 /// Explain a grant: why it was granted, and what happened to it since.
@@ -425,5 +276,5 @@ pub async fn of_grant(
     let subject = found.grant.subject.as_deref();
     let read = caller.record_read(&engine, ReadKind::Explanation, policy, subject);
     read.await?;
-    Ok(HttpResponse::Ok().json(GrantExplanation::new(found)))
+    Ok(HttpResponse::Ok().json(describe_grant(found)))
 }

@@ -1,18 +1,20 @@
 //! Exports of grants.
 
 use actix_web::web::Bytes;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
+use crate::api::format::ExportFormat;
+use crate::api::grants::GrantBody;
+use crate::api::instant::written;
+use crate::api::words;
 use crate::domain::claim::Subject;
 use crate::domain::grant::Grant;
 use crate::domain::reads::ReadKind;
 use crate::engine::ExportPiece;
-use crate::http::answer::{
-    ExportFormat, GrantBody, HttpAnswer, csv_lines, json_lines, streamed, words,
-};
+use crate::http::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
 };
@@ -72,7 +74,7 @@ pub async fn export(
         ExportPiece::End(()) => Bytes::new(),
     };
     let rows = streamed(pieces, header, caller.authority(&engine), render);
-    Ok(format.answer("grants").streaming(rows))
+    Ok(file_answer(format, "grants").streaming(rows))
 }
 
 const CSV_COLUMNS: [&str; 15] = [
@@ -102,7 +104,6 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
 
 fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
     let body = GrantBody::new(grant, now);
-    let written = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let reversal = body.reversal.as_ref();
     [
         body.id.to_string(),
@@ -110,7 +111,7 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
         body.policy_version.to_string(),
         body.subject.unwrap_or_default(),
         body.units.to_string(),
-        body.state.to_owned(),
+        body.state.into_owned(),
         written(body.granted_at),
         body.metadata
             .map_or(String::new(), |json| json.get().to_owned()),

@@ -4,22 +4,18 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::api::grants::{GrantBody, GrantList};
+use crate::api::words;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::GrantState;
 use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{GrantQuery, ProvisionalScope};
-use crate::http::answer::{ApiError, GrantBody, HttpAnswer, page, words};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query,
     SpanQuery, parse_true, path_id,
 };
-
-page! {
-    /// A page of grants.
-    GrantList of GrantBody
-    /// The cursor of the next page; null on the last page. It stays valid while grants are made.
-}
 
 /// Filters for grants. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -150,5 +146,5 @@ pub async fn list(
     read.await?;
     let now = engine.now();
     let found = (found.grants, found.next_cursor);
-    GrantList::answer(found, |grant| GrantBody::new(&grant, now))
+    Ok(HttpResponse::Ok().json(GrantList::new(found, |grant| GrantBody::new(&grant, now))))
 }

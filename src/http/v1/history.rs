@@ -6,91 +6,25 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
-use chrono::{DateTime, NaiveDate, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
-use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
+use utoipa::IntoParams;
 
-use super::entries::EntryBody;
+use crate::api::entries::{EntryBody, HistoryItem, HistoryList};
+use crate::api::keys::KeyName;
+use crate::api::problem::InvalidPart;
+use crate::api::words;
 use crate::domain::claim::Subject;
 use crate::domain::grant::KindWord;
-use crate::domain::key::Key;
 use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, words};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query, SpanQuery,
     WAIT_MOST, parse_instant, parse_position,
 };
-
-/// An entry of the record.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct HistoryItem {
-    /// The place of the entry in the order of all entries and changes: 1, 2, 3 … It never changes.
-    /// A list of entries leaves out the positions of changes.
-    #[schema(example = 1842)]
-    pub position: u64,
-    /// When the entry got its position, soon after it was committed.
-    pub recorded_at: DateTime<Utc>,
-    #[schema(example = "benefit")]
-    pub policy: String,
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    pub subject: Option<String>,
-    /// The local date on which the units count, by the version of the policy that was in force
-    /// then. If a change of the policy's zone set the local clock back, the day of the change is
-    /// longer: its last hours have the date of its first hours.
-    #[schema(example = "2026-11-21")]
-    pub counted_on: NaiveDate,
-    #[serde(flatten)]
-    pub entry: EntryBody,
-    /// The key that claimed or corrected. Absent for a lapse, for `PERDIEM_ADMIN_KEY`, and where it
-    /// was not stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<KeyName>,
-    /// The metadata of the claim. Absent without metadata.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    pub metadata: Option<Box<RawValue>>,
-}
-
-/// A key with its name.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct KeyName {
-    pub id: Uuid,
-    #[schema(example = "shop")]
-    pub name: String,
-}
-
-impl From<Key> for KeyName {
-    fn from(key: Key) -> Self {
-        Self {
-            id: key.id,
-            name: key.rule.name,
-        }
-    }
-}
-
-impl From<(Uuid, String)> for KeyName {
-    fn from((id, name): (Uuid, String)) -> Self {
-        Self { id, name }
-    }
-}
-
-/// A page of the record's entries.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct HistoryList {
-    items: Vec<HistoryItem>,
-    /// The cursor of the next page; null on the last page. It stays valid while entries are made.
-    next_cursor: Option<String>,
-    /// The list has the entries up to this position. Send it as `as_of` to get the same list again,
-    /// at any later time. Send it as `after` to get the entries after this list.
-    #[schema(example = 1842)]
-    as_of: u64,
-}
 
 impl From<RecordedEntry> for HistoryItem {
     fn from(recorded: RecordedEntry) -> Self {
@@ -110,20 +44,18 @@ impl From<RecordedEntry> for HistoryItem {
     }
 }
 
-impl HistoryItem {
-    /// The item of a list: its rows have the time zone, too.
-    fn listed(mut recorded: RecordedEntry) -> Self {
-        let zone = recorded.zone.take();
-        let item = Self::from(recorded);
-        let entry = item.entry.in_zone(zone);
-        Self { entry, ..item }
-    }
+/// The item of a list: its rows have the time zone, too.
+fn listed(mut recorded: RecordedEntry) -> HistoryItem {
+    let zone = recorded.zone.take();
+    let item = HistoryItem::from(recorded);
+    let entry = item.entry.in_zone(zone);
+    HistoryItem { entry, ..item }
 }
 
 impl From<HistoryPage> for HistoryList {
     fn from(page: HistoryPage) -> Self {
         Self {
-            items: page.entries.into_iter().map(HistoryItem::listed).collect(),
+            items: page.entries.into_iter().map(listed).collect(),
             next_cursor: page.next_cursor,
             as_of: page.as_of,
         }

@@ -3,165 +3,48 @@
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
-use uuid::Uuid;
 
+use crate::api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
+use crate::api::keys::{KeyBody, KeyEndBody};
+use crate::api::problem::InvalidPart;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
 use crate::domain::policy::check_reason;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, PageQuery, Reason,
     ReasonQuery, Then,
 };
 
-/// A key to create.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KeyBody {
-    /// A name that says who uses the key: 1 to 100 characters, no control characters.
-    #[schema(
-        example = "shop",
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
-    )]
-    name: String,
-    /// `claim`, `audit` or `admin`.
-    #[schema(value_type = words::Role, example = "claim")]
-    role: String,
-    /// The policies that the key is confined to. Default: all policies. An admin key is never
-    /// confined.
-    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
-    policies: Option<Vec<String>>,
-    /// The instant from which the key is not accepted. It must be in the future.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
+fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
+    let mut faults = Faults::default();
+    let ends_at = faults.body_instant("/ends_at", body.ends_at.as_ref());
+    faults.reason(body.reason.as_ref());
+    let draft = KeyDraft {
+        name: body.name,
+        role: body.role,
+        policies: body.policies,
+        ends_at: ends_at.map(to_micros),
+    };
+    let rule = faults.draft(draft.check(now));
+    Ok((faults.or(rule)?, body.reason))
 }
 
-/// A key's new end.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KeyEndBody {
-    /// The instant from which the key is not accepted. It must be in the future. Null removes the
-    /// end.
-    #[serde(deserialize_with = "required")]
-    #[schema(value_type = Option<DateTime<Utc>>, required = true)]
-    ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters. Required where the end changes.
-    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-}
-
-/// A field that can be null, but not absent.
-fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Option::deserialize(deserializer)
-}
-
-/// A key, without its secret.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyAnswer {
-    /// A UUIDv7.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    id: Uuid,
-    #[schema(example = "shop")]
-    name: String,
-    #[schema(value_type = words::Role, example = "claim")]
-    role: &'static str,
-    /// The policies that the key is confined to; null for all policies.
-    #[schema(example = json!(["benefit"]))]
-    policies: Option<Vec<String>>,
-    /// The instant from which the key is not accepted; null for no end.
-    ends_at: Option<DateTime<Utc>>,
-    /// Whether the key is revoked: it is never accepted again.
-    revoked: bool,
-    /// The version of the key. Every change makes a new version.
-    #[schema(example = 1)]
-    version: u32,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    created_at: DateTime<Utc>,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason of the last change.
-    #[schema(example = "the shop's backend")]
-    reason: Option<String>,
-}
-
-/// A new key, with its secret.
-#[derive(Serialize, ToSchema)]
-pub struct NewKeyAnswer {
-    #[serde(flatten)]
-    key: KeyAnswer,
-    /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.
-    /// Scanners can find leaked secrets by their form: a prefix, and a checksum in the last 8
-    /// digits.
-    #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
-    secret: String,
-}
-
-page! {
-    /// A page of keys.
-    KeyList of KeyAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl From<Key> for KeyAnswer {
-    fn from(key: Key) -> Self {
-        let policies = key.rule.policies.as_deref();
-        let names = policies.map(|names| names.iter().map(ToString::to_string).collect());
-        Self {
-            id: key.id,
-            policies: names,
-            name: key.rule.name,
-            role: key.rule.role.as_str(),
-            ends_at: key.rule.ends_at,
-            revoked: key.rule.revoked,
-            version: key.version,
-            created_at: key.created_at,
-            changed_at: key.changed_at,
-            changed_by: key.changed_by,
-            reason: key.reason,
-        }
+fn check_new_end(
+    body: KeyEndBody,
+    now: DateTime<Utc>,
+) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
+    let mut faults = Faults::default();
+    let ends_at = faults.body_instant("/ends_at", body.ends_at.as_ref());
+    let ends_at = ends_at.map(to_micros);
+    if let Err(detail) = check_end(ends_at, now) {
+        faults.add(InvalidPart::body("/ends_at", detail));
     }
-}
-
-impl KeyBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
-        let mut faults = Faults::default();
-        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
-        faults.reason(self.reason.as_ref());
-        let draft = KeyDraft {
-            name: self.name,
-            role: self.role,
-            policies: self.policies,
-            ends_at: ends_at.map(to_micros),
-        };
-        let rule = faults.draft(draft.check(now));
-        Ok((faults.or(rule)?, self.reason))
-    }
-}
-
-impl KeyEndBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
-        let mut faults = Faults::default();
-        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
-        let ends_at = ends_at.map(to_micros);
-        if let Err(detail) = check_end(ends_at, now) {
-            faults.add(InvalidPart::body("/ends_at", detail));
-        }
-        let reason = self.reason.ok_or(REASON_NEEDED.to_owned());
-        let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
-        let reason = faults.body("/reason", reason);
-        faults.or(reason.map(|reason| (ends_at, reason)))
-    }
+    let reason = body.reason.ok_or(REASON_NEEDED.to_owned());
+    let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
+    let reason = faults.body("/reason", reason);
+    faults.or(reason.map(|reason| (ends_at, reason)))
 }
 
 const REASON_NEEDED: &str = "the reason is missing: write why the key gets another end";
@@ -183,7 +66,7 @@ const REASON_NEEDED: &str = "the reason is missing: write why the key gets anoth
     ),
 )]
 pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
-    let (rule, reason) = body.0.check(engine.now())?;
+    let (rule, reason) = check_new(body.0, engine.now())?;
     let (key, secret) = engine.create_key(rule, reason, caller.key()).await??;
     Ok(versioned(StatusCode::CREATED, key.version)
         .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
@@ -205,7 +88,7 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.keys(page.limit, page.cursor()).await?;
-    KeyList::answer(found, KeyAnswer::from)
+    Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
 }
 
 /// Show a key, without its secret. The ETag is its version.
@@ -246,7 +129,7 @@ pub async fn patch(
     Then(body, (id, precondition)): Then<Body<KeyEndBody>, (IdPath, Precondition)>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (ends_at, reason) = body.0.check(engine.now())?;
+    let (ends_at, reason) = check_new_end(body.0, engine.now())?;
     let changed = engine.end_key(id.0, ends_at, reason, precondition, caller.key());
     Ok(rendered(changed.await??))
 }

@@ -3,110 +3,36 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
+use crate::api::overrides::OverrideBody;
+use crate::api::overrides::{OverrideAnswer, OverrideList};
+use crate::api::strict::Object;
 use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::Precondition;
-use crate::http::answer::{ApiError, HttpAnswer, OverriddenMax, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Object,
-    Page, PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
+    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
 };
 
-/// An override to create, or to replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OverrideBody {
-    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
-    /// stay.
-    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 10)]
-    limits: Vec<Object<OverrideLimitBody>>,
-    /// The instant from which the policy's own limits apply again. Null or absent for no end.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    until: Option<String>,
-    /// The reason: 1 to 1000 characters. Required when an override is replaced.
-    #[schema(example = "vip", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-}
-
-/// `max` units `per` window. To deny every claim of a subject, write a block.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OverrideLimitBody {
-    /// The most units in a window.
-    #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    max: WholeNumber,
-    /// The `per` of one of the policy's limits.
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: String,
-}
-
-/// A version of an override.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct OverrideAnswer {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// Null after the subject was erased.
-    #[schema(example = "member-42")]
-    subject: Option<String>,
-    /// The number of the version. Every change makes a new version. The override and the block of a
-    /// subject share the numbers 1, 2, 3 …
-    #[schema(example = 1)]
-    version: u32,
-    limits: Vec<OverriddenMax>,
-    until: Option<DateTime<Utc>>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason.
-    #[schema(example = "vip")]
-    reason: Option<String>,
-}
-
-page! {
-    /// A page of overrides.
-    OverrideList of OverrideAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl OverrideAnswer {
-    pub fn new(policy: &PolicyName, found: Override) -> Self {
-        let terms = found.terms.as_ref();
-        let limits = terms.iter().flat_map(|terms| &terms.limits);
-        Self {
-            policy: policy.to_string(),
-            subject: found.subject.map(|subject| subject.as_str().to_owned()),
-            version: found.version,
-            limits: limits.map(OverriddenMax::from).collect(),
-            until: terms.and_then(|terms| terms.until),
-            changed_at: found.changed_at,
-            changed_by: found.changed_by,
-            reason: found.reason,
-        }
-    }
-}
-
-impl OverrideBody {
-    fn check(self, now: DateTime<Utc>) -> Result<(OverrideTerms, Option<String>), ApiError> {
-        let mut faults = Faults::default();
-        let until = faults.body_instant("/until", self.until.as_ref());
-        let until = until.map(to_micros);
-        faults.reason(self.reason.as_ref());
-        let limits = self.limits.into_iter().map(|Object(limit)| MaxDraft {
-            max: limit.max.0,
-            per: limit.per,
-        });
-        let limits: Vec<MaxDraft> = limits.collect();
-        let terms = faults.draft(OverrideTerms::check(&limits, until, now));
-        Ok((faults.or(terms)?, self.reason))
-    }
+fn check(
+    body: OverrideBody,
+    now: DateTime<Utc>,
+) -> Result<(OverrideTerms, Option<String>), ApiError> {
+    let mut faults = Faults::default();
+    let until = faults.body_instant("/until", body.until.as_ref());
+    let until = until.map(to_micros);
+    faults.reason(body.reason.as_ref());
+    let limits = body.limits.into_iter().map(|Object(limit)| MaxDraft {
+        max: limit.max.0,
+        per: limit.per,
+    });
+    let limits: Vec<MaxDraft> = limits.collect();
+    let terms = faults.draft(OverrideTerms::check(&limits, until, now));
+    Ok((faults.or(terms)?, body.reason))
 }
 
 /// Create or replace a subject's override.
@@ -135,7 +61,7 @@ pub async fn put(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (terms, reason) = body.0.check(engine.now())?;
+    let (terms, reason) = check(body.0, engine.now())?;
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
@@ -194,9 +120,11 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
-    OverrideList::answer(found.await?, |found: Override| {
-        OverrideAnswer::new(&policy.0, found)
-    })
+    Ok(
+        HttpResponse::Ok().json(OverrideList::new(found.await?, |found: Override| {
+            OverrideAnswer::new(&policy.0, found)
+        })),
+    )
 }
 
 /// Delete a subject's override: the policy's own limits apply again.

@@ -1,25 +1,15 @@
 //! The pause of a policy: a state that only these requests change.
 
 use actix_web::http::StatusCode;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
-use super::policies::PolicyAnswer;
+use crate::api::policies::PauseBody;
+use crate::api::policies::PolicyAnswer;
 use crate::domain::policy::check_reason;
 use crate::engine::Precondition;
 use crate::http::answer::{HttpAnswer, versioned};
 use crate::http::request::{
     Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, ReasonQuery, Then,
 };
-
-/// A pause to begin.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PauseBody {
-    /// The reason: 1 to 1000 characters.
-    #[schema(value_type = String, required, example = "stock is out", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-}
 
 /// Pause a policy: it grants no claim until the pause ends.
 ///

@@ -2,258 +2,23 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use crate::api::orphans::OrphansBody;
+use crate::api::policies::PolicyBody;
+use crate::api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
+use crate::api::problem::InvalidPart;
+use crate::api::strict::Object;
+use crate::api::words;
 use crate::domain::limit::draft::LimitDraft;
-use crate::domain::limit::per::{Elapsed, Per};
-use crate::domain::limit::shape::{Limit, LimitKind};
-use crate::domain::policy::{
-    Durability, OnLedgerOutage, Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name,
-};
-use crate::domain::zone_hints::warning;
+use crate::domain::policy::{Durability, OnLedgerOutage, RuleDraft};
 use crate::engine::{PolicyChange, Precondition, Standing};
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, OrphansBody, page, versioned, words};
+use crate::http::answer::{ApiError, HttpAnswer, versioned};
 use crate::http::request::{
-    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
-    Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
+    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Page,
+    PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, parse_true,
 };
-
-/// A policy to create, or to replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PolicyBody {
-    /// A text for people: at most 1000 characters.
-    #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
-    description: Option<String>,
-    /// The time zone of the policy: an IANA name, or a fixed offset written `+08:00`, `UTC+8` or
-    /// `GMT+8`.
-    #[schema(example = "Asia/Shanghai", format = "time-zone")]
-    time_zone: String,
-    /// One or more limits, no two with the same `per`.
-    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 10)]
-    limits: Vec<Object<LimitBody>>,
-    /// The local time at which a day begins, as `HH:MM`. Default: midnight.
-    #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
-    day_starts_at: Option<String>,
-    /// The first day of a week, as an English name in lower case. Default: `monday`.
-    #[schema(value_type = Option<words::Weekday>, example = "monday")]
-    week_starts_on: Option<String>,
-    /// Before this instant the policy grants no claim.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    active_from: Option<String>,
-    /// From this instant on the policy grants no claim.
-    #[schema(value_type = Option<DateTime<Utc>>)]
-    active_until: Option<String>,
-    /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
-    /// the present one is refused with 422.
-    #[schema(example = false)]
-    paused: Option<bool>,
-    /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
-    /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
-    #[schema(value_type = Option<words::Mode>, example = "enforce")]
-    mode: Option<String>,
-    /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
-    /// Redis alone decides, and queues the grant for the ledger. A claim then does not wait for the
-    /// ledger, but a grant is only as durable as Redis. Default: `recorded`.
-    #[schema(value_type = Option<words::Durability>, example = "recorded")]
-    durability: Option<String>,
-    /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
-    /// `count`: Redis decides, perhaps over a limit, and the ledger records the grants afterwards.
-    /// Default: `refuse`.
-    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
-    on_ledger_outage: Option<String>,
-    /// When the change takes effect: `now`, or with `next_window` at the start of the policy's next
-    /// local day. Default: `now`.
-    #[schema(value_type = Option<words::Effective>, example = "now")]
-    effective: Option<String>,
-    /// The reason: 1 to 1000 characters. Required when a policy is replaced.
-    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
-    reason: Option<String>,
-    /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
-    /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
-    /// limits that they lost. Required if there are such overrides.
-    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
-    orphaned_overrides: Option<String>,
-}
-
-/// `max` units `per` window.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LimitBody {
-    /// The most units in a window.
-    #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    max: WholeNumber,
-    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d,
-    /// such as `24h`. A duration requires a `kind`.
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: String,
-    /// Required for a duration. `from_first_claim`: all units return together, one duration after
-    /// the first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units
-    /// return evenly.
-    #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
-    kind: Option<String>,
-    /// For `sliding`: instants are rounded up to multiples of this duration. It divides `per` into
-    /// at most 100 parts. Without it, `max` is at most 100.
-    #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
-    step: Option<String>,
-    /// For `rate`: the most units at once. Default: `max`.
-    #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    burst: Option<WholeNumber>,
-}
-
-/// Why a policy is paused, since when, and by whom.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct PauseAnswer {
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    since: DateTime<Utc>,
-    /// A key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    by: String,
-    #[schema(example = "stock is out")]
-    reason: Option<String>,
-}
-
-impl From<PolicyPause> for PauseAnswer {
-    fn from(pause: PolicyPause) -> Self {
-        let PolicyPause { since, by, reason } = pause;
-        Self { since, by, reason }
-    }
-}
-
-/// A version of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct PolicyAnswer {
-    #[schema(example = "benefit")]
-    name: String,
-    /// The number of the version: 1, 2, 3 … Every change makes a new version.
-    #[schema(example = 1)]
-    version: u32,
-    #[schema(example = "3 benefit claims per member per day")]
-    description: String,
-    /// An IANA name, or a fixed offset written `+08:00`.
-    #[schema(example = "Asia/Shanghai", format = "time-zone")]
-    time_zone: String,
-    limits: Vec<LimitAnswer>,
-    #[schema(example = "00:00")]
-    day_starts_at: String,
-    #[schema(value_type = words::Weekday, example = "monday")]
-    week_starts_on: &'static str,
-    active_from: Option<DateTime<Utc>>,
-    active_until: Option<DateTime<Utc>>,
-    /// Whether the policy is paused: it grants no claim.
-    paused: bool,
-    /// The pause. Absent while the policy is not paused, and in lists of versions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false)]
-    pause: Option<PauseAnswer>,
-    /// `enforce` or `observe`.
-    #[schema(value_type = words::Mode, example = "enforce")]
-    mode: &'static str,
-    /// `recorded` or `counted`.
-    #[schema(value_type = words::Durability, example = "recorded")]
-    durability: &'static str,
-    /// `refuse` or `count`.
-    #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
-    on_ledger_outage: &'static str,
-    /// Whether this version takes no more claims.
-    archived: bool,
-    /// When this version takes effect. From then on it is in force, unless a higher version is.
-    effective_at: DateTime<Utc>,
-    /// The number of the version in force now. It is lower than `version` until this version takes
-    /// effect. Absent in lists of versions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = 1)]
-    in_force_version: Option<u32>,
-    /// When this version was made.
-    changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
-    #[schema(example = "PERDIEM_ADMIN_KEY")]
-    changed_by: String,
-    /// The reason.
-    #[schema(example = "campaign 7")]
-    reason: Option<String>,
-    /// What the policy may not mean as its author takes it: a name of a time zone whose clocks never
-    /// change, or whose sign is the opposite of the usual one. Absent if there is nothing to tell.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    warnings: Vec<String>,
-    /// In the answer to a change, and to a dry run of one: the overrides that the change orphans. Absent
-    /// otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    orphaned_overrides: Option<OrphansBody>,
-}
-
-/// `max` units `per` window.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LimitAnswer {
-    #[schema(example = 3)]
-    max: u64,
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-    /// Absent for a limit of the calendar.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<words::LimitKind>, required = false, example = "sliding")]
-    kind: Option<&'static str>,
-    /// Absent without a step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, required = false, example = "1h")]
-    step: Option<Elapsed>,
-    /// Absent where it equals `max`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = 20)]
-    burst: Option<u64>,
-}
-
-page! {
-    /// A page of policies.
-    PolicyList of PolicyAnswer
-    /// The cursor of the next page; null on the last page.
-}
-
-impl From<&Limit> for LimitAnswer {
-    fn from(limit: &Limit) -> Self {
-        let kind = limit.shape.kind();
-        Self {
-            max: limit.max,
-            per: limit.per(),
-            kind: (kind != LimitKind::Calendar).then(|| kind.as_str()),
-            step: limit.shape.step(),
-            burst: limit.shape.burst(),
-        }
-    }
-}
-
-impl From<Policy> for PolicyAnswer {
-    fn from(policy: Policy) -> Self {
-        let Rule { calendar, .. } = &policy.rule;
-        Self {
-            name: policy.name.to_string(),
-            version: policy.version,
-            time_zone: calendar.zone.name().to_owned(),
-            warnings: warning(&calendar.zone).into_iter().collect(),
-            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
-            day_starts_at: format_minute(calendar.day_starts_at),
-            week_starts_on: weekday_name(calendar.week_starts_on),
-            description: policy.rule.description,
-            active_from: policy.rule.active_from,
-            active_until: policy.rule.active_until,
-            paused: policy.rule.paused,
-            pause: None,
-            mode: policy.rule.mode.as_str(),
-            durability: policy.rule.durability.as_str(),
-            on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
-            archived: policy.archived,
-            effective_at: policy.effective_at,
-            in_force_version: None,
-            changed_at: policy.changed_at,
-            changed_by: policy.changed_by,
-            reason: policy.reason,
-            orphaned_overrides: None,
-        }
-    }
-}
 
 impl From<Standing> for PolicyAnswer {
     fn from(standing: Standing) -> Self {
@@ -265,58 +30,56 @@ impl From<Standing> for PolicyAnswer {
     }
 }
 
-impl PolicyBody {
-    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
-        let mut faults = Faults::default();
-        let active_from = faults.body_instant("/active_from", self.active_from.as_ref());
-        let active_until = faults.body_instant("/active_until", self.active_until.as_ref());
-        let effective = self.effective.as_deref().unwrap_or("now").parse();
-        let effective = faults.body("/effective", effective);
-        faults.reason(self.reason.as_ref());
-        let on_orphans = self.orphaned_overrides.as_deref().map(str::parse);
-        let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
-        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
-            max: limit.max.0,
-            per: limit.per,
-            kind: limit.kind,
-            step: limit.step,
-            burst: limit.burst.map(|burst| burst.0),
-        });
-        let draft = RuleDraft {
-            description: self.description,
-            time_zone: self.time_zone,
-            limits: limits.collect(),
-            day_starts_at: self.day_starts_at,
-            week_starts_on: self.week_starts_on,
-            active_from,
-            active_until,
-            paused: false,
-            mode: self.mode,
-            durability: self.durability,
-            on_ledger_outage: self.on_ledger_outage,
-        };
-        let rule = faults.draft(draft.check());
-        if let Some(rule) = &rule
-            && !has_counters
-        {
-            let detail = "this setting requires Redis: set REDIS_URL, or leave the setting out";
-            if rule.durability == Durability::Counted {
-                faults.add(InvalidPart::body("/durability", detail));
-            }
-            if rule.on_ledger_outage == OnLedgerOutage::Count {
-                faults.add(InvalidPart::body("/on_ledger_outage", detail));
-            }
+pub fn check(body: PolicyBody, has_counters: bool) -> Result<PolicyChange, ApiError> {
+    let mut faults = Faults::default();
+    let active_from = faults.body_instant("/active_from", body.active_from.as_ref());
+    let active_until = faults.body_instant("/active_until", body.active_until.as_ref());
+    let effective = body.effective.as_deref().unwrap_or("now").parse();
+    let effective = faults.body("/effective", effective);
+    faults.reason(body.reason.as_ref());
+    let on_orphans = body.orphaned_overrides.as_deref().map(str::parse);
+    let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
+    let limits = body.limits.into_iter().map(|Object(limit)| LimitDraft {
+        max: limit.max.0,
+        per: limit.per,
+        kind: limit.kind,
+        step: limit.step,
+        burst: limit.burst.map(|burst| burst.0),
+    });
+    let draft = RuleDraft {
+        description: body.description,
+        time_zone: body.time_zone,
+        limits: limits.collect(),
+        day_starts_at: body.day_starts_at,
+        week_starts_on: body.week_starts_on,
+        active_from,
+        active_until,
+        paused: false,
+        mode: body.mode,
+        durability: body.durability,
+        on_ledger_outage: body.on_ledger_outage,
+    };
+    let rule = faults.draft(draft.check());
+    if let Some(rule) = &rule
+        && !has_counters
+    {
+        let detail = "this setting requires Redis: set REDIS_URL, or leave the setting out";
+        if rule.durability == Durability::Counted {
+            faults.add(InvalidPart::body("/durability", detail));
         }
-        let parts = rule.zip(effective).zip(on_orphans);
-        let ((rule, effective), on_orphans) = faults.or(parts)?;
-        Ok(PolicyChange {
-            rule,
-            effective,
-            reason: self.reason,
-            paused: self.paused,
-            on_orphans,
-        })
+        if rule.on_ledger_outage == OnLedgerOutage::Count {
+            faults.add(InvalidPart::body("/on_ledger_outage", detail));
+        }
     }
+    let parts = rule.zip(effective).zip(on_orphans);
+    let ((rule, effective), on_orphans) = faults.or(parts)?;
+    Ok(PolicyChange {
+        rule,
+        effective,
+        reason: body.reason,
+        paused: body.paused,
+        on_orphans,
+    })
 }
 
 /// Whether to change the policy, or only to show the change.
@@ -362,7 +125,7 @@ pub async fn put(
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let change = body.0.check(engine.has_counters())?;
+    let change = check(body.0, engine.has_counters())?;
     let name = policy.0.clone();
     let edited = engine
         .put_policy(name, change, precondition, caller.key(), dry_run)
@@ -418,7 +181,7 @@ pub async fn list(
     engine: EngineData,
 ) -> HttpAnswer {
     let found = engine.policies(caller.policies(), page.limit, page.cursor());
-    PolicyList::answer(found.await?, PolicyAnswer::from)
+    Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, PolicyAnswer::from)))
 }
 
 /// Archive a policy: it takes no more claims, and its history stays.
@@ -467,5 +230,5 @@ pub async fn versions(
     if versions.0.is_empty() && page.cursor().is_none() {
         return Err(ApiError::UnknownPolicy(policy.0.to_string()));
     }
-    PolicyList::answer(versions, PolicyAnswer::from)
+    Ok(HttpResponse::Ok().json(PolicyList::new(versions, PolicyAnswer::from)))
 }

@@ -4,34 +4,20 @@ use std::fmt::Display;
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use crate::api::seals::{LatestSeal, SealBody, SealConsistency, SealList};
 use crate::domain::reads::ReadKind;
 use crate::domain::seal::note::encode_hash;
 use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::{TILE_WIDTH, TileName};
 use crate::engine::{Seal, SealFailure};
-use crate::http::answer::{ApiError, HttpAnswer, page};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, RevisionPath, parse_position,
     path_id, segment,
 };
-
-/// A checkpoint of the log of all entries and changes.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SealBody {
-    /// The name of the log: the first line of the note. A restart begins another log.
-    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
-    origin: String,
-    /// The positions up to this one are sealed.
-    #[schema(example = 1842)]
-    size: u64,
-    /// The signed checkpoint (C2SP tlog-checkpoint). Keep a copy of it in another place.
-    note: String,
-    sealed_at: DateTime<Utc>,
-}
 
 impl From<Seal> for SealBody {
     fn from(seal: Seal) -> Self {
@@ -42,26 +28,6 @@ impl From<Seal> for SealBody {
             sealed_at: seal.sealed_at,
         }
     }
-}
-
-/// The newest seal, and the public key that checks it.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LatestSeal {
-    #[serde(flatten)]
-    seal: SealBody,
-    /// The public key of this instance, for this log (C2SP signed-note). To check a seal, get the
-    /// public key from another source, such as the person who made the key. Null at an instance that
-    /// only reads and has no key.
-    #[schema(
-        example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
-    )]
-    verifier_key: Option<String>,
-}
-
-page! {
-    /// A page of seals.
-    SealList of SealBody
-    /// The cursor of the next page; null on the last page. It stays valid while seals are made.
 }
 
 /// List the seals, newest first.
@@ -79,7 +45,10 @@ page! {
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.seals(page.limit, page.cursor()).await?;
-    SealList::answer((found.seals, found.next_cursor), SealBody::from)
+    Ok(HttpResponse::Ok().json(SealList::new(
+        (found.seals, found.next_cursor),
+        SealBody::from,
+    )))
 }
 
 /// Show the newest seal.
@@ -110,19 +79,6 @@ pub struct ConsistencyQuery {
     /// The size of the larger tree. Default: the `size` of the newest seal.
     #[param(value_type = Option<u64>, minimum = 1)]
     to: Option<String>,
-}
-
-/// The proof that a log only grew.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SealConsistency {
-    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
-    origin: String,
-    #[schema(example = 1842)]
-    from: u64,
-    #[schema(example = 2001)]
-    to: u64,
-    /// The hashes in Base64, in the order of RFC 6962, section 2.1.2.
-    hashes: Vec<String>,
 }
 
 /// Prove that the log only grew from an older seal to a newer one.

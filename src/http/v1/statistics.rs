@@ -1,87 +1,17 @@
 //! Statistics: the figures of policies' local days, and a subject's first denials.
 
 use actix_web::HttpResponse;
-use chrono::{DateTime, NaiveDate, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use crate::domain::limit::per::Per;
+use crate::api::statistics::{DayStatistics, DenialList, FirstDenialAnswer, StatisticsList};
 use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
-use crate::domain::statistics::FirstDenial;
 use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
-use crate::http::answer::{HttpAnswer, LimitUsage, page, words};
+use crate::http::answer::HttpAnswer;
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
 };
-
-/// The figures of a policy's local day.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DayStatistics {
-    #[schema(example = "benefit")]
-    policy: String,
-    /// The local date, by the version of the policy that was in force then.
-    #[schema(example = "2026-11-03")]
-    date: NaiveDate,
-    /// When the day began.
-    #[schema(example = "2026-11-02T16:00:00Z")]
-    starts_at: DateTime<Utc>,
-    /// When the day ended.
-    #[schema(example = "2026-11-03T16:00:00Z")]
-    ends_at: DateTime<Utc>,
-    /// The number of grants whose units count on the day.
-    #[schema(example = 12480)]
-    grants: u64,
-    /// The units of these grants.
-    #[schema(example = 12480)]
-    units: u64,
-    /// The number of the day's grants that were reversed, on any day.
-    #[schema(example = 3)]
-    reversed_grants: u64,
-    #[schema(example = 3)]
-    reversed_units: u64,
-    /// The number of the day's holds whose lapse is recorded.
-    #[schema(example = 0)]
-    lapsed_grants: u64,
-    #[schema(example = 0)]
-    lapsed_units: u64,
-    #[schema(example = 1)]
-    adjustments: u64,
-    /// The units that adjustments added.
-    #[schema(example = 2)]
-    adjusted_up_units: u64,
-    /// The units that adjustments subtracted.
-    #[schema(example = 0)]
-    adjusted_down_units: u64,
-    /// The units that remain used: `units` plus `adjusted_up_units`, minus the units that were
-    /// reversed, lapsed or adjusted down. Units that were adjusted down before their grant was
-    /// reversed are subtracted twice here. A subject's usage never falls below 0.
-    #[schema(example = 12479)]
-    net_units: i64,
-    /// The number of grants that Redis alone decided.
-    #[schema(example = 0)]
-    provisional_grants: u64,
-    /// The number of these grants that went over a limit.
-    #[schema(example = 0)]
-    over_grants: u64,
-    /// The number of grants that the policy would have denied in the mode `enforce`.
-    #[schema(example = 0)]
-    would_deny_grants: u64,
-    /// The number of subjects with a grant.
-    #[schema(example = 5120)]
-    subjects: u64,
-    /// The number of subjects with a grant after which a limit had no units left.
-    #[schema(example = 3010)]
-    subjects_at_limit: u64,
-    /// The number of denied claims, without dry runs. If an instance was killed, the denials of its
-    /// last 5 seconds can be missing.
-    #[schema(example = 871)]
-    denied_claims: u64,
-    /// The number of first denials that are not stored, because an instance had more than 100 of
-    /// them in a second.
-    #[schema(example = 0)]
-    denials_not_kept: u64,
-}
 
 impl From<FigureOfDay> for DayStatistics {
     fn from(found: FigureOfDay) -> Self {
@@ -110,17 +40,6 @@ impl From<FigureOfDay> for DayStatistics {
             denials_not_kept: figures.denials_not_kept,
         }
     }
-}
-
-/// A page of days.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct StatisticsList {
-    items: Vec<DayStatistics>,
-    /// The cursor of the next page; null on the last page.
-    next_cursor: Option<String>,
-    /// The figures contain the entries up to this position of the record.
-    #[schema(example = 1842)]
-    as_of: u64,
 }
 
 impl From<FigurePage> for StatisticsList {
@@ -198,42 +117,6 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(StatisticsList::from(found)))
 }
 
-/// The first denial of a subject in a window.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct FirstDenialAnswer {
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
-    denied_at: DateTime<Utc>,
-    /// The units of the claim.
-    #[schema(example = 1)]
-    units: u64,
-    /// The limit without room for the units.
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-    /// The version of the policy that decided the claim.
-    #[schema(example = 1)]
-    policy_version: u32,
-    /// The policy's limits at the denial.
-    limits: Vec<LimitUsage>,
-}
-
-impl From<FirstDenial> for FirstDenialAnswer {
-    fn from(denial: FirstDenial) -> Self {
-        Self {
-            denied_at: denial.denied_at,
-            units: denial.units,
-            per: denial.window.0,
-            policy_version: denial.policy_version,
-            limits: LimitUsage::all(&denial.totals),
-        }
-    }
-}
-
-page! {
-    /// A page of a subject's first denials.
-    DenialList of FirstDenialAnswer
-    /// The cursor of the next page; null on the last page. It stays valid while denials are stored.
-}
-
 /// List a subject's denials of the last 30 days, newest first: the first denial in each window.
 ///
 /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
@@ -258,5 +141,5 @@ pub async fn denials(
     let found = found.await?;
     let read = caller.record_read(&engine, ReadKind::Denials, Some(&policy), subject.as_str());
     read.await?;
-    DenialList::answer(found, FirstDenialAnswer::from)
+    Ok(HttpResponse::Ok().json(DenialList::new(found, FirstDenialAnswer::from)))
 }

@@ -1,12 +1,14 @@
 //! A policy's windows.
 
-use chrono::{DateTime, NaiveDate, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use actix_web::HttpResponse;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use crate::api::policies::{WindowAnswer, WindowList};
+use crate::api::words;
 use crate::domain::window::Length;
 use crate::engine::{LivedWindow, WindowQuery};
-use crate::http::answer::{ApiError, HttpAnswer, page, words};
+use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
 
 /// The windows to list.
@@ -26,26 +28,6 @@ pub struct WindowListQuery {
     to: Option<String>,
 }
 
-/// A window of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WindowAnswer {
-    #[schema(example = "2026-11-20T16:00:00Z")]
-    start: DateTime<Utc>,
-    /// The end of the window: the first instant after it.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    end: DateTime<Utc>,
-    /// The local date of the window, or of its first day.
-    #[schema(example = "2026-11-21")]
-    local_date: NaiveDate,
-    /// The version of the policy that was in force when the window began. If the calendar changed
-    /// inside the window: the version that brought the calendar.
-    #[schema(example = 1)]
-    policy_version: u32,
-    /// The time zone of that version.
-    #[schema(example = "+08:00")]
-    time_zone: String,
-}
-
 impl From<LivedWindow> for WindowAnswer {
     fn from(lived: LivedWindow) -> Self {
         Self {
@@ -56,12 +38,6 @@ impl From<LivedWindow> for WindowAnswer {
             time_zone: lived.zone.name().to_owned(),
         }
     }
-}
-
-page! {
-    /// A page of windows.
-    WindowList of WindowAnswer
-    /// The cursor of the next page; null on the last page.
 }
 
 /// List the windows of a policy in a span, each by the version that was in force then.
@@ -95,5 +71,5 @@ pub async fn list(
     let found = engine.policy(policy.0.clone()).await?;
     found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let windows = engine.windows(&policy.0, &query, page.limit, page.cursor());
-    WindowList::answer(windows.await?, WindowAnswer::from)
+    Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, WindowAnswer::from)))
 }

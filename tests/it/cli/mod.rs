@@ -15,6 +15,7 @@ mod serving;
 mod sessions;
 mod settings;
 mod statistics;
+mod versions;
 mod warnings;
 mod written;
 

@@ -21,6 +21,7 @@ mod routes;
 mod shares;
 mod subjects;
 pub mod v1;
+mod wire;
 
 use reqwest::Method;
 use serde_json::{Value, json};

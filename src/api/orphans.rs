@@ -1,11 +1,9 @@
 //! The overrides that a change of a policy orphans.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::words;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::OtherMax;
+use super::limits::OverriddenMax;
 use crate::domain::orphans::OrphanedOverride;
 
 /// The most overrides that are listed.
@@ -13,7 +11,7 @@ const LISTED_MOST: usize = 20;
 
 /// The overrides that a change of a policy orphans: it leaves them without their limit, or beyond its
 /// bounds.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OrphansBody {
     /// The number of these overrides.
     #[schema(example = 1)]
@@ -23,30 +21,14 @@ pub struct OrphansBody {
 }
 
 /// An override that a change of a policy orphans.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OrphanBody {
     /// Null after the subject was erased.
     #[schema(example = "member-42")]
-    subject: Option<String>,
+    pub subject: Option<String>,
     /// What the override says about limits that do not exist any more, or about limits whose bounds it
     /// exceeds.
-    limits: Vec<OverriddenMax>,
-}
-
-/// Another `max` for a limit of the policy.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct OverriddenMax {
-    #[schema(example = 10)]
-    max: u64,
-    #[schema(value_type = words::LimitName, example = "day")]
-    per: Per,
-}
-
-impl From<&OtherMax> for OverriddenMax {
-    fn from(other: &OtherMax) -> Self {
-        let OtherMax { max, per } = *other;
-        Self { max, per }
-    }
+    pub limits: Vec<OverriddenMax>,
 }
 
 impl OrphansBody {

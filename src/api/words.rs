@@ -1,4 +1,4 @@
-//! Schemas that the derives cannot make.
+//! Words of answers and requests, and schemas that the derives cannot make.
 //!
 //! The words that a field can have come from the lists of the domain, so that they cannot drift.
 //! The fields themselves are texts: an error about a wrong word names its place.
@@ -8,8 +8,12 @@ use std::borrow::Cow;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::format;
 use crate::domain::{grant, key, limit, orphans, policy, reads, reconciliation, schedule, window};
-use crate::engine::Engine;
+
+/// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
+/// here, and a reader shows it as it is.
+pub type Word = Cow<'static, str>;
 
 /// Makes the schema of a value that matches at least one of several schemas. The derive would say
 /// exactly one.
@@ -39,24 +43,41 @@ macro_rules! any_of {
 }
 pub(crate) use any_of;
 
+/// Makes the schema of a field that has one of several words.
 macro_rules! words {
     ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
         $(#[doc = $doc])+
         pub enum $name {}
 
-        impl PartialSchema for $name {
-            fn schema() -> RefOr<Schema> {
-                ObjectBuilder::new()
-                    .schema_type(Type::String)
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                utoipa::openapi::ObjectBuilder::new()
+                    .schema_type(utoipa::openapi::schema::Type::String)
                     .description(Some(concat!($($doc),+).trim()))
                     .enum_values(Some($words))
                     .into()
             }
         }
 
-        impl ToSchema for $name {}
+        impl utoipa::ToSchema for $name {}
     )+};
 }
+pub(crate) use words;
+
+/// The kinds of changes. The engine has the list; a test in `http/v1/changes.rs` compares the two.
+pub const CHANGE_KINDS: [&str; 11] = [
+    "policy",
+    "override",
+    "block",
+    "key",
+    "export",
+    "day",
+    "seal-restart",
+    "archive",
+    "cut",
+    "erasure",
+    "read",
+];
 
 words! {
     /// The length of a window of the calendar.
@@ -100,9 +121,9 @@ words! {
     /// The kind of an entry.
     EntryKind = grant::KindWord::ALL.map(grant::KindWord::as_str);
     /// The format of an export.
-    ExportFormat = super::ExportFormat::ALL.map(super::ExportFormat::as_str);
+    ExportFormat = format::ExportFormat::ALL.map(format::ExportFormat::as_str);
     /// The kind of a change.
-    ChangeKind = crate::engine::ChangeKind::ALL.map(crate::engine::ChangeKind::as_str);
+    ChangeKind = CHANGE_KINDS;
     /// What a read of a subject showed.
     ReadKind = reads::ReadKind::ALL.map(reads::ReadKind::as_str);
     /// The role of a key.
@@ -117,8 +138,6 @@ words! {
     /// The kind of a difference.
     DifferenceKind =
         reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
-    /// The store of the ledger.
-    Store = Engine::STORE_NAMES;
     /// Whether an instance decides claims.
     ReadinessStatus = ["ready", "not ready"];
     /// Whether an instance seals the record.

@@ -1,0 +1,190 @@
+//! Answers to claims, and a subject's usage.
+
+use chrono::{DateTime, Utc};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::explanation::ClaimExplanation;
+use super::grants::{ClaimAnswer, GrantBody};
+use super::instant;
+use super::limits::LimitUsage;
+use super::problem::Problem;
+use super::words::{self, Word, any_of};
+use crate::domain::limit::per::Per;
+
+pub const QUOTA_EXCEEDED_TYPE: &str =
+    "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct DenialBody {
+    /// Always `https://iana.org/assignments/http-problem-types#quota-exceeded`.
+    #[serde(rename = "type")]
+    #[schema(value_type = String, example = "https://iana.org/assignments/http-problem-types#quota-exceeded")]
+    pub kind: Word,
+    /// Always `Quota exceeded`.
+    #[schema(value_type = String, example = "Quota exceeded")]
+    pub title: Word,
+    /// Always 429.
+    #[schema(example = 429)]
+    pub status: u16,
+    /// The limit that is used up, and when there is room again.
+    #[schema(
+        example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
+    )]
+    pub detail: String,
+    /// Always `denied`.
+    #[schema(value_type = words::Denied, example = "denied")]
+    pub outcome: Word,
+    /// The policy.
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// The subject.
+    #[schema(example = "member-42")]
+    pub subject: String,
+    /// The earliest instant at which the claim would be granted, if nobody else claims and nobody
+    /// changes the policy or the override. It knows the windows, open holds that lapse, the end of an
+    /// override, and a scheduled version. Null where nothing that is known makes room for the claim.
+    #[serde(serialize_with = "instant::serialize_some")]
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    pub fits_at: Option<DateTime<Utc>>,
+    /// The limits without room for the units, each by its `per`.
+    #[serde(rename = "violated-policies")]
+    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
+    pub violated_policies: Vec<Per>,
+    /// Every limit with its present usage.
+    pub limits: Vec<LimitUsage>,
+}
+
+/// The answer to a claim with status 429.
+pub enum ClaimRefusal {}
+
+any_of!(
+    ClaimRefusal,
+    "A denial; or the problem `too-many-wrong-keys`.",
+    [DenialBody, Problem]
+);
+
+/// A subject's limits with their present usage.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct UsageBody {
+    #[schema(example = "benefit")]
+    pub policy: String,
+    #[schema(example = 1)]
+    pub policy_version: u32,
+    /// The policy's time zone.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    pub time_zone: String,
+    #[schema(example = "member-42")]
+    pub subject: String,
+    /// The limits, in the policy's order.
+    pub limits: Vec<LimitUsage>,
+    /// The subject's override, while one is in force. Absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub override_note: Option<OverrideNote>,
+    /// The subject's block, while one is in force: every claim is denied. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockNote>,
+}
+
+/// Shows that the subject is blocked.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BlockNote {
+    /// The instant from which the subject is not blocked any more; null where the block has no end.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// Shows that an override changes the subject's limits.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct OverrideNote {
+    /// The instant from which the policy's own limits apply again; null where the override has no
+    /// end.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// The answer to a request for a subject's limits.
+pub enum UsageAnswer {}
+
+any_of!(
+    UsageAnswer,
+    "The limits; or an explanation, where a parameter asks for one.",
+    [UsageBody, ClaimExplanation]
+);
+
+/// The result of each claim, in the order of the claims.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BatchAnswer {
+    pub items: Vec<BatchItem>,
+}
+
+/// The answer that the claim alone would get, with its status.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum BatchItem {
+    /// Granted now (201) or before (200).
+    Granted(GrantedItem),
+    /// Denied (429).
+    Denied(DenialBody),
+    /// Refused, with the status of the problem. In an atomic batch: 424, `failed-dependency`, for a
+    /// claim that alone would have been granted.
+    Refused(Problem),
+}
+
+/// A granted claim.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GrantedItem {
+    /// 201 where it was granted now, 200 where it was granted before.
+    #[schema(example = 201)]
+    pub status: u16,
+    #[serde(flatten)]
+    #[schema(value_type = GrantedAnswer)]
+    pub answer: ClaimAnswer,
+}
+
+/// The answer to a granted claim.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "read by the derive")]
+struct GrantedAnswer {
+    #[schema(value_type = words::Granted, example = "granted")]
+    outcome: Word,
+    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
+    /// afterwards. Absent otherwise.
+    #[schema(required = false, example = false)]
+    provisional: bool,
+    grant: GrantBody,
+    /// The policy's limits as they were at the grant, in the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+impl<'de> Deserialize<'de> for BatchItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct ItemHead {
+            status: u16,
+            outcome: Option<String>,
+        }
+        let item = Value::deserialize(deserializer)?;
+        let read = || {
+            let ItemHead { status, outcome } = ItemHead::deserialize(&item)?;
+            Ok(match outcome.as_deref() {
+                Some("granted") => Self::Granted(GrantedItem {
+                    status,
+                    answer: ClaimAnswer::deserialize(&item)?,
+                }),
+                Some(_) => Self::Denied(DenialBody::deserialize(&item)?),
+                None => Self::Refused(Problem::deserialize(&item)?),
+            })
+        };
+        read().map_err(|error: serde_json::Error| D::Error::custom(error))
+    }
+}
+
+// A denial is a problem too. So an item matches one of these schemas or more.
+any_of!(
+    BatchItem,
+    "The answer that the claim alone would get, with its status: granted; denied (429); or a \
+     problem. In an atomic batch the problem is 424 for a claim that alone would have been granted.",
+    [GrantedItem, DenialBody, Problem]
+);

@@ -1,0 +1,40 @@
+//! Erasures of subjects.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::reading::flattened;
+
+/// The reason for which a subject is erased.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErasureRequest {
+    /// The reason, without the subject's name: 1 to 1000 characters.
+    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
+    pub reason: String,
+}
+
+/// An act of erasure.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ErasureAct {
+    /// The number of policies under which the subject had an account or an override.
+    #[schema(example = 2)]
+    pub accounts: u64,
+}
+
+/// A recorded erasure.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ErasureAnswer {
+    /// The number of the change that records it: see `/v1/changes`.
+    #[schema(example = 42)]
+    pub revision: u64,
+    #[serde(flatten, deserialize_with = "flattened")]
+    pub act: ErasureAct,
+    pub erased_at: DateTime<Utc>,
+    /// Who erased the subject: a key's id, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    pub erased_by: String,
+    #[schema(example = "request 2026-118")]
+    pub reason: Option<String>,
+}

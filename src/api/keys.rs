@@ -1,0 +1,150 @@
+//! API keys.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::page::page;
+use super::reading::flattened;
+use super::words::{self, Word};
+use crate::domain::key::Key;
+
+/// A key to create.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyBody {
+    /// A name that says who uses the key: 1 to 100 characters, no control characters.
+    #[schema(
+        example = "shop",
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub name: String,
+    /// `claim`, `audit` or `admin`.
+    #[schema(value_type = words::Role, example = "claim")]
+    pub role: String,
+    /// The policies that the key is confined to. Default: all policies. An admin key is never
+    /// confined.
+    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
+    pub policies: Option<Vec<String>>,
+    /// The instant from which the key is not accepted. It must be in the future.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub ends_at: Option<String>,
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// A key's new end.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEndBody {
+    /// The instant from which the key is not accepted. It must be in the future. Null removes the
+    /// end.
+    #[serde(deserialize_with = "required")]
+    #[schema(value_type = Option<DateTime<Utc>>, required = true)]
+    pub ends_at: Option<String>,
+    /// The reason: 1 to 1000 characters. Required where the end changes.
+    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// A field that can be null, but not absent.
+fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(deserializer)
+}
+
+/// A key, without its secret.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct KeyAnswer {
+    /// A UUIDv7.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    pub id: Uuid,
+    #[schema(example = "shop")]
+    pub name: String,
+    #[schema(value_type = words::Role, example = "claim")]
+    pub role: Word,
+    /// The policies that the key is confined to; null for all policies.
+    #[schema(example = json!(["benefit"]))]
+    pub policies: Option<Vec<String>>,
+    /// The instant from which the key is not accepted; null for no end.
+    pub ends_at: Option<DateTime<Utc>>,
+    /// Whether the key is revoked: it is never accepted again.
+    pub revoked: bool,
+    /// The version of the key. Every change makes a new version.
+    #[schema(example = 1)]
+    pub version: u32,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    pub created_at: DateTime<Utc>,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    pub changed_at: DateTime<Utc>,
+    /// Who made this version: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    pub changed_by: String,
+    /// The reason of the last change.
+    #[schema(example = "the shop's backend")]
+    pub reason: Option<String>,
+}
+
+/// A new key, with its secret.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct NewKeyAnswer {
+    #[serde(flatten, deserialize_with = "flattened")]
+    pub key: KeyAnswer,
+    /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.
+    /// Scanners can find leaked secrets by their form: a prefix, and a checksum in the last 8
+    /// digits.
+    #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
+    pub secret: String,
+}
+
+page! {
+    /// A page of keys.
+    KeyList of KeyAnswer
+    /// The cursor of the next page; null on the last page.
+}
+
+impl From<Key> for KeyAnswer {
+    fn from(key: Key) -> Self {
+        let policies = key.rule.policies.as_deref();
+        let names = policies.map(|names| names.iter().map(ToString::to_string).collect());
+        Self {
+            id: key.id,
+            policies: names,
+            name: key.rule.name,
+            role: key.rule.role.as_str().into(),
+            ends_at: key.rule.ends_at,
+            revoked: key.rule.revoked,
+            version: key.version,
+            created_at: key.created_at,
+            changed_at: key.changed_at,
+            changed_by: key.changed_by,
+            reason: key.reason,
+        }
+    }
+}
+
+/// A key with its name.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct KeyName {
+    pub id: Uuid,
+    #[schema(example = "shop")]
+    pub name: String,
+}
+
+impl From<Key> for KeyName {
+    fn from(key: Key) -> Self {
+        Self {
+            id: key.id,
+            name: key.rule.name,
+        }
+    }
+}
+
+impl From<(Uuid, String)> for KeyName {
+    fn from((id, name): (Uuid, String)) -> Self {
+        Self { id, name }
+    }
+}

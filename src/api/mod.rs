@@ -1,0 +1,32 @@
+//! The wire: what `/v1` answers, as types that the server writes, and the command line reads.
+//!
+//! A type is written with the bytes that the specification describes, and [`read`] reads it again. This
+//! module becomes a crate of its own, for clients in Rust: it knows the domain, and nothing else of perdiem.
+
+pub mod backtests;
+pub mod blocks;
+pub mod changes;
+pub mod claims;
+pub mod entries;
+pub mod erasures;
+pub mod explanation;
+pub mod exports;
+pub mod format;
+pub mod grants;
+pub mod instant;
+pub mod keys;
+pub mod limits;
+pub mod orphans;
+pub mod overrides;
+mod page;
+pub mod policies;
+pub mod problem;
+mod reading;
+pub mod reconciliations;
+pub mod seals;
+pub mod statistics;
+pub mod strict;
+pub mod words;
+
+pub use page::AnyPage;
+pub use reading::{ForeignAnswer, read};

@@ -1,0 +1,87 @@
+//! Overrides: another `max` for one subject of a policy.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::limits::OverriddenMax;
+use super::page::page;
+use super::strict::{Object, WholeNumber};
+use super::words;
+use crate::domain::overrides::Override;
+use crate::domain::policy::PolicyName;
+
+/// An override to create, or to replace another one.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideBody {
+    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
+    /// stay.
+    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 10)]
+    pub limits: Vec<Object<OverrideLimitBody>>,
+    /// The instant from which the policy's own limits apply again. Null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub until: Option<String>,
+    /// The reason: 1 to 1000 characters. Required when an override is replaced.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+}
+
+/// `max` units `per` window. To deny every claim of a subject, write a block.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideLimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub max: WholeNumber,
+    /// The `per` of one of the policy's limits.
+    #[schema(value_type = words::LimitName, example = "day")]
+    pub per: String,
+}
+
+/// A version of an override.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct OverrideAnswer {
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// Null after the subject was erased.
+    #[schema(example = "member-42")]
+    pub subject: Option<String>,
+    /// The number of the version. Every change makes a new version. The override and the block of a
+    /// subject share the numbers 1, 2, 3 …
+    #[schema(example = 1)]
+    pub version: u32,
+    pub limits: Vec<OverriddenMax>,
+    pub until: Option<DateTime<Utc>>,
+    /// When this version was made.
+    pub changed_at: DateTime<Utc>,
+    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    pub changed_by: String,
+    /// The reason.
+    #[schema(example = "vip")]
+    pub reason: Option<String>,
+}
+
+page! {
+    /// A page of overrides.
+    OverrideList of OverrideAnswer
+    /// The cursor of the next page; null on the last page.
+}
+
+impl OverrideAnswer {
+    pub fn new(policy: &PolicyName, found: Override) -> Self {
+        let terms = found.terms.as_ref();
+        let limits = terms.iter().flat_map(|terms| &terms.limits);
+        Self {
+            policy: policy.to_string(),
+            subject: found.subject.map(|subject| subject.as_str().to_owned()),
+            version: found.version,
+            limits: limits.map(OverriddenMax::from).collect(),
+            until: terms.and_then(|terms| terms.until),
+            changed_at: found.changed_at,
+            changed_by: found.changed_by,
+            reason: found.reason,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Each answer is read into its type of `perdiem::api`, and written again with the same bytes.
+
+use perdiem::api::blocks::{BlockAnswer, BlockList};
+use perdiem::api::changes::ChangeList;
+use perdiem::api::claims::{BatchAnswer, DenialBody, UsageBody};
+use perdiem::api::entries::{EntryList, HistoryList};
+use perdiem::api::explanation::{ClaimExplanation, GrantExplanation};
+use perdiem::api::grants::{ClaimAnswer, CorrectionAnswer, GrantBody, GrantList};
+use perdiem::api::keys::KeyList;
+use perdiem::api::overrides::{OverrideAnswer, OverrideList};
+use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
+use perdiem::api::problem::Problem;
+use perdiem::api::reconciliations::{ReconciliationAnswer, ReconciliationList};
+use perdiem::api::statistics::{DenialList, StatisticsList};
+use reqwest::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::items;
+use crate::support::app::{Answer, App, Stack, eventually};
+
+fn again<T: DeserializeOwned + Serialize>(text: &str) -> String {
+    let read: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    serde_json::to_string(&read).expect("JSON")
+}
+
+/// Reads an answer, and writes it again.
+type Again = fn(&str) -> String;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_read_is_written_as_it_came() {
+    let app = App::on(Stack::Sqlite).await;
+    let same = |answer: &Answer, again: Again| assert_eq!(again(&answer.text), answer.text);
+    // 1. The answers to changes.
+    same(&app.benefit(5, "GMT+8").await, again::<PolicyAnswer>);
+    same(&app.pause(true).await, again::<PolicyAnswer>);
+    same(&app.pause(false).await, again::<PolicyAnswer>);
+    let body = json!({ "subject": "a", "units": 2, "metadata": { "b": 1.50, "a": "x" } });
+    let claimed = app.claim_body(body, None).await;
+    same(&claimed, again::<ClaimAnswer>);
+    let hold = app.claim_body(json!({ "subject": "a", "hold_seconds": 600 }), None);
+    let hold = hold.await;
+    same(&hold, again::<ClaimAnswer>);
+    same(
+        &app.confirm(&hold.grant_id()).await,
+        again::<CorrectionAnswer>,
+    );
+    same(
+        &app.claim_body(json!({ "subject": "a", "units": 3 }), None)
+            .await,
+        again::<DenialBody>,
+    );
+    same(
+        &app.claim_body(json!({ "subject": "a", "units": 0 }), None)
+            .await,
+        again::<Problem>,
+    );
+    let claim = |subject: &str, policy: &str| json!({ "subject": subject, "policy": policy });
+    let claims = json!({ "claims": [
+        { "subject": "b", "policy": "benefit", "metadata": { "b": 1, "a": 2 } },
+        { "subject": "b", "policy": "benefit", "units": 5 },
+        claim("b", "nothing"),
+    ] });
+    let batch = Answer::of(app.request(Method::POST, "/v1/claims").json(&claims)).await;
+    same(&batch, again::<BatchAnswer>);
+    let grant = claimed.grant_id();
+    let reversed = app.reverse_units(&grant, 1, "a test", "key").await;
+    same(&reversed, again::<CorrectionAnswer>);
+    app.override_day("a", 9).await;
+    app.block("cheat").await;
+    let key = json!({ "name": "shop", "role": "claim", "policies": ["benefit"] });
+    Answer::of(app.request(Method::POST, "/v1/keys").json(&key))
+        .await
+        .is(201);
+    let reconciliation = app
+        .request(Method::POST, "/v1/reconciliations")
+        .json(&json!({}));
+    same(
+        &Answer::of(reconciliation).await,
+        again::<ReconciliationAnswer>,
+    );
+    // 2. What can be looked at, when it is in the record.
+    let denials = "/v1/policies/benefit/subjects/a/denials";
+    for path in ["/v1/entries", "/v1/stats", denials] {
+        eventually(path, || async { !items(&app.get(path).await).is_empty() }).await;
+    }
+    let of_grant = format!("/v1/grants/{grant}");
+    let explained = format!("{of_grant}/explanation");
+    let rows: [(&str, Again); 22] = [
+        ("/v1/policies", again::<PolicyList>),
+        ("/v1/policies/benefit", again::<PolicyAnswer>),
+        ("/v1/policies/benefit/versions", again::<PolicyList>),
+        ("/v1/policies/benefit/windows", again::<WindowList>),
+        ("/v1/policies/benefit/overrides", again::<OverrideList>),
+        ("/v1/policies/benefit/overrides/a", again::<OverrideAnswer>),
+        ("/v1/policies/benefit/blocks", again::<BlockList>),
+        ("/v1/policies/benefit/blocks/cheat", again::<BlockAnswer>),
+        ("/v1/policies/benefit/subjects/a", again::<UsageBody>),
+        ("/v1/policies/benefit/subjects/cheat", again::<UsageBody>),
+        (
+            "/v1/policies/benefit/subjects/a?units=9",
+            again::<ClaimExplanation>,
+        ),
+        (
+            "/v1/policies/benefit/subjects/a/entries",
+            again::<EntryList>,
+        ),
+        (denials, again::<DenialList>),
+        ("/v1/entries", again::<HistoryList>),
+        ("/v1/stats", again::<StatisticsList>),
+        ("/v1/grants", again::<GrantList>),
+        (&of_grant, again::<GrantBody>),
+        (&explained, again::<GrantExplanation>),
+        ("/v1/changes", again::<ChangeList>),
+        ("/v1/keys", again::<KeyList>),
+        ("/v1/reconciliations", again::<ReconciliationList>),
+        ("/v1/policies/nothing", again::<Problem>),
+    ];
+    for (path, again) in rows {
+        same(&app.get(path).await, again);
+    }
+}
