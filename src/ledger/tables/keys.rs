@@ -3,13 +3,11 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, history, insert_change, next_revision, nothing,
-};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, history, next_revision, nothing};
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::encode_names;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -91,6 +89,16 @@ const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
      WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
      AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
  )";
+
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
+            revoked, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    sqlite: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
+            revoked, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
 
 impl Ledger {
     /// Stores a new key.
@@ -222,22 +230,17 @@ async fn insert_version(
     key: &Key,
     revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(insert_change!(
-        "key_versions",
-        "key, version, revision, name, role, policies, ends_at, revoked, changed_at, changed_by,
-             reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"
-    ))
-    .bind(key.id)
-    .bind(key.version)
-    .bind(revision)
-    .bind(key.rule.name.as_str())
-    .bind(key.rule.role.as_str())
-    .bind(key.rule.policies.as_deref().map(encode_names))
-    .bind(key.rule.ends_at)
-    .bind(key.rule.revoked)
-    .bind(key.changed_at)
-    .bind(key.changed_by.as_str())
-    .bind(key.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(key.id)
+        .bind(key.version)
+        .bind(revision)
+        .bind(key.rule.name.as_str())
+        .bind(key.rule.role.as_str())
+        .bind(key.rule.policies.as_deref().map(encode_names))
+        .bind(key.rule.ends_at)
+        .bind(key.rule.revoked)
+        .bind(key.changed_at)
+        .bind(key.changed_by.as_str())
+        .bind(key.reason.as_deref());
     session.execute(insert).await
 }

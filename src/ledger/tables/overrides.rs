@@ -4,9 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::policies::{Standing, standing};
-use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change, nothing,
-};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, history, nothing};
 use crate::domain::blocks::{BlockTerms, SubjectTerms};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
@@ -231,6 +229,16 @@ const EVERY_BLOCK: &str = versions!(concat!(
     " AND o.policy = $1 ORDER BY v.account, v.version"
 ));
 
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO override_versions
+            (account, version, revision, limits, until, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    sqlite: "INSERT INTO override_versions
+            (account, version, revision, limits, until, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
+
 impl Ledger {
     /// The last versions, up to a revision, of the overrides or blocks that changed after another
     /// revision, in the order of their changes.
@@ -406,19 +414,15 @@ pub(super) async fn insert_version<T: StoredTerms>(
         ..version
     };
     let terms = version.terms.as_ref();
-    let insert = query(insert_change!(
-        "override_versions",
-        "account, version, revision, limits, until, changed_at, changed_by, reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8"
-    ))
-    .bind(version.account)
-    .bind(version.version)
-    .bind(version.revision)
-    .bind(T::encode(terms))
-    .bind(terms.and_then(SubjectTerms::until))
-    .bind(version.changed_at)
-    .bind(version.changed_by.as_str())
-    .bind(version.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(version.account)
+        .bind(version.version)
+        .bind(version.revision)
+        .bind(T::encode(terms))
+        .bind(terms.and_then(SubjectTerms::until))
+        .bind(version.changed_at)
+        .bind(version.changed_by.as_str())
+        .bind(version.reason.as_deref());
     session.execute(insert).await?;
     Ok(version)
 }

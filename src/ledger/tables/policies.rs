@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{ChangeFilter, Changed, history, insert_change};
+use super::versions::{ChangeFilter, Changed, history};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
@@ -154,6 +154,16 @@ const LISTED: Texts = Texts {
     sqlite: listed!("p.name", "IN (SELECT value FROM json_each($3))"),
 };
 
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO policy_versions
+            (policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    sqlite: "INSERT INTO policy_versions
+            (policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
+
 impl Ledger {
     /// The versions of policies after a revision and up to another, in order.
     pub async fn policies_between(
@@ -299,19 +309,15 @@ pub(super) async fn insert_version(
     policy: &Policy,
     revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(insert_change!(
-        "policy_versions",
-        "policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8, $9"
-    ))
-    .bind(policy.id)
-    .bind(policy.version)
-    .bind(revision)
-    .bind(encode_rule(&policy.rule))
-    .bind(policy.archived)
-    .bind(policy.effective_at)
-    .bind(policy.changed_at)
-    .bind(policy.changed_by.as_str())
-    .bind(policy.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(policy.id)
+        .bind(policy.version)
+        .bind(revision)
+        .bind(encode_rule(&policy.rule))
+        .bind(policy.archived)
+        .bind(policy.effective_at)
+        .bind(policy.changed_at)
+        .bind(policy.changed_by.as_str())
+        .bind(policy.reason.as_deref());
     session.execute(insert).await
 }

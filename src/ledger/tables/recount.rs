@@ -49,20 +49,19 @@ pub struct RecordedDay {
 /// A local day of a policy by its name.
 pub type NamedDay = (String, NaiveDate);
 
-/// A query for figures. The mark comes with every figure, so that both are of one moment.
-macro_rules! stored {
-    ($condition:literal) => {
-        concat!(
-            "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
-                 f.recorded_on, f.figure, f.value
-             FROM day_figures_mark AS m LEFT JOIN day_figures AS f ON ",
-            $condition,
-            " LEFT JOIN policies AS p ON p.id = f.policy"
-        )
-    };
-}
-const STORED: &str = stored!("1 = 1");
-const STORED_ON: &str = stored!("f.policy = $1 AND f.counted_on = $2");
+/// The figures. The mark comes with every figure, so that both are of one moment.
+const STORED: &str = "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
+        f.recorded_on, f.figure, f.value
+    FROM day_figures_mark AS m
+    LEFT JOIN day_figures AS f ON 1 = 1
+    LEFT JOIN policies AS p ON p.id = f.policy";
+/// As [`STORED`], of the policy $1 and the day $2.
+const STORED_ON: &str =
+    "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
+        f.recorded_on, f.figure, f.value
+    FROM day_figures_mark AS m
+    LEFT JOIN day_figures AS f ON f.policy = $1 AND f.counted_on = $2
+    LEFT JOIN policies AS p ON p.id = f.policy";
 const DENIED: &str = "SELECT p.name, d.counted_on, d.denied, d.not_kept
     FROM denied_claims AS d JOIN policies AS p ON p.id = d.policy";
 const RECORDED: &str = "SELECT revision, about FROM acts WHERE kind = 'day' ORDER BY revision";
@@ -78,25 +77,16 @@ const WRONG_DAY: &str = "SELECT policy, counted_on FROM differences
 const TOLD_SPAN: &str =
     "SELECT MIN(revision) AS first, MAX(revision) AS last FROM acts WHERE kind = 'day'";
 
-/// The first day that an act tells from the revision $1 on. `$about` is its JSON.
-macro_rules! recorded_from {
-    ($about:literal) => {
-        concat!(
-            "SELECT p.id AS policy, a.",
-            $about,
-            " ->> 'date' AS counted_on
-             FROM (
-                 SELECT about FROM acts WHERE kind = 'day' AND revision >= $1
-                 ORDER BY revision LIMIT 1
-             ) AS a JOIN policies AS p ON p.name = a.",
-            $about,
-            " ->> 'policy'"
-        )
-    };
-}
+/// The first day that an act tells from the revision $1 on.
 const RECORDED_FROM: Texts = Texts {
-    postgres: recorded_from!("about::json"),
-    sqlite: recorded_from!("about"),
+    postgres: "SELECT p.id AS policy, a.about::json ->> 'date' AS counted_on
+        FROM (
+            SELECT about FROM acts WHERE kind = 'day' AND revision >= $1 ORDER BY revision LIMIT 1
+        ) AS a JOIN policies AS p ON p.name = a.about::json ->> 'policy'",
+    sqlite: "SELECT p.id AS policy, a.about ->> 'date' AS counted_on
+        FROM (
+            SELECT about FROM acts WHERE kind = 'day' AND revision >= $1 ORDER BY revision LIMIT 1
+        ) AS a JOIN policies AS p ON p.name = a.about ->> 'policy'",
 };
 
 /// The entries of the policy $1 with ids above $2 and below $3, at most $4.
@@ -131,7 +121,7 @@ const TALLIED_FOLLOWERS: &str = tallied!(
     "of_grant, e.number"
 );
 
-/// A row of [`stored!`]: the mark, and a figure with the name of its policy, if there is one.
+/// A row of [`STORED`]: the mark, and a figure with the name of its policy, if there is one.
 type MarkedFigure = (FiguresMark, Option<(StoredFigure, PolicyName)>);
 
 fn decode_stored(row: &StoredRow<'_>) -> Result<MarkedFigure, LedgerError> {

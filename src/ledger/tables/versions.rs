@@ -201,34 +201,6 @@ pub(super) async fn next_revisions(
     session.one(next.bind(count)).await
 }
 
-/// An insert of a change. On PostgreSQL the default of the column sets its place in the record: see
-/// [`RecordPlace`](crate::domain::record::RecordPlace).
-macro_rules! insert_change {
-    ($table:literal, $columns:literal, $values:literal) => {
-        $crate::ledger::query::Texts {
-            postgres: concat!(
-                "INSERT INTO ",
-                $table,
-                " (",
-                $columns,
-                ") VALUES (",
-                $values,
-                ")"
-            ),
-            sqlite: concat!(
-                "INSERT INTO ",
-                $table,
-                " (",
-                $columns,
-                ", xact) VALUES (",
-                $values,
-                ", (SELECT COALESCE(MAX(xact), 0) FROM entries))"
-            ),
-        }
-    };
-}
-pub(super) use insert_change;
-
 /// The error that `decide` changes something that does not exist.
 pub(super) fn nothing() -> LedgerError {
     LedgerError::Corrupt("nothing to change".to_owned())
