@@ -29,7 +29,8 @@ const REPLAYED: Texts = Texts {
         ) IS NOT NULL AS is_given_back
         FROM (
             SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3
-                AND substring(uuid_send(id), 1, 5) BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
+                AND substring(uuid_send(id), 1, 5)
+                    BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
             ORDER BY policy, substring(uuid_send(id), 1, 5), id LIMIT $4
         ) AS e
         LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use chrono::NaiveDate;
 use serde::Deserialize;
 
-use super::grants::{postgres_quarter, sqlite_quarter};
-use super::statistics::{FiguresMark, decode_tallied, tallied};
+use super::statistics::{FiguresMark, decode_tallied};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
-use crate::ledger::encoding::grant_kind;
-use crate::ledger::entry_rows::named_grant;
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -89,37 +86,46 @@ const RECORDED_FROM: Texts = Texts {
         ) AS a JOIN policies AS p ON p.name = a.about ->> 'policy'",
 };
 
-/// The entries of the policy $1 with ids above $2 and below $3, at most $4.
-macro_rules! tallied_ids {
-    ($quarter:ident) => {
-        tallied!(
-            concat!(
-                "e.policy = $1 AND e.id > $2 AND e.id < $3 AND ",
-                $quarter!("e.id"),
-                " BETWEEN ",
-                $quarter!("$2"),
-                " AND ",
-                $quarter!("$3")
-            ),
-            concat!("e.policy, ", $quarter!("e.id"), ", e.id LIMIT $4")
-        )
-    };
-}
+/// What the figures need of the entries of the policy $1 with ids above $2 and below $3, at most $4.
 const TALLIED_IDS: Texts = Texts {
-    postgres: tallied_ids!(postgres_quarter),
-    sqlite: tallied_ids!(sqlite_quarter),
+    postgres:
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+            e.units, e.flags, e.id, e.totals, e.of_grant, (
+                SELECT b.at FROM entries AS b
+                WHERE b.account = e.account AND b.number = e.number - 1
+            ) AS before_at
+        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
+            AND substring(uuid_send(e.id), 1, 5)
+                BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
+        ORDER BY e.policy_id, substring(uuid_send(e.id), 1, 5), e.id LIMIT $4",
+    sqlite:
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+            e.units, e.flags, e.id, e.totals, e.of_grant, (
+                SELECT b.at FROM entries AS b
+                WHERE b.account = e.account AND b.number = e.number - 1
+            ) AS before_at
+        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
+            AND substr(e.id, 1, 5) BETWEEN substr($2, 1, 5) AND substr($3, 1, 5)
+        ORDER BY e.policy_id, substr(e.id, 1, 5), e.id LIMIT $4",
 };
 
-/// The entries that name a grant, after the number $2 of the grant $1, with grants below $3; at most
-/// $4, of all policies.
-const TALLIED_FOLLOWERS: &str = tallied!(
-    "(e.account, e.number) IN (
-         SELECT account, number FROM entry_details
-         WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3
-         ORDER BY of_grant, number LIMIT $4
-     )",
-    "of_grant, e.number"
-);
+/// The same of the entries that name a grant, after the number $2 of the grant $1, with grants below $3; at
+/// most $4, of all policies.
+const TALLIED_FOLLOWERS: &str =
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+        e.units, e.flags, e.id, e.totals, e.of_grant, (
+            SELECT b.at FROM entries AS b
+            WHERE b.account = e.account AND b.number = e.number - 1
+        ) AS before_at
+    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    WHERE (e.account, e.number) IN (
+        SELECT account, number FROM entry_details
+        WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3
+        ORDER BY of_grant, number LIMIT $4
+    )
+    ORDER BY e.of_grant, e.number";
 
 /// A row of [`STORED`]: the mark, and a figure with the name of its policy, if there is one.
 type MarkedFigure = (FiguresMark, Option<(StoredFigure, PolicyName)>);

@@ -17,8 +17,7 @@ use crate::domain::statistics::{
 };
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::{decode_flags, decode_kind, grant_kind, kind_of_number};
-use crate::ledger::entry_rows::named_grant;
+use crate::ledger::encoding::{decode_flags, decode_kind, kind_of_number};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -52,35 +51,17 @@ pub struct PolicyDay {
     pub figures: DayFigures,
 }
 
-/// A query for what the figures need of entries.
-macro_rules! tallied {
-    ($condition:expr) => {
-        tallied!($condition, "e.xact, e.account, e.number")
-    };
-    ($condition:expr, $order:expr) => {
-        concat!(
-            "SELECT e.xact, e.account, e.number, e.policy, p.name AS policy_name, e.kind, e.units,
-                 e.flags, e.id, e.totals, ",
-            named_grant!(),
-            " AS of_grant, (
-                     SELECT b.at FROM entries AS b
-                     WHERE b.account = e.account AND b.number = e.number - 1
-                 ) AS before_at
-             FROM entries AS e JOIN policies AS p ON p.id = e.policy
-             WHERE ",
-            $condition,
-            " ORDER BY ",
-            $order
-        )
-    };
-}
-pub(super) use tallied;
-
-/// Entries after ($1, $2) and up to ($3, $4).
-const TALLIED: &str = tallied!(
-    "e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
-         AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
-);
+/// What the figures need of the entries after ($1, $2) and up to ($3, $4).
+const TALLIED: &str =
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+        e.units, e.flags, e.id, e.totals, e.of_grant, (
+            SELECT b.at FROM entries AS b
+            WHERE b.account = e.account AND b.number = e.number - 1
+        ) AS before_at
+    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
+        AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
+    ORDER BY e.xact, e.account, e.number";
 
 /// For each account and number of a JSON array: at most $2 entries before the number that were
 /// appended at $3 or later, newest first.
