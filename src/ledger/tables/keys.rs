@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::versions::{Accepted, Change, ChangeFilter, Changed, history, next_revision, nothing};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, next_revision, nothing};
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::encode_names;
@@ -50,40 +50,35 @@ fn decode_version(row: &StoredRow<'_>) -> Result<KeyVersion, LedgerError> {
     })
 }
 
-/// A query for versions `v` of keys `k`.
-macro_rules! versions {
-    ($condition:expr) => {
-        versions!("", "key_versions AS v", $condition)
-    };
-    ($selected:expr, $versions:expr, $condition:expr) => {
-        concat!(
-            "SELECT ",
-            $selected,
-            "k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies,
-                v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-             FROM ",
-            $versions,
-            " JOIN keys AS k ON k.id = v.key WHERE ",
-            $condition
-        )
-    };
-}
-
-/// A key belongs to no policy.
-const HISTORY: &str = history!(
-    versions,
-    "key_versions",
-    "key",
-    "",
-    "false",
-    "listed.version - 1"
-);
-const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
-const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
-const LISTED: &str = versions!(
-    "k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
-     ORDER BY k.id DESC LIMIT $2"
-);
+/// The changes of keys: see [`ChangeFilter::bind`]. A key belongs to no policy.
+const HISTORY: &str = "SELECT listed.revision AS listed,
+        k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM (
+        SELECT key, version, revision FROM key_versions
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
+            AND ($6 IS NULL OR changed_by = $6) AND $5 IS NULL
+        ORDER BY revision DESC LIMIT $4
+    ) AS listed
+    JOIN key_versions AS v ON v.key = listed.key
+        AND v.version IN (listed.version, listed.version - 1)
+    JOIN keys AS k ON k.id = v.key
+    ORDER BY listed.revision DESC, v.version DESC";
+const BETWEEN: &str =
+    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE v.revision > $1 AND v.revision <= $2 ORDER BY v.revision";
+const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
+const LISTED: &str =
+    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+    ORDER BY k.id DESC LIMIT $2";
 const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
      SELECT 1 FROM key_versions AS v
      WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL

@@ -72,27 +72,10 @@ const ENTRY_RUNS: Texts = Texts {
         ORDER BY xact, id LIMIT $4",
 };
 
-macro_rules! changes_after {
-    ($table:literal) => {
-        concat!(
-            "SELECT xact, revision FROM ",
-            $table,
-            " WHERE (xact, revision) > ($1, $2) AND xact < $3"
-        )
-    };
-}
-
 /// The changes after a place, of transactions that have ended.
-const CHANGES: &str = concat!(
-    changes_after!("policy_versions"),
-    " UNION ALL ",
-    changes_after!("key_versions"),
-    " UNION ALL ",
-    changes_after!("override_versions"),
-    " UNION ALL ",
-    changes_after!("acts"),
-    " ORDER BY xact, revision LIMIT $4"
-);
+const CHANGES: &str = "SELECT xact, revision FROM change_rows
+    WHERE (xact, revision) > ($1, $2) AND xact < $3
+    ORDER BY xact, revision LIMIT $4";
 
 /// The places of dropped entries after one place and up to another.
 const DROPPED: &str = "SELECT xact, id FROM dropped_entries
@@ -105,10 +88,7 @@ const PLACE_OF: Texts = Texts {
     sqlite: "SELECT xact, id FROM entries WHERE id = $1",
 };
 
-const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM policy_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM key_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM override_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM acts WHERE revision = $1";
+const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM change_rows WHERE revision = $1";
 
 /// A lock: while it is held, nothing gets a position, and so nothing is sealed. SQLite has one
 /// writer.
