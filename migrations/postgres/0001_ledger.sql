@@ -1,8 +1,8 @@
 -- The ledger: accounts with numbered, append-only entries, and around them what decides claims (policies,
 -- overrides, keys) and what shows later that nobody changed the past (record, acts, seals).
 --
--- This file has first the tables, each with its indexes, then the functions, and at its end the triggers.
--- Instants come from perdiem's clock: no column takes the time from the database.
+-- This file has first the tables, each with its indexes, then the views, the functions, and at its end the
+-- triggers. Instants come from perdiem's clock: no column takes the time from the database.
 --
 -- Revisions: each change (a version of a policy, key or override, or an act) takes the next revision of the
 -- ledger. Transactions: `xact` is the number of the transaction that appended an entry or a change, plus an
@@ -485,6 +485,139 @@ CREATE TABLE instances (
     zone_rules text NOT NULL,
     seen_at timestamptz NOT NULL
 );
+
+
+-- Views: what statements of perdiem share, and what people and programs may read beside the API
+-- (docs/operations/views.md). PostgreSQL and SQLite have the same views with the same columns.
+--
+-- `policy_id` is the number of a policy, and `policy` its name. A view that few tables make is cheap where a
+-- statement chooses rows by it; the others name what stands beside the chosen rows.
+
+-- An entry with its details.
+CREATE VIEW entry_rows AS
+SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, e.policy_version, e.kind, e.units, e.flags, e.key,
+    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason
+FROM entries AS e
+LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number;
+
+-- An entry with the grant that it names, and with the instant in whose windows it counts, as an id: its own id,
+-- or that of the grant. Most entries are grants, which name none, so their details are not read.
+CREATE VIEW counted_entries AS
+SELECT e.account, e.number, e.id, e.at, e.policy_id, e.policy_version, e.kind, e.units, e.flags, e.key,
+    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, e.of_grant, COALESCE(e.of_grant, e.id) AS counted_id
+FROM (
+    SELECT entries.account, entries.number, entries.id, at, policy AS policy_id, policy_version, entries.kind,
+        units, flags, key, claimed_by, lapses_at, totals, metadata, xact, CASE WHEN entries.kind <> 1 THEN (
+            SELECT of_grant FROM entry_details AS d
+            WHERE d.account = entries.account AND d.number = entries.number
+        ) END AS of_grant
+    FROM entries
+) AS e;
+
+-- An API key with its present name.
+CREATE VIEW named_keys AS
+SELECT k.id, k.number, (
+    SELECT v.name FROM key_versions AS v WHERE v.key = k.id ORDER BY v.version DESC LIMIT 1
+) AS name
+FROM keys AS k;
+
+-- An entry with its details and the names of all that it has by number. `subject` is NULL after an erasure.
+CREATE VIEW listed_entries AS
+SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, p.name AS policy, e.policy_version, a.subject,
+    e.kind, e.units, e.flags, e.key, e.claimed_by, k.id AS made_by_key, k.name AS made_by_name, e.lapses_at,
+    e.totals, e.metadata, e.xact, d.of_grant, COALESCE(d.of_grant, e.id) AS counted_id, d.held_until, d.made_by,
+    d.reason
+FROM entries AS e
+LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+JOIN policies AS p ON p.id = e.policy
+JOIN accounts AS a ON a.id = e.account
+LEFT JOIN named_keys AS k ON k.number = e.claimed_by;
+
+-- An entry that names the grant `of_grant`, with what its kind does.
+CREATE VIEW followers AS
+SELECT d.of_grant, d.account, d.number, d.id, e.at, d.kind, k.sign, k.ends_hold, k.closes_as, e.units, d.made_by,
+    d.reason
+FROM entry_details AS d
+JOIN entries AS e ON e.account = d.account AND e.number = d.number
+JOIN entry_kinds AS k ON k.kind = d.kind
+WHERE d.of_grant IS NOT NULL;
+
+-- An entry that gives a part of the grant `of_grant` back.
+CREATE VIEW partial_reversals AS
+SELECT d.of_grant, d.account, d.number, d.id, e.at, e.units
+FROM entry_details AS d
+JOIN entries AS e ON e.account = d.account AND e.number = d.number
+WHERE d.kind IN (SELECT kind FROM entry_kinds WHERE sign < 0 AND closes_as IS NULL);
+
+-- A grant, with what its state depends on: until when it is held, and as what an entry ended it ('granted' for a
+-- hold that was confirmed). Without such an entry a hold is lapsed from `held_until` on.
+CREATE VIEW grant_states AS
+SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, e.units, e.flags, e.key, e.claimed_by, e.metadata, (
+    SELECT d.held_until FROM entry_details AS d WHERE d.account = e.account AND d.number = e.number
+) AS held_until, (
+    SELECT COALESCE(max(k.closes_as), max('granted')) FROM entry_details AS f
+    JOIN entry_kinds AS k ON k.kind = f.kind WHERE f.of_grant = e.id AND k.ends_hold
+) AS ended_as
+FROM entries AS e WHERE e.kind = 1;
+
+-- A grant with its details and its names, and with the entries that name it: the confirmation, the one that closed
+-- it, and the sum and the number of partial reversals. `state` is that of the record: a hold is 'held' until its
+-- lapse is recorded.
+CREATE VIEW grant_rows AS
+SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id,
+    (SELECT p.name FROM policies AS p WHERE p.id = e.policy) AS policy, e.policy_version,
+    (SELECT a.subject FROM accounts AS a WHERE a.id = e.account) AS subject,
+    e.kind, e.units, e.flags, e.key, e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact,
+    d.of_grant, d.held_until, d.made_by, d.reason,
+    COALESCE((f.closing).closes_as, CASE
+        WHEN d.held_until IS NULL OR (f.confirmation).id IS NOT NULL THEN 'granted' ELSE 'held'
+    END) AS state,
+    (f.confirmation).id AS confirmation, (f.confirmation).kind AS confirmation_kind,
+    (f.confirmation).at AS confirmed_at, (f.confirmation).units AS confirmed_units,
+    (f.confirmation).made_by AS confirmed_by,
+    (f.closing).id AS closing, (f.closing).kind AS closing_kind, (f.closing).at AS closed_at,
+    (f.closing).units AS closed_units, (f.closing).made_by AS closed_by, (f.closing).reason AS closing_reason,
+    f.returned, f.parts
+FROM entries AS e
+LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+-- One look by the index finds all of them. Most grants have none.
+CROSS JOIN LATERAL (
+    SELECT (array_agg(f) FILTER (WHERE f.ends_hold AND f.closes_as IS NULL))[1] AS confirmation,
+        (array_agg(f) FILTER (WHERE f.closes_as IS NOT NULL))[1] AS closing,
+        COALESCE(sum(f.units) FILTER (WHERE f.sign < 0 AND f.closes_as IS NULL), 0)::bigint AS returned,
+        (count(*) FILTER (WHERE f.sign < 0 AND f.closes_as IS NULL))::integer AS parts
+    FROM followers AS f WHERE f.of_grant = e.id
+) AS f
+WHERE e.kind = 1;
+
+-- A version of a policy.
+CREATE VIEW policy_rows AS
+SELECT v.policy AS policy_id, p.name AS policy, v.version, v.revision, v.rule, v.archived, v.effective_at,
+    v.changed_at, v.changed_by, v.reason, v.xact
+FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy;
+
+-- A version of an override or of a block.
+CREATE VIEW term_versions AS
+SELECT account, version, revision, limits, until, changed_at, changed_by, reason, xact,
+    COALESCE(substr(limits, 1, 11) = '{"blocked":', false) AS is_block
+FROM override_versions;
+
+-- The same with the policy and the subject. `subject` is NULL after an erasure.
+CREATE VIEW override_rows AS
+SELECT v.account, o.policy AS policy_id, p.name AS policy, o.subject, v.version, v.revision, v.is_block, v.limits,
+    v.until, v.changed_at, v.changed_by, v.reason, v.xact
+FROM term_versions AS v
+JOIN overrides AS o ON o.account = v.account
+JOIN policies AS p ON p.id = o.policy;
+
+-- A change: a version of a policy, a key, an override or a block, or an act, whose own kind it has.
+CREATE VIEW change_rows AS
+SELECT xact, revision, 'policy' AS kind, changed_at, changed_by, reason FROM policy_versions
+UNION ALL SELECT xact, revision, 'key', changed_at, changed_by, reason FROM key_versions
+UNION ALL SELECT xact, revision, CASE WHEN is_block THEN 'block' ELSE 'override' END, changed_at, changed_by,
+    reason
+FROM term_versions
+UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM acts;
 
 
 -- Functions of the service.

@@ -16,32 +16,14 @@ use crate::domain::limit::draft::LimitDraft;
 use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
 
-/// The number of the kind of a grant, for SQL. For all other kinds SQL reads `entry_kinds`.
-macro_rules! grant_kind {
-    () => {
-        1
-    };
-}
-pub(super) use grant_kind;
+/// SQL names a grant by its number, 1. For all other kinds SQL reads `entry_kinds`.
+const _: () = assert!(Kind::Grant.facts().number == 1);
 
-const _: () = assert!(Kind::Grant.facts().number == grant_kind!());
-
-/// The numbers of the flags of entries, for Rust and for SQL. The flags of an entry are a sum.
-macro_rules! flag {
-    (PROVISIONAL) => {
-        1
-    };
-    (OVER) => {
-        2
-    };
-    (WOULD_DENY) => {
-        4
-    };
-    (ERASED) => {
-        8
-    };
-}
-pub(super) use flag;
+// The flags of an entry are a sum of these. SQL writes the numbers.
+pub const PROVISIONAL: i16 = 1;
+pub const OVER: i16 = 2;
+pub const WOULD_DENY: i16 = 4;
+pub const ERASED: i16 = 8;
 
 /// The number of an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
@@ -105,10 +87,10 @@ pub fn decode_follower(
 pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     let provisional = match provisional {
         None => 0,
-        Some(Provisional::Within) => flag!(PROVISIONAL),
-        Some(Provisional::Over) => flag!(PROVISIONAL) + flag!(OVER),
+        Some(Provisional::Within) => PROVISIONAL,
+        Some(Provisional::Over) => PROVISIONAL + OVER,
     };
-    provisional + if would_deny { flag!(WOULD_DENY) } else { 0 }
+    provisional + if would_deny { WOULD_DENY } else { 0 }
 }
 
 /// Whether a grant is provisional, and whether the policy would have denied it. [`is_erased`] reads
@@ -117,11 +99,11 @@ pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
 /// # Errors
 /// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never writes.
 pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerError> {
-    let would_deny = flags & flag!(WOULD_DENY) != 0;
-    let provisional = match flags & !flag!(WOULD_DENY) & !flag!(ERASED) {
+    let would_deny = flags & WOULD_DENY != 0;
+    let provisional = match flags & !WOULD_DENY & !ERASED {
         0 => None,
-        flag!(PROVISIONAL) => Some(Provisional::Within),
-        flags if flags == flag!(PROVISIONAL) + flag!(OVER) => Some(Provisional::Over),
+        PROVISIONAL => Some(Provisional::Within),
+        flags if flags == PROVISIONAL + OVER => Some(Provisional::Over),
         _ => return Err(LedgerError::Corrupt(format!("an entry's flags {flags}"))),
     };
     Ok((provisional, would_deny))
@@ -129,7 +111,7 @@ pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerErr
 
 /// Whether the flags say that the entry's texts were erased.
 pub fn is_erased(flags: i16) -> bool {
-    flags & flag!(ERASED) != 0
+    flags & ERASED != 0
 }
 
 /// The number of an entry's key, as a column stores it.

@@ -8,100 +8,6 @@ use crate::domain::claim::Metadata;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::limit::text::decode_totals;
 
-/// The columns of an entry `e` and its details `d`.
-macro_rules! entry_columns {
-    () => {
-        "e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason"
-    };
-}
-pub(super) use entry_columns;
-
-/// Joins the details `d` of an entry `e`.
-macro_rules! with_details {
-    () => {
-        " LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number "
-    };
-}
-pub(super) use with_details;
-
-/// The millisecond of an id. PostgreSQL's index of all entries begins with it.
-macro_rules! millisecond {
-    ($id:expr) => {
-        concat!("substring(uuid_send(", $id, "), 1, 6)")
-    };
-}
-pub(super) use millisecond;
-
-/// A condition on the metadata of an entry: the member `$name` at the top level has the value
-/// `$value`. If the name is NULL, every entry fits.
-macro_rules! postgres_metadata {
-    ($entry:literal, $name:literal, $value:literal) => {
-        concat!(
-            " AND (",
-            $name,
-            " IS NULL OR CASE
-                 WHEN json_typeof(",
-            $entry,
-            ".metadata::json -> ",
-            $name,
-            ") IN ('string', 'number', 'boolean')
-                 THEN ",
-            $entry,
-            ".metadata::json ->> ",
-            $name,
-            " = ",
-            $value,
-            " END)"
-        )
-    };
-}
-pub(super) use postgres_metadata;
-
-macro_rules! sqlite_metadata {
-    ($entry:literal, $name:literal, $value:literal) => {
-        concat!(
-            " AND (",
-            $name,
-            " IS NULL OR CASE json_type(",
-            $entry,
-            ".metadata, '$.\"' || ",
-            $name,
-            " || '\"')
-                 WHEN 'text' THEN ",
-            $entry,
-            ".metadata ->> ('$.\"' || ",
-            $name,
-            " || '\"') = ",
-            $value,
-            " WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                 ELSE ",
-            $entry,
-            ".metadata -> ('$.\"' || ",
-            $name,
-            " || '\"') = ",
-            $value,
-            " END)"
-        )
-    };
-}
-pub(super) use sqlite_metadata;
-
-/// The grant that an entry `e` names; NULL if it names none. Most entries are grants, which name none.
-macro_rules! named_grant {
-    () => {
-        concat!(
-            "CASE WHEN e.kind <> ",
-            grant_kind!(),
-            " THEN (
-                 SELECT of_grant FROM entry_details AS d
-                 WHERE d.account = e.account AND d.number = e.number
-             ) END"
-        )
-    };
-}
-pub(super) use named_grant;
-
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     Ok(Line {
         number: row.get("number")?,
@@ -112,7 +18,7 @@ pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     })
 }
 
-/// Reads an entry from [`entry_columns!`].
+/// Reads an entry from a row of the view `entry_rows`, or of one with the same columns and more.
 pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
     let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
     Ok(Entry {

@@ -49,9 +49,10 @@ pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::cuts::{Cut, CutText, DropCursor};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
+pub use tables::entry_lists::EntryIndex;
 pub use tables::erasures::NewErasure;
 pub use tables::grant_lists::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};
-pub use tables::history::{CountedSpan, EntryFilter, EntryIndex, ListedEntry};
+pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
 pub use tables::instances::ClockReading;
 pub use tables::keys::{KeyVersion, SecretHash};
 #[cfg(feature = "faults")]

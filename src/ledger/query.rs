@@ -36,25 +36,6 @@ impl From<&'static str> for Texts {
     }
 }
 
-/// A text with ` = ANY($n)` on PostgreSQL, and with a condition on SQLite that finds the same ids.
-/// It can also have a condition of each store's own.
-macro_rules! any_id {
-    ($text:ident, $parameter:literal $(, $postgres:expr, $sqlite:expr)?) => {
-        $crate::ledger::query::Texts {
-            postgres: $text!(concat!(" = ANY(", $parameter, ")") $(, $postgres)?),
-            sqlite: $text!(
-                concat!(
-                    " IN (SELECT unhex(value) FROM json_each(",
-                    $parameter,
-                    "))"
-                )
-                $(, $sqlite)?
-            ),
-        }
-    };
-}
-pub(super) use any_id;
-
 /// A statement with the values of $1 and on.
 pub struct Statement {
     texts: Texts,

@@ -4,23 +4,13 @@
 //! |---|---|
 //! | an override | `[{"max":10,"per":"day"}]`; NULL where it was deleted |
 //! | a block | `{"blocked":true}`; `{"blocked":false}` where it was removed |
+//!
+//! SQL tells them apart by `is_block` of the view `term_versions`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::limit::per::Per;
 use crate::domain::limit::shape::OtherMax;
-
-/// Whether a version `$v` is of a block, as SQL.
-macro_rules! is_block {
-    ($v:literal) => {
-        concat!(
-            "COALESCE(substr(",
-            $v,
-            ".limits, 1, 11) = '{\"blocked\":', false)"
-        )
-    };
-}
-pub(super) use is_block;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

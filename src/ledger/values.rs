@@ -18,7 +18,7 @@ pub enum Value {
     Id(Option<Uuid>),
     Text(Option<String>),
     Bytes(Vec<u8>),
-    /// For [`any_id!`](super::query::any_id).
+    /// An array of ids on PostgreSQL, a JSON array of hexadecimal digits on SQLite.
     Ids(Vec<Uuid>),
     /// An array of texts on PostgreSQL, a JSON array on SQLite.
     Texts(Option<Vec<String>>),

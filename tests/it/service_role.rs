@@ -403,7 +403,7 @@ async fn nothing_appended_can_be_changed_with_it() {
         .rows(
             "SELECT relname::text, attname::text
              FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
-             WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
+             WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'm', 'f')
                  AND attnum > 0 AND NOT attisdropped",
         )
         .await;
@@ -445,6 +445,23 @@ async fn nothing_appended_can_be_changed_with_it() {
         ] {
             trier.may_not(&sql).await;
         }
+    }
+    // A view is read with the rights of its owner, so a right to change it would change tables.
+    let views: Vec<(String, bool)> = trier
+        .rows(
+            "SELECT relname::text, has_table_privilege(oid, 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
+                 OR has_any_column_privilege(oid, 'INSERT, UPDATE')
+             FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'v'",
+        )
+        .await;
+    assert!(views.len() > 10, "{views:?}");
+    for (view, may_change) in views {
+        trier.may(&format!("SELECT * FROM {view} LIMIT 1")).await;
+        assert!(!may_change, "{view} can be changed");
+        trier.may_not(&format!("DROP VIEW {view}")).await;
+        trier
+            .may_not(&format!("CREATE OR REPLACE VIEW {view} AS SELECT 1 AS one"))
+            .await;
     }
     let triggers: Vec<(String, String)> = trier
         .rows("SELECT tgname::text, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal")
@@ -501,6 +518,39 @@ async fn nothing_appended_can_be_changed_with_it() {
     ] {
         trier.may_not(sql).await;
     }
+}
+
+/// A user that may read the views alone can read all of them, and no table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_the_views_reads_no_table() {
+    let cast = Cast::migrated().await;
+    let app = App::start(&cast.service).await;
+    app.benefit(3, "UTC").await;
+    app.claim("a", None).await;
+    let user = user(&cast.service).replace("service", "reader");
+    let reader = of_user(&cast.ground, &user);
+    let views =
+        cast.execute("SELECT string_agg(viewname, ', ') FROM pg_views WHERE schemaname = 'public'");
+    cast.execute(&format!(
+        "CREATE ROLE {user} LOGIN; GRANT SELECT ON {views} TO {user}"
+    ));
+    let mut trier = Trier::of(&reader).await;
+    for view in views.split(", ") {
+        trier.may(&format!("SELECT * FROM {view}")).await;
+        trier.may_not(&format!("DROP VIEW {view}")).await;
+    }
+    let grants: Vec<(String, String)> = trier.rows("SELECT subject, state FROM grant_rows").await;
+    assert_eq!(grants, [("a".to_owned(), "granted".to_owned())]);
+    for table in [
+        "entries",
+        "entry_details",
+        "accounts",
+        "keys",
+        "erasing_accounts",
+    ] {
+        trier.may_not(&format!("SELECT * FROM {table}")).await;
+    }
+    trier.may_not("DELETE FROM named_keys").await;
 }
 
 /// One user migrates and another one serves. The service's message says what the owner must do.

@@ -14,9 +14,7 @@ use crate::domain::claim::{Metadata, Subject};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::limit::text::encode_totals;
-use crate::ledger::encoding::{
-    claimed_by, encode_flags, encode_kind, grant_kind, has_details, signed,
-};
+use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::time_bounds::TimeSpan;
 use crate::ledger::{Draft, LedgerError, new_blinds};
@@ -90,84 +88,6 @@ impl Store {
     }
 }
 
-/// The columns of an entry that differ between plain grants.
-macro_rules! common_columns {
-    () => {
-        "account, number, id, at, policy, policy_version, units, key, claimed_by, totals"
-    };
-}
-
-/// Their values, $1 to $10. An UNNEST in the select list costs PostgreSQL a sixth less than one in
-/// FROM, which first writes each array to a store of its own.
-macro_rules! common {
-    () => {
-        "unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
-            unnest($4::timestamptz[]) AS at, unnest($5::integer[]) AS policy,
-            unnest($6::integer[]) AS policy_version, unnest($7::bigint[]) AS units,
-            unnest($8::uuid[]) AS key, unnest($9::integer[]) AS claimed_by,
-            unnest($10::text[]) AS totals"
-    };
-}
-
-/// The other columns of an entry.
-macro_rules! further_columns {
-    () => {
-        "kind, flags, lapses_at, metadata"
-    };
-}
-
-/// Their values, $15 to $18.
-macro_rules! further {
-    () => {
-        "unnest($15::smallint[]) AS kind, unnest($16::smallint[]) AS flags,
-            unnest($17::timestamptz[]) AS lapses_at, unnest($18::text[]) AS metadata"
-    };
-}
-
-/// Inserts the accounts that entries open, $11 to $14.
-macro_rules! open_accounts {
-    ($condition:literal) => {
-        concat!(
-            "INSERT INTO accounts (id, policy, subject, blind)
-        SELECT * FROM (
-            SELECT unnest($11::uuid[]) AS account, unnest($12::integer[]), unnest($13::text[]),
-                unnest($14::uuid[])
-        ) AS opened WHERE ",
-            $condition
-        )
-    };
-}
-
-/// Inserts the details of entries, $19 to $26.
-macro_rules! insert_details {
-    ($condition:literal) => {
-        concat!(
-            "INSERT INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
-            reason)
-        SELECT * FROM (
-            SELECT unnest($19::uuid[]) AS account, unnest($20::bigint[]), unnest($21::uuid[]),
-                unnest($22::smallint[]), unnest($23::uuid[]), unnest($24::timestamptz[]),
-                unnest($25::text[]), unnest($26::text[])
-        ) AS details WHERE ",
-            $condition
-        )
-    };
-}
-
-/// The time of the server, if it is outside of a span. The statement has begun then, so that a wait
-/// for a lock does not count. A missing end of the span refuses nothing.
-macro_rules! refused_at {
-    ($from:literal, $until:literal) => {
-        concat!(
-            "CASE WHEN statement_timestamp() < ",
-            $from,
-            "::timestamptz OR statement_timestamp() > ",
-            $until,
-            "::timestamptz THEN statement_timestamp() END AS refused_at"
-        )
-    };
-}
-
 /// The statement of a burst:
 /// 1. `fence`: one row if the server shows the fence. The row has the accounts to open that exist
 ///    already, and the time of the server if that is outside of the span.
@@ -178,104 +98,81 @@ macro_rules! refused_at {
 ///
 /// Invariant: the unique index on account and number makes a fork impossible. A gap is impossible
 /// because the line before each account's first entry is known to be committed.
-macro_rules! burst_statement {
-    (
-        $columns:expr, $values:expr, $details:expr,
-        $start:literal, $file:literal, $horizon:literal, $erasures:literal,
-        $from:literal, $until:literal
-    ) => {
-        concat!(
-            "
+///
+/// $1 to $10 are the columns of the entries that differ between plain grants, and $11 to $14 the accounts
+/// that entries open. An UNNEST in the select list costs PostgreSQL a sixth less than one in FROM, which first
+/// writes each array to a store of its own. The time of the server is that at which the statement began, so
+/// that a wait for a lock does not count; a missing end of the span refuses nothing.
+///
+/// This one is for plain grants: it names as few columns as possible.
+const BURST_OF_PLAIN_GRANTS: &str = "
     WITH fence AS MATERIALIZED (
         SELECT ARRAY(
             SELECT opened.id FROM unnest($11::uuid[]) AS opened (id) CROSS JOIN LATERAL (
                 SELECT FROM accounts WHERE accounts.id = opened.id LIMIT 1
             ) AS found
-        ) AS existing, ",
-            refused_at!($from, $until),
-            "
-        WHERE pg_postmaster_start_time() = ",
-            $start,
-            " AND hashtextextended(pg_relation_filepath('entries'), 0) = ",
-            $file,
-            " AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= ",
-            $horizon,
-            " AND erasure_epoch() = ",
-            $erasures,
-            "
+        ) AS existing, CASE WHEN statement_timestamp() < $19::timestamptz
+                OR statement_timestamp() > $20::timestamptz THEN statement_timestamp() END AS refused_at
+        WHERE pg_postmaster_start_time() = $15
+            AND hashtextextended(pg_relation_filepath('entries'), 0) = $16
+            AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= $17
+            AND erasure_epoch() = $18
     ), opened AS (
-        ",
-            open_accounts!(
-                "EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)"
-            ),
-            "
-    ), ",
-            $details,
-            "entered AS (
-        INSERT INTO entries (",
-            common_columns!(),
-            ", ",
-            $columns,
-            ")
-        SELECT ",
-            common!(),
-            ", ",
-            $values,
-            " FROM fence WHERE existing = '{}' AND refused_at IS NULL
+        INSERT INTO accounts (id, policy, subject, blind)
+        SELECT * FROM (
+            SELECT unnest($11::uuid[]) AS account, unnest($12::integer[]), unnest($13::text[]),
+                unnest($14::uuid[])
+        ) AS opened WHERE EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)
+    ), entered AS (
+        INSERT INTO entries (account, number, id, at, policy, policy_version, units, key, claimed_by,
+            totals, kind, flags)
+        SELECT unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
+            unnest($4::timestamptz[]) AS at, unnest($5::integer[]) AS policy,
+            unnest($6::integer[]) AS policy_version, unnest($7::bigint[]) AS units,
+            unnest($8::uuid[]) AS key, unnest($9::integer[]) AS claimed_by,
+            unnest($10::text[]) AS totals, 1, 0
+        FROM fence WHERE existing = '{}' AND refused_at IS NULL
     )
-    SELECT pg_current_xact_id()::text::bigint + 1, existing, refused_at FROM fence"
-        )
-    };
-}
-
-/// For plain grants: it names as few columns as possible.
-const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
-    "kind, flags",
-    concat!(grant_kind!(), ", 0"),
-    "",
-    "$15",
-    "$16",
-    "$17",
-    "$18",
-    "$19",
-    "$20"
-);
-const BURST: &str = burst_statement!(
-    further_columns!(),
-    further!(),
-    concat!(
-        "detailed AS (
-        ",
-        insert_details!("EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)"),
-        "
-    ), "
-    ),
-    "$27",
-    "$28",
-    "$29",
-    "$30",
-    "$31",
-    "$32"
-);
-
-/// An `INSERT` of entries.
-macro_rules! insert_entries {
-    ($source:literal) => {
-        concat!(
-            "INSERT INTO entries (",
-            common_columns!(),
-            ", ",
-            further_columns!(),
-            ")
-        SELECT ",
-            common_columns!(),
-            ", ",
-            further_columns!(),
-            " FROM ",
-            $source
-        )
-    };
-}
+    SELECT pg_current_xact_id()::text::bigint + 1, existing, refused_at FROM fence";
+/// The same for all entries: $15 to $18 are their other columns, and $19 to $26 their details.
+const BURST: &str = "
+    WITH fence AS MATERIALIZED (
+        SELECT ARRAY(
+            SELECT opened.id FROM unnest($11::uuid[]) AS opened (id) CROSS JOIN LATERAL (
+                SELECT FROM accounts WHERE accounts.id = opened.id LIMIT 1
+            ) AS found
+        ) AS existing, CASE WHEN statement_timestamp() < $31::timestamptz
+                OR statement_timestamp() > $32::timestamptz THEN statement_timestamp() END AS refused_at
+        WHERE pg_postmaster_start_time() = $27
+            AND hashtextextended(pg_relation_filepath('entries'), 0) = $28
+            AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= $29
+            AND erasure_epoch() = $30
+    ), opened AS (
+        INSERT INTO accounts (id, policy, subject, blind)
+        SELECT * FROM (
+            SELECT unnest($11::uuid[]) AS account, unnest($12::integer[]), unnest($13::text[]),
+                unnest($14::uuid[])
+        ) AS opened WHERE EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)
+    ), detailed AS (
+        INSERT INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
+            reason)
+        SELECT * FROM (
+            SELECT unnest($19::uuid[]) AS account, unnest($20::bigint[]), unnest($21::uuid[]),
+                unnest($22::smallint[]), unnest($23::uuid[]), unnest($24::timestamptz[]),
+                unnest($25::text[]), unnest($26::text[])
+        ) AS details WHERE EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)
+    ), entered AS (
+        INSERT INTO entries (account, number, id, at, policy, policy_version, units, key, claimed_by,
+            totals, kind, flags, lapses_at, metadata)
+        SELECT unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
+            unnest($4::timestamptz[]) AS at, unnest($5::integer[]) AS policy,
+            unnest($6::integer[]) AS policy_version, unnest($7::bigint[]) AS units,
+            unnest($8::uuid[]) AS key, unnest($9::integer[]) AS claimed_by,
+            unnest($10::text[]) AS totals, unnest($15::smallint[]) AS kind, unnest($16::smallint[]) AS flags,
+            unnest($17::timestamptz[]) AS lapses_at, unnest($18::text[]) AS metadata
+        FROM fence WHERE existing = '{}' AND refused_at IS NULL
+    )
+    SELECT pg_current_xact_id()::text::bigint + 1, existing, refused_at FROM fence";
 
 /// The guarded append. It takes an account's entries only if the account's last entry is the
 /// assumed one, in everything that a decision reads of it. If the time of the server is outside of
@@ -292,18 +189,19 @@ macro_rules! insert_entries {
 /// that is taken by an entry behind the first one undoes the whole statement. Entry 1 needs no look
 /// at the entry before it. `erasure_epoch` shows that no account has got another id since the
 /// statement's snapshot, and none does until the commit.
-const GUARDED: &str = concat!(
-    "
+const GUARDED: &str = "
     WITH clock AS MATERIALIZED (
-        SELECT ",
-    refused_at!("$33", "$34"),
-    "
+        SELECT CASE WHEN statement_timestamp() < $33::timestamptz
+                OR statement_timestamp() > $34::timestamptz THEN statement_timestamp() END AS refused_at
     ), input AS (
-        SELECT ",
-    common!(),
-    ", ",
-    further!(),
-    ", unnest($27::boolean[]) AS is_first, unnest($28::text[]) AS assumed,
+        SELECT unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
+            unnest($4::timestamptz[]) AS at, unnest($5::integer[]) AS policy,
+            unnest($6::integer[]) AS policy_version, unnest($7::bigint[]) AS units,
+            unnest($8::uuid[]) AS key, unnest($9::integer[]) AS claimed_by,
+            unnest($10::text[]) AS totals,
+            unnest($15::smallint[]) AS kind, unnest($16::smallint[]) AS flags,
+            unnest($17::timestamptz[]) AS lapses_at, unnest($18::text[]) AS metadata,
+            unnest($27::boolean[]) AS is_first, unnest($28::text[]) AS assumed,
             unnest($29::timestamptz[]) AS assumed_at, unnest($30::integer[]) AS assumed_version,
             unnest($31::timestamptz[]) AS assumed_lapses, unnest($32::uuid[]) AS of_grant
     ), guarded AS (
@@ -328,28 +226,37 @@ const GUARDED: &str = concat!(
                     AND (of_taken.closes_as IS NULL) = (of_input.closes_as IS NULL) LIMIT 1
             ) IS NULL)
     ), firsts AS (
-        ",
-    insert_entries!("guarded"),
-    "
+        INSERT INTO entries (account, number, id, at, policy, policy_version, units, key, claimed_by,
+            totals, kind, flags, lapses_at, metadata)
+        SELECT account, number, id, at, policy, policy_version, units, key, claimed_by, totals, kind,
+            flags, lapses_at, metadata
+        FROM guarded
         ON CONFLICT DO NOTHING
         RETURNING account
     ), rest AS (
-        ",
-    insert_entries!("input"),
-    "
+        INSERT INTO entries (account, number, id, at, policy, policy_version, units, key, claimed_by,
+            totals, kind, flags, lapses_at, metadata)
+        SELECT account, number, id, at, policy, policy_version, units, key, claimed_by, totals, kind,
+            flags, lapses_at, metadata
+        FROM input
         WHERE NOT is_first AND account IN (SELECT account FROM firsts)
     ), detailed AS (
-        ",
-    insert_details!("account IN (SELECT account FROM firsts)"),
-    "
+        INSERT INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
+            reason)
+        SELECT * FROM (
+            SELECT unnest($19::uuid[]) AS account, unnest($20::bigint[]), unnest($21::uuid[]),
+                unnest($22::smallint[]), unnest($23::uuid[]), unnest($24::timestamptz[]),
+                unnest($25::text[]), unnest($26::text[])
+        ) AS details WHERE account IN (SELECT account FROM firsts)
     ), opened AS (
-        ",
-    open_accounts!("account IN (SELECT account FROM firsts)"),
-    "
+        INSERT INTO accounts (id, policy, subject, blind)
+        SELECT * FROM (
+            SELECT unnest($11::uuid[]) AS account, unnest($12::integer[]), unnest($13::text[]),
+                unnest($14::uuid[])
+        ) AS opened WHERE account IN (SELECT account FROM firsts)
     )
     SELECT account, NULL::timestamptz FROM firsts
-    UNION ALL SELECT NULL, refused_at FROM clock WHERE refused_at IS NOT NULL"
-);
+    UNION ALL SELECT NULL, refused_at FROM clock WHERE refused_at IS NOT NULL";
 
 /// An entry of a draft, as a row to insert.
 struct Row<'a> {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Store;
 use crate::domain::identity::AccountId;
-use crate::ledger::entry_rows::{decode_view, entry_columns, millisecond};
+use crate::ledger::entry_rows::decode_view;
 use crate::ledger::fence::{Fence, LedgerPlace};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
@@ -138,15 +138,15 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
-    sqlx::query(concat!(
+    sqlx::query(
         "WITH of_keys AS MATERIALIZED (
              SELECT found.* FROM UNNEST($1::uuid[]) AS wanted (key) CROSS JOIN LATERAL (
                  SELECT * FROM entries WHERE entries.key = wanted.key LIMIT 1
              ) AS found
          )
-         SELECT ",
-        entry_columns!(),
-        " FROM (
+         SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+             e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason
+         FROM (
              SELECT * FROM of_keys
              UNION ALL
              SELECT found.* FROM UNNEST(
@@ -159,17 +159,15 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow
                      ) AS found
                  )
              ) AS wanted (id) CROSS JOIN LATERAL (
-                 SELECT * FROM entries WHERE ",
-        millisecond!("entries.id"),
-        " = ",
-        millisecond!("wanted.id"),
-        " AND entries.id = wanted.id LIMIT 1
+                 SELECT * FROM entries
+                 WHERE substring(uuid_send(entries.id), 1, 6) = substring(uuid_send(wanted.id), 1, 6)
+                     AND entries.id = wanted.id LIMIT 1
              ) AS found
          ) AS e LEFT JOIN LATERAL (
              SELECT * FROM entry_details
              WHERE entry_details.account = e.account AND entry_details.number = e.number LIMIT 1
-         ) AS d ON true"
-    ))
+         ) AS d ON true",
+    )
     .bind(keys)
     .bind(ids)
     .bind(of)

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Store;
 use crate::domain::identity::AccountId;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched};
-use crate::ledger::entry_rows::{decode_view, entry_columns, with_details};
+use crate::ledger::entry_rows::decode_view;
 use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
@@ -92,35 +92,23 @@ const LAST_LINES: Batched = batched!(
      )"
 );
 
-/// A query for entries with one of some ids in a column.
-macro_rules! entries_with {
-    ($column:literal) => {
-        entries_with!(
-            "CROSS JOIN entries AS e",
-            with_details!(),
-            "WHERE e.",
-            $column
-        )
-    };
-    ($($joined:expr),+) => {
-        batched!(
-            "WITH wanted (id) AS (VALUES ",
-            "(?)",
-            concat!(
-                ") SELECT ",
-                entry_columns!(),
-                " FROM wanted ",
-                $($joined,)+
-                " = wanted.id"
-            )
-        )
-    };
-}
-
-const WITH_KEYS: Batched = entries_with!("key");
-const WITH_IDS: Batched = entries_with!("id");
-const FOLLOWERS: Batched = entries_with!(
-    "CROSS JOIN entry_details AS d
-     CROSS JOIN entries AS e ON e.account = d.account AND e.number = d.number WHERE d.",
-    "of_grant"
+const WITH_KEYS: Batched = batched!(
+    "WITH wanted (id) AS (VALUES ",
+    "(?)",
+    ") SELECT e.* FROM wanted CROSS JOIN entry_rows AS e WHERE e.key = wanted.id"
+);
+const WITH_IDS: Batched = batched!(
+    "WITH wanted (id) AS (VALUES ",
+    "(?)",
+    ") SELECT e.* FROM wanted CROSS JOIN entry_rows AS e WHERE e.id = wanted.id"
+);
+const FOLLOWERS: Batched = batched!(
+    "WITH wanted (id) AS (VALUES ",
+    "(?)",
+    ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason
+     FROM wanted
+     CROSS JOIN entry_details AS d
+     CROSS JOIN entries AS e ON e.account = d.account AND e.number = d.number
+     WHERE d.of_grant = wanted.id"
 );

@@ -2,12 +2,11 @@
 
 use chrono::{DateTime, Utc};
 
-use super::grants::partial_reversals;
 use crate::domain::correction::{Hold, Holds};
 use crate::domain::forecast::{HOLDS_MOST, HoldsAhead};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
+use crate::ledger::entry_rows::decode_entry;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -23,50 +22,53 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
     })
 }
 
-/// The columns of a hold, with the units that no entry up to a line gave back.
-macro_rules! hold_columns {
-    () => {
-        concat!(
-            "hold.id, hold.held_until, e.units - (
-                 SELECT CAST(COALESCE(SUM(pe.units), 0) AS bigint) ",
-            partial_reversals!("hold"),
-            " AND part.number <= $2) AS units"
+// The holds of the account $1 from the instant $3 on that no entry up to the line $2 has ended, with the units
+// that none of these entries gave back.
+const LAPSED_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
+        SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
+        WHERE part.of_grant = hold.id AND part.number <= $2
+    ) AS units
+    FROM entry_details AS hold
+    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+    WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until <= $4
+        AND NOT EXISTS (
+            SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+                AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
         )
-    };
-}
-
-/// A query for the holds of an account from an instant on that no entry up to a line has ended.
-macro_rules! open_holds {
-    ($columns:expr, $condition:literal, $order:literal) => {
-        concat!(
-            "SELECT ",
-            $columns,
-            " FROM entry_details AS hold
-             JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
-             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3",
-            $condition,
-            " AND NOT EXISTS (
-                 SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
-                     AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
-             )
-             ORDER BY ",
-            $order
+    ORDER BY hold.held_until, hold.id LIMIT $5";
+const NEXT_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
+        SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
+        WHERE part.of_grant = hold.id AND part.number <= $2
+    ) AS units
+    FROM entry_details AS hold
+    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+    WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until > $4
+        AND NOT EXISTS (
+            SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+                AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
         )
-    };
-}
-
-const LAPSED_HOLDS: &str = open_holds!(
-    hold_columns!(),
-    " AND hold.held_until <= $4",
-    "hold.held_until, hold.id LIMIT $5"
-);
-const NEXT_HOLDS: &str = open_holds!(
-    hold_columns!(),
-    " AND hold.held_until > $4",
-    "hold.held_until, hold.id LIMIT $5"
-);
-const HOLDS_TO_COME: &str = open_holds!(hold_columns!(), "", "hold.held_until, hold.id LIMIT $4");
-const LAST_END: &str = open_holds!("hold.held_until", "", "hold.held_until DESC LIMIT 1");
+    ORDER BY hold.held_until, hold.id LIMIT $5";
+const HOLDS_TO_COME: &str = "SELECT hold.id, hold.held_until, e.units - (
+        SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
+        WHERE part.of_grant = hold.id AND part.number <= $2
+    ) AS units
+    FROM entry_details AS hold
+    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+    WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3
+        AND NOT EXISTS (
+            SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+                AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
+        )
+    ORDER BY hold.held_until, hold.id LIMIT $4";
+const LAST_END: &str = "SELECT hold.held_until
+    FROM entry_details AS hold
+    JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+    WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3
+        AND NOT EXISTS (
+            SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+                AND kind IN (SELECT kind FROM entry_kinds WHERE ends_hold)
+        )
+    ORDER BY hold.held_until DESC LIMIT 1";
 
 /// The instant of the last entry that the account $1 has lost to a cut.
 pub(super) const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
@@ -77,13 +79,8 @@ const KEYS: &str = "
     SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
     ORDER BY number DESC LIMIT $3";
 
-const ENTRIES: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries AS e",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number < $2 ORDER BY e.number DESC LIMIT $3"
-);
+const ENTRIES: &str =
+    "SELECT * FROM entry_rows WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3";
 
 impl Ledger {
     /// The instant of the last entry that an account has lost to a cut.

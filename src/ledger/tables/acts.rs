@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::versions::{ChangeFilter, insert_change, next_revision, next_revisions};
+use super::versions::{ChangeFilter, next_revision, next_revisions};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
@@ -75,97 +75,64 @@ fn decode(row: &StoredRow<'_>) -> Result<Act, LedgerError> {
     })
 }
 
-/// A query for acts.
-macro_rules! acts {
-    ($choice:expr) => {
-        concat!(
-            "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts ",
-            $choice
-        )
-    };
-}
-
 /// An act belongs to no policy, except for a read.
-const LISTED: &str = acts!(
-    "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
+const LISTED: &str = "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+    WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
         AND $5 IS NULL AND ($6 IS NULL OR changed_by = $6) AND kind = $7
-     ORDER BY revision DESC LIMIT $4"
-);
-/// The subject, or the policy, that a read names.
-macro_rules! postgres_filter {
-    ($name:literal) => {
-        concat!("about::json #>> '{filters,", $name, "}'")
-    };
-}
-macro_rules! sqlite_filter {
-    ($name:literal) => {
-        concat!("about ->> '$.filters.", $name, "'")
-    };
-}
-pub(super) use {postgres_filter, sqlite_filter};
-
-macro_rules! reads {
-    ($filter:ident, $of_subject:expr) => {
-        acts!(concat!(
-            "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
-                AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
-                AND ($5 IS NULL OR ",
-            $filter!("policy"),
-            " = (SELECT name FROM policies WHERE id = $5))
-                AND kind = 'read'",
-            $of_subject,
-            " ORDER BY revision DESC LIMIT $4"
-        ))
-    };
-}
-
+    ORDER BY revision DESC LIMIT $4";
 const READS: Texts = Texts {
-    postgres: reads!(postgres_filter, ""),
-    sqlite: reads!(sqlite_filter, ""),
+    postgres: "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
+            AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
+            AND ($5 IS NULL OR about::json #>> '{filters,policy}'
+                = (SELECT name FROM policies WHERE id = $5))
+            AND kind = 'read'
+        ORDER BY revision DESC LIMIT $4",
+    sqlite: "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
+            AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
+            AND ($5 IS NULL OR about ->> '$.filters.policy'
+                = (SELECT name FROM policies WHERE id = $5))
+            AND kind = 'read'
+        ORDER BY revision DESC LIMIT $4",
 };
 /// The reads of the subject $7, by an index.
 const READS_OF: Texts = Texts {
-    postgres: reads!(
-        postgres_filter,
-        concat!(" AND ", postgres_filter!("subject"), " = $7")
-    ),
-    sqlite: reads!(
-        sqlite_filter,
-        concat!(" AND ", sqlite_filter!("subject"), " = $7")
-    ),
+    postgres: "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
+            AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
+            AND ($5 IS NULL OR about::json #>> '{filters,policy}'
+                = (SELECT name FROM policies WHERE id = $5))
+            AND kind = 'read' AND about::json #>> '{filters,subject}' = $7
+        ORDER BY revision DESC LIMIT $4",
+    sqlite: "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2)
+            AND ($3 IS NULL OR changed_at < $3) AND ($6 IS NULL OR changed_by = $6)
+            AND ($5 IS NULL OR about ->> '$.filters.policy'
+                = (SELECT name FROM policies WHERE id = $5))
+            AND kind = 'read' AND about ->> '$.filters.subject' = $7
+        ORDER BY revision DESC LIMIT $4",
 };
 
-const ONE: &str = acts!("WHERE revision = $1");
-const ADD: Texts = insert_change!(
-    "acts",
-    "revision, kind, about, changed_at, changed_by, reason, blind",
-    "$1, $2, $3, $4, $5, $6, $7"
-);
-
+const ONE: &str = "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts
+    WHERE revision = $1";
+const ADD: Texts = Texts {
+    postgres: "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, blind)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)",
+    sqlite: "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, blind, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
 /// Adds acts from a JSON array: one array for each act, with its columns. Its instant stands there in
 /// the form of each store.
-macro_rules! add_many {
-    ($columns:literal, $values:literal) => {
-        concat!(
-            "INSERT INTO acts (revision, kind, about, changed_by, reason, blind, changed_at",
-            $columns,
-            ") SELECT ",
-            $values
-        )
-    };
-}
-
 const ADD_MANY: Texts = Texts {
-    postgres: add_many!(
-        "",
-        "(d ->> 0)::bigint, d ->> 1, d ->> 2, d ->> 3, d ->> 4, (d ->> 5)::uuid,
-             (d ->> 6)::timestamptz FROM json_array_elements($1::json) AS d"
-    ),
-    sqlite: add_many!(
-        ", xact",
-        "value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, unhex(value ->> 5),
-             value ->> 7, (SELECT COALESCE(MAX(xact), 0) FROM entries) FROM json_each($1)"
-    ),
+    postgres: "INSERT INTO acts (revision, kind, about, changed_by, reason, blind, changed_at)
+        SELECT (d ->> 0)::bigint, d ->> 1, d ->> 2, d ->> 3, d ->> 4, (d ->> 5)::uuid,
+            (d ->> 6)::timestamptz
+        FROM json_array_elements($1::json) AS d",
+    sqlite: "INSERT INTO acts (revision, kind, about, changed_by, reason, blind, changed_at, xact)
+        SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+            unhex(value ->> 5), value ->> 7, (SELECT COALESCE(MAX(xact), 0) FROM entries)
+        FROM json_each($1)",
 };
 
 impl Ledger {

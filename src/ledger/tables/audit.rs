@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
-use crate::ledger::entry_rows::{decode_entry, decode_line, entry_columns, with_details};
+use crate::ledger::entry_rows::{decode_entry, decode_line};
 use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, postgres, sqlite};
@@ -39,23 +39,22 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
     })
 }
 
-const AUDITED: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    ", p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut
-     FROM (
-         SELECT * FROM entries WHERE (account, number) > ($1, $2) AND NOT EXISTS (
-             SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
-                 AND entries.account IN (x.account, x.replacement)
-         )
-         ORDER BY account, number LIMIT $3
-     ) AS e",
-    with_details!(),
-    "LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
-     LEFT JOIN policies AS p ON p.id = a.policy
-     LEFT JOIN cuts AS c ON c.entry = e.id
-     ORDER BY e.account, e.number"
-);
+const AUDITED: &str =
+    "SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+        e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason,
+        p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut
+    FROM (
+        SELECT * FROM entries WHERE (account, number) > ($1, $2) AND NOT EXISTS (
+            SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
+                AND entries.account IN (x.account, x.replacement)
+        )
+        ORDER BY account, number LIMIT $3
+    ) AS e
+    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+    LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
+    LEFT JOIN policies AS p ON p.id = a.policy
+    LEFT JOIN cuts AS c ON c.entry = e.id
+    ORDER BY e.account, e.number";
 
 impl Ledger {
     /// Entries in the order of accounts and numbers, after one of them, at most `limit`.

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::grants::{postgres_quarter, sqlite_quarter};
 use crate::domain::backtest::Replayed;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
 use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::{decode_kind, grant_kind};
-use crate::ledger::entry_rows::with_details;
-use crate::ledger::query::{Texts, any_id, query};
+use crate::ledger::encoding::decode_kind;
+use crate::ledger::query::{Texts, query};
 use crate::ledger::row::StoredRow;
 
 fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
@@ -24,48 +22,37 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
 }
 
 /// A subquery with LIMIT: for EXISTS, PostgreSQL would hash all reversals again for each page.
-macro_rules! replayed {
-    ($quarter:ident) => {
-        concat!(
-            "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = ",
-            grant_kind!(),
-            " AND (
-                 SELECT id FROM entry_details WHERE of_grant = e.id
-                     AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
-             ) IS NOT NULL AS is_given_back
-             FROM (
-                 SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3 AND ",
-            $quarter!("id"),
-            " BETWEEN ",
-            $quarter!("$2"),
-            " AND ",
-            $quarter!("$3"),
-            " ORDER BY policy, ",
-            $quarter!("id"),
-            ", id LIMIT $4
-             ) AS e",
-            with_details!(),
-            "ORDER BY e.id"
-        )
-    };
-}
-
 const REPLAYED: Texts = Texts {
-    postgres: replayed!(postgres_quarter),
-    sqlite: replayed!(sqlite_quarter),
+    postgres: "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = 1 AND (
+            SELECT id FROM entry_details WHERE of_grant = e.id
+                AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
+        ) IS NOT NULL AS is_given_back
+        FROM (
+            SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3
+                AND substring(uuid_send(id), 1, 5)
+                    BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
+            ORDER BY policy, substring(uuid_send(id), 1, 5), id LIMIT $4
+        ) AS e
+        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+        ORDER BY e.id",
+    sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = 1 AND (
+            SELECT id FROM entry_details WHERE of_grant = e.id
+                AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
+        ) IS NOT NULL AS is_given_back
+        FROM (
+            SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3
+                AND substr(id, 1, 5) BETWEEN substr($2, 1, 5) AND substr($3, 1, 5)
+            ORDER BY policy, substr(id, 1, 5), id LIMIT $4
+        ) AS e
+        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+        ORDER BY e.id",
 };
 
-macro_rules! subjects {
-    ($of_these:expr) => {
-        concat!(
-            "SELECT id, subject FROM accounts WHERE id",
-            $of_these,
-            " AND subject IS NOT NULL"
-        )
-    };
-}
-
-const SUBJECTS: Texts = any_id!(subjects, "$1");
+const SUBJECTS: Texts = Texts {
+    postgres: "SELECT id, subject FROM accounts WHERE id = ANY($1) AND subject IS NOT NULL",
+    sqlite: "SELECT id, subject FROM accounts
+        WHERE id IN (SELECT unhex(value) FROM json_each($1)) AND subject IS NOT NULL",
+};
 
 impl Snapshot {
     /// A policy's entries with ids in `[from, to)`, in order, at most `limit`.

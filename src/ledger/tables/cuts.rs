@@ -68,21 +68,13 @@ const LAST_CUTS: &str =
     "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
 
-/// Whether the account gets its random id at the moment: its entries are then under two ids.
-macro_rules! is_moving {
-    () => {
-        "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE step = 2 AND done > 0)"
-    };
-}
-
 /// How often accounts have got random ids, and whether one gets its random id at the moment: its
 /// entries are then under two ids.
-const MOVES: &str = concat!(
-    "SELECT erasures, (",
-    is_moving!(),
-    ") AS is_moving FROM ledger"
-);
-const IS_MOVING: &str = is_moving!();
+const MOVES: &str = "SELECT erasures, (
+        SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE step = 2 AND done > 0)
+    ) AS is_moving FROM ledger";
+const IS_MOVING: &str =
+    "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE step = 2 AND done > 0)";
 const COUNT: &str = "SELECT count(*) FROM entries WHERE xact <= $1 AND (xact, id) <= ($1, $2)";
 /// Accounts from $1 on. Of each one: its first entry, for the account $1 not below the number $2; and
 /// among the next $6 entries the first one after the place ($3, $4), the last one, and the first hold that
@@ -111,97 +103,75 @@ const ACCOUNTS: &str = "SELECT account, first, (
          ) AS first FROM accounts WHERE id >= $1 ORDER BY id LIMIT $5
      ) AS opened ORDER BY account";
 
-/// A statement about the entries `gone` of the spans in the JSON array $1: an account, and the number
-/// below which its entries are dropped.
-macro_rules! of_spans {
-    ($text:ident) => {
-        Texts {
-            postgres: $text!(
-                "(SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
-                 FROM json_array_elements(CAST($1 AS json)) AS d) AS span"
-            ),
-            sqlite: $text!(
-                "(SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
-                 FROM json_each($1)) AS span"
-            ),
-        }
-    };
-}
-
-/// The rows `gone` of a table that are in the spans.
-macro_rules! gone {
-    ($table:literal, $spans:literal) => {
-        concat!(
-            $spans,
-            " CROSS JOIN ",
-            $table,
-            " AS gone WHERE gone.account = span.account AND gone.number < span.below"
-        )
-    };
-}
-
-macro_rules! note_places {
-    ($spans:literal) => {
-        concat!(
-            "INSERT INTO dropped_entries (xact, id, revision) SELECT gone.xact, gone.id, $2 FROM ",
-            gone!("entries", $spans),
-            " RETURNING id"
-        )
-    };
-}
-
-macro_rules! add_cuts {
-    ($spans:literal) => {
-        concat!(
-            "INSERT INTO cuts (entry, at, revision) SELECT kept.id, gone.at, $2 FROM ",
-            $spans,
-            " CROSS JOIN entries AS kept CROSS JOIN entries AS gone
-             WHERE kept.account = span.account AND kept.number = span.below
-                 AND gone.account = span.account AND gone.number = span.below - 1"
-        )
-    };
-}
-
-macro_rules! forget_cuts {
-    ($spans:literal) => {
-        concat!(
-            "DELETE FROM cuts WHERE entry IN (SELECT gone.id FROM ",
-            gone!("entries", $spans),
-            ")"
-        )
-    };
-}
-
-macro_rules! drop_rows {
-    ($table:literal, $spans:literal) => {
-        concat!(
-            "DELETE FROM ",
-            $table,
-            " WHERE (account, number) IN (SELECT gone.account, gone.number FROM ",
-            gone!($table, $spans),
-            ")"
-        )
-    };
-}
-
-macro_rules! drop_details {
-    ($spans:literal) => {
-        drop_rows!("entry_details", $spans)
-    };
-}
-
-macro_rules! drop_entries {
-    ($spans:literal) => {
-        drop_rows!("entries", $spans)
-    };
-}
+// The next statements are about the entries `gone` of the spans in the JSON array $1: an account, and the
+// number below which its entries are dropped.
 
 /// Stores the places of the entries, for the cut $2.
-const NOTE_PLACES: Texts = of_spans!(note_places);
-const ADD_CUTS: Texts = of_spans!(add_cuts);
-const FORGET_CUTS: Texts = of_spans!(forget_cuts);
-const DROP_DETAILS: Texts = of_spans!(drop_details);
-const DROP_ENTRIES: Texts = of_spans!(drop_entries);
+const NOTE_PLACES: Texts = Texts {
+    postgres: "INSERT INTO dropped_entries (xact, id, revision)
+        SELECT gone.xact, gone.id, $2 FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below
+        RETURNING id",
+    sqlite: "INSERT INTO dropped_entries (xact, id, revision)
+        SELECT gone.xact, gone.id, $2 FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+            FROM json_each($1)) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below
+        RETURNING id",
+};
+const ADD_CUTS: Texts = Texts {
+    postgres: "INSERT INTO cuts (entry, at, revision) SELECT kept.id, gone.at, $2
+        FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+        CROSS JOIN entries AS kept CROSS JOIN entries AS gone
+        WHERE kept.account = span.account AND kept.number = span.below
+            AND gone.account = span.account AND gone.number = span.below - 1",
+    sqlite: "INSERT INTO cuts (entry, at, revision) SELECT kept.id, gone.at, $2
+        FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+            FROM json_each($1)) AS span
+        CROSS JOIN entries AS kept CROSS JOIN entries AS gone
+        WHERE kept.account = span.account AND kept.number = span.below
+            AND gone.account = span.account AND gone.number = span.below - 1",
+};
+const FORGET_CUTS: Texts = Texts {
+    postgres: "DELETE FROM cuts WHERE entry IN (SELECT gone.id
+        FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+    sqlite: "DELETE FROM cuts WHERE entry IN (SELECT gone.id
+        FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+            FROM json_each($1)) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+};
+const DROP_DETAILS: Texts = Texts {
+    postgres:
+        "DELETE FROM entry_details WHERE (account, number) IN (SELECT gone.account, gone.number
+        FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+        CROSS JOIN entry_details AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+    sqlite: "DELETE FROM entry_details WHERE (account, number) IN (SELECT gone.account, gone.number
+        FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+            FROM json_each($1)) AS span
+        CROSS JOIN entry_details AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+};
+const DROP_ENTRIES: Texts = Texts {
+    postgres: "DELETE FROM entries WHERE (account, number) IN (SELECT gone.account, gone.number
+        FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+    sqlite: "DELETE FROM entries WHERE (account, number) IN (SELECT gone.account, gone.number
+        FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+            FROM json_each($1)) AS span
+        CROSS JOIN entries AS gone
+        WHERE gone.account = span.account AND gone.number < span.below)",
+};
 const KEEP_FIGURES: &str = "UPDATE day_figures_mark SET kept_to = $1
     WHERE kept_to IS NULL OR kept_to < $1";
 

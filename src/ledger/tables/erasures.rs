@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::acts::{self, Act, postgres_filter, sqlite_filter};
+use super::acts::{self, Act};
 use super::record::HOLD_POSITIONS;
 use super::versions::next_revision;
 use crate::domain::claim::Subject;
@@ -15,8 +15,8 @@ use crate::domain::seal::leaf::{
     LeafId, PrivatePart, act_private_json, entry_private_json, hex, override_private_json,
 };
 use crate::ledger::access::Ending;
-use crate::ledger::entry_rows::{decode_line, with_details};
-use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::entry_rows::decode_line;
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -38,75 +38,62 @@ fn decode(row: &StoredRow<'_>) -> Result<ErasingAccount, LedgerError> {
     })
 }
 
-macro_rules! erasing {
-    ($choice:expr) => {
-        concat!(
-            "SELECT replacement, account, policy, revision, step, done, override_ended
-             FROM erasing_accounts ",
-            $choice
-        )
-    };
-}
-
-const DUE: &str = erasing!("WHERE due_at <= $1 ORDER BY due_at LIMIT $2");
+const DUE: &str =
+    "SELECT replacement, account, policy, revision, step, done, override_ended FROM erasing_accounts
+    WHERE due_at <= $1 ORDER BY due_at LIMIT $2";
 /// Takes the row of one erasure. The transaction that has the row does the step. SQLite has one
 /// writer.
 const ONE: Texts = Texts {
-    postgres: erasing!("WHERE replacement = $1 FOR UPDATE"),
-    sqlite: erasing!("WHERE replacement = $1"),
+    postgres: "SELECT replacement, account, policy, revision, step, done, override_ended
+        FROM erasing_accounts WHERE replacement = $1 FOR UPDATE",
+    sqlite: "SELECT replacement, account, policy, revision, step, done, override_ended
+        FROM erasing_accounts WHERE replacement = $1",
 };
-const OF_REVISION: &str = erasing!("WHERE revision = $1");
+const OF_REVISION: &str =
+    "SELECT replacement, account, policy, revision, step, done, override_ended FROM erasing_accounts
+    WHERE revision = $1";
 /// Whether the name is hidden. An account with a random id is no longer found under the old id,
 /// which another account may use now.
 const HIDDEN: &str =
     "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE account = $1 AND step < 3)";
 
 /// Accounts whose texts are being erased already continue as they are.
-macro_rules! named {
-    ($of_these:expr) => {
-        concat!(
-            "SELECT account, policy FROM (
-                 SELECT id AS account, policy FROM accounts WHERE subject IS NOT NULL AND id",
-            $of_these,
-            "    UNION
-                 SELECT account, policy FROM overrides WHERE subject IS NOT NULL AND account",
-            $of_these,
-            ") AS named
-             WHERE NOT EXISTS (
-                 SELECT 1 FROM erasing_accounts AS e WHERE e.account = named.account AND e.step = 1
-             )"
-        )
-    };
-}
-const NAMED: Texts = any_id!(named, "$1");
-
-macro_rules! has_denials {
-    ($of_these:expr) => {
-        concat!(
-            "SELECT EXISTS (SELECT 1 FROM first_denials WHERE account",
-            $of_these,
-            ")"
-        )
-    };
-}
-const HAS_DENIALS: Texts = any_id!(has_denials, "$1");
-
-macro_rules! forget_denials {
-    ($of_these:expr) => {
-        concat!("DELETE FROM first_denials WHERE account", $of_these)
-    };
-}
-const FORGET_DENIALS: Texts = any_id!(forget_denials, "$1");
-
-macro_rules! begun_before {
-    ($of_these:expr) => {
-        concat!(
-            "SELECT MAX(revision) FROM erasing_accounts WHERE step < 3 AND account",
-            $of_these
-        )
-    };
-}
-const BEGUN_BEFORE: Texts = any_id!(begun_before, "$1");
+const NAMED: Texts = Texts {
+    postgres: "SELECT account, policy FROM (
+            SELECT id AS account, policy FROM accounts WHERE subject IS NOT NULL AND id = ANY($1)
+            UNION
+            SELECT account, policy FROM overrides WHERE subject IS NOT NULL AND account = ANY($1)
+        ) AS named
+        WHERE NOT EXISTS (
+            SELECT 1 FROM erasing_accounts AS e WHERE e.account = named.account AND e.step = 1
+        )",
+    sqlite: "SELECT account, policy FROM (
+            SELECT id AS account, policy FROM accounts
+            WHERE subject IS NOT NULL AND id IN (SELECT unhex(value) FROM json_each($1))
+            UNION
+            SELECT account, policy FROM overrides
+            WHERE subject IS NOT NULL AND account IN (SELECT unhex(value) FROM json_each($1))
+        ) AS named
+        WHERE NOT EXISTS (
+            SELECT 1 FROM erasing_accounts AS e WHERE e.account = named.account AND e.step = 1
+        )",
+};
+const HAS_DENIALS: Texts = Texts {
+    postgres: "SELECT EXISTS (SELECT 1 FROM first_denials WHERE account = ANY($1))",
+    sqlite: "SELECT EXISTS (
+            SELECT 1 FROM first_denials WHERE account IN (SELECT unhex(value) FROM json_each($1))
+        )",
+};
+const FORGET_DENIALS: Texts = Texts {
+    postgres: "DELETE FROM first_denials WHERE account = ANY($1)",
+    sqlite: "DELETE FROM first_denials
+        WHERE account IN (SELECT unhex(value) FROM json_each($1))",
+};
+const BEGUN_BEFORE: Texts = Texts {
+    postgres: "SELECT MAX(revision) FROM erasing_accounts WHERE step < 3 AND account = ANY($1)",
+    sqlite: "SELECT MAX(revision) FROM erasing_accounts
+        WHERE step < 3 AND account IN (SELECT unhex(value) FROM json_each($1))",
+};
 
 /// Removes the name from the account at once. It is kept in this table until the texts are erased,
 /// because the digests of the account's leaves need it. An account that was opened with a name
@@ -120,21 +107,15 @@ const BEGIN: &str = "INSERT INTO erasing_accounts
 
 /// The acts whose text may name a subject: exports with a filter that has the text $1, and reads of
 /// the subject $2.
-macro_rules! naming_acts {
-    ($position:literal, $filter:ident) => {
-        concat!(
-            "SELECT revision, about, reason, blind FROM acts WHERE kind = 'export' AND ",
-            $position,
-            "(about, $1) > 0
-             UNION ALL SELECT revision, about, reason, blind FROM acts WHERE kind = 'read' AND ",
-            $filter!("subject"),
-            " = $2"
-        )
-    };
-}
 const NAMING_ACTS: Texts = Texts {
-    postgres: naming_acts!("strpos", postgres_filter),
-    sqlite: naming_acts!("instr", sqlite_filter),
+    postgres: "SELECT revision, about, reason, blind FROM acts
+        WHERE kind = 'export' AND strpos(about, $1) > 0
+        UNION ALL SELECT revision, about, reason, blind FROM acts
+        WHERE kind = 'read' AND about::json #>> '{filters,subject}' = $2",
+    sqlite: "SELECT revision, about, reason, blind FROM acts
+        WHERE kind = 'export' AND instr(about, $1) > 0
+        UNION ALL SELECT revision, about, reason, blind FROM acts
+        WHERE kind = 'read' AND about ->> '$.filters.subject' = $2",
 };
 
 /// Keeps the digest of private texts. Each input is a leaf's id and its digest, in hexadecimal
@@ -149,11 +130,9 @@ const KEEP_LEAVES: Texts = Texts {
         WHERE true ON CONFLICT (id) DO NOTHING",
 };
 
-const PRIVATE: &str = concat!(
-    "SELECT e.number, e.id, e.key, e.metadata, d.reason FROM entries AS e",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number > $2 ORDER BY e.number LIMIT $3"
-);
+const PRIVATE: &str = "SELECT e.number, e.id, e.key, e.metadata, d.reason FROM entries AS e
+    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+    WHERE e.account = $1 AND e.number > $2 ORDER BY e.number LIMIT $3";
 
 pub(super) const LAST_LINE: &str =
     "SELECT number, at, policy_version, lapses_at, totals FROM entries

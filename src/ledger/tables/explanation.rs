@@ -3,12 +3,12 @@
 
 use chrono::{DateTime, Utc};
 
-use super::history::{decode_listed, with_names};
+use super::history::decode_listed;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::record::RecordPlace;
 use crate::domain::window::Window;
-use crate::ledger::entry_rows::{decode_line, entry_columns, with_details};
+use crate::ledger::entry_rows::decode_line;
 use crate::ledger::query::query;
 use crate::ledger::{Ledger, LedgerError, ListedEntry};
 
@@ -21,35 +21,18 @@ const LINE: &str = "
     ORDER BY number DESC LIMIT 1";
 
 /// The entries of the account $1, up to the number $2, that count from $3 up to $4.
-macro_rules! counted {
-    ($selected:literal) => {
-        concat!(
-            "SELECT ",
-            $selected,
-            " FROM entries AS e LEFT JOIN entry_details AS named
-                 ON named.account = e.account AND named.number = e.number
-             WHERE e.account = $1 AND e.number <= $2
-                 AND COALESCE(named.of_grant, e.id) >= $3 AND COALESCE(named.of_grant, e.id) < $4"
-        )
-    };
-}
-
-const COUNT: &str = counted!("count(*)");
-const NEWEST: &str = concat!(
-    with_names!(concat!(counted!("e.*"), " ORDER BY e.number DESC LIMIT $5")),
-    "ORDER BY e.number DESC"
-);
+const COUNT: &str = "SELECT count(*) FROM counted_entries
+    WHERE account = $1 AND number <= $2 AND counted_id >= $3 AND counted_id < $4";
+const NEWEST: &str = "SELECT * FROM listed_entries
+    WHERE account = $1 AND number <= $2 AND counted_id >= $3 AND counted_id < $4
+    ORDER BY number DESC LIMIT $5";
 
 /// The entry $2 of the account $1, and those that name its id, $3.
-const LIFE: &str = concat!(
-    with_names!(
-        "SELECT * FROM entries WHERE account = $1 AND number = $2
-         UNION ALL SELECT f.* FROM entry_details AS named
-         JOIN entries AS f ON f.account = named.account AND f.number = named.number
-         WHERE named.of_grant = $3"
-    ),
-    "ORDER BY e.number"
-);
+const LIFE: &str = "SELECT * FROM listed_entries WHERE account = $1 AND number = $2
+    UNION ALL SELECT f.* FROM entry_details AS named
+    JOIN listed_entries AS f ON f.account = named.account AND f.number = named.number
+    WHERE named.of_grant = $3
+    ORDER BY number";
 
 impl Ledger {
     /// The last line of an account that was appended up to an instant, and is up to a place of the

@@ -3,18 +3,15 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::grants::{decode, grants_where, partial_reversals, postgres_quarter, sqlite_quarter};
+use super::grants::decode;
 use crate::domain::claim::MetadataFilter;
 use crate::domain::grant::{Grant, GrantState, Provisional};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::{encode_flags, flag, grant_kind};
-use crate::ledger::entry_rows::{
-    entry_columns, millisecond, postgres_metadata, sqlite_metadata, with_details,
-};
-use crate::ledger::query::{Session, Statement, Texts, any_id, query};
+use crate::ledger::encoding::encode_flags;
+use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -80,287 +77,322 @@ pub enum ProvisionalScope {
     Over,
 }
 
-/// When the hold `g` lapses; NULL for other grants.
-macro_rules! held_until {
-    () => {
-        "(SELECT held_until FROM entry_details WHERE account = g.account AND number = g.number)"
-    };
-}
-
-/// An entry that names the grant `g`; NULL if there is none. It is a subquery with
-/// LIMIT, which PostgreSQL looks up by index. For an EXISTS inside a CASE it would read the whole
-/// table.
-macro_rules! follower {
-    ($of_kinds:literal) => {
-        concat!(
-            "(SELECT id FROM entry_details WHERE of_grant = g.id
-                 AND kind IN (SELECT kind FROM entry_kinds WHERE ",
-            $of_kinds,
-            ") LIMIT 1)"
-        )
-    };
-}
-
-/// A choice of grants in a form that an index serves: ids from $1 up to $2, in the state $4 at the
-/// instant $5, with the flags $6, of the key $7; at most $3.
-macro_rules! listed_where {
-    ($choice:expr, $order:expr) => {
-        grants_where!(
-            $choice,
-            " AND g.kind = ",
-            grant_kind!(),
-            " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6
-              AND ($7 IS NULL OR g.claimed_by = $7) AND CASE $4
-                  WHEN 'held' THEN ",
-            held_until!(),
-            " > $5 AND ",
-            follower!("ends_hold"),
-            " IS NULL
-                  WHEN 'granted' THEN (",
-            held_until!(),
-            " IS NULL OR ",
-            follower!("ends_hold AND closes_as IS NULL"),
-            " IS NOT NULL) AND ",
-            follower!("closes_as IS NOT NULL"),
-            " IS NULL
-                  WHEN 'reversed' THEN ",
-            follower!("closes_as = 'reversed'"),
-            " IS NOT NULL
-                  WHEN 'lapsed' THEN ",
-            follower!("closes_as = 'lapsed'"),
-            " IS NOT NULL OR ",
-            held_until!(),
-            " <= $5 AND ",
-            follower!("ends_hold"),
-            " IS NULL
-                  ELSE true END
-              ORDER BY ",
-            $order,
-            " DESC LIMIT $3"
-        )
-    };
-}
-
 /// How many rows of an index a list with filters reads at most for a page. A filter may fit few of them.
-macro_rules! reach {
-    () => {
-        3072
-    };
-}
+const REACH: u32 = 3072;
 
-/// The id of the last row of an index, from $1 up to $2, that a page reads.
-macro_rules! end_of {
-    ($rows:expr, $id:literal, $order:expr) => {
-        concat!(
-            "SELECT ",
-            $id,
-            " AS id FROM ",
-            $rows,
-            " AND ",
-            $id,
-            " >= $1 AND ",
-            $id,
-            " < $2 ORDER BY ",
-            $order,
-            " DESC LIMIT 1 OFFSET ",
-            reach!()
-        )
-    };
-}
-
-/// A list of grants by an index.
+/// A list of grants by an index. `list` has the ids from $1 up to $2, in the state $4 at the instant $5, with
+/// the flags $6, of the key $7, with the metadata $9 and $10; at most $3. `end` has the id of the last row of
+/// the index that a page reads: the one after $3 rows.
+///
+/// The first part of a list chooses grants by the index, and the second one reads what belongs to them, so that
+/// it is read for no grant that is not on the page. Without `$6 = 0` PostgreSQL would take
+/// `flags & 0 = 0` for a rare match, and sort all grants of a span instead of following the index.
 #[derive(Clone, Copy)]
 struct IndexedGrants {
     list: Texts,
     end: Texts,
 }
 
-/// The rows of an index are grants. They have a condition of their own, for the list alone.
-macro_rules! grants_by {
-    ($postgres:expr, $sqlite:expr, $postgres_order:expr, $sqlite_order:expr) => {
-        IndexedGrants {
-            list: Texts {
-                postgres: listed_where!(
-                    concat!($postgres, postgres_metadata!("g", "$9", "$10")),
-                    $postgres_order
-                ),
-                sqlite: listed_where!(
-                    concat!($sqlite, sqlite_metadata!("g", "$9", "$10")),
-                    $sqlite_order
-                ),
-            },
-            end: Texts {
-                postgres: end_of!($postgres, "g.id", $postgres_order),
-                sqlite: end_of!($sqlite, "g.id", $sqlite_order),
-            },
-        }
-    };
-    ($rows:expr) => {
-        grants_by!($rows, $rows, "g.id", "g.id")
-    };
-}
-
-macro_rules! flagged {
-    ($flag:ident) => {
-        concat!(
-            "entries AS g WHERE (g.flags & ",
-            flag!($flag),
-            ") <> 0 AND ($8 IS NULL OR g.policy = $8)"
-        )
-    };
-}
-
-macro_rules! of_policy {
-    ($quarter:ident) => {
-        concat!(
-            "entries AS g WHERE g.policy = $8 AND ",
-            $quarter!("g.id"),
-            " BETWEEN ",
-            $quarter!("$1"),
-            " AND ",
-            $quarter!("$2")
-        )
-    };
-}
-
-const ALL: IndexedGrants = grants_by!(
-    concat!(
-        "entries AS g WHERE ",
-        millisecond!("g.id"),
-        " BETWEEN ",
-        millisecond!("$1"),
-        " AND ",
-        millisecond!("$2")
-    ),
-    "entries AS g WHERE true",
-    concat!(millisecond!("g.id"), " DESC, g.id"),
-    "g.id"
-);
-const OF_POLICY: IndexedGrants = grants_by!(
-    of_policy!(postgres_quarter),
-    of_policy!(sqlite_quarter),
-    concat!("g.policy DESC, ", postgres_quarter!("g.id"), " DESC, g.id"),
-    concat!("g.policy DESC, ", sqlite_quarter!("g.id"), " DESC, g.id")
-);
-const PROVISIONAL: IndexedGrants = grants_by!(flagged!(PROVISIONAL));
-const WOULD_DENY: IndexedGrants = grants_by!(flagged!(WOULD_DENY));
-
-macro_rules! holds {
-    ($metadata:expr) => {
-        listed_where!(
-            concat!(
-                "entry_details AS hold
-     JOIN entries AS g ON g.account = hold.account AND g.number = hold.number
-     WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
-        AND ($8 IS NULL OR g.policy = $8)",
-                $metadata
-            ),
-            "hold.id"
-        )
-    };
-}
-
-macro_rules! end_of_holds {
-    () => {
-        end_of!(
-            "entry_details AS hold WHERE hold.held_until IS NOT NULL",
-            "hold.id",
-            "hold.id"
-        )
-    };
-}
-
+/// All grants. SQLite has an index of whole ids, PostgreSQL one of their milliseconds.
+const ALL: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE substring(uuid_send(id), 1, 6)
+                    BETWEEN substring(uuid_send($1), 1, 6) AND substring(uuid_send($2), 1, 6)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY substring(uuid_send(id), 1, 6) DESC, id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+    },
+    end: Texts {
+        postgres: "SELECT id FROM entries
+            WHERE substring(uuid_send(id), 1, 6)
+                    BETWEEN substring(uuid_send($1), 1, 6) AND substring(uuid_send($2), 1, 6)
+                AND id >= $1 AND id < $2
+            ORDER BY substring(uuid_send(id), 1, 6) DESC, id DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT id FROM entries WHERE id >= $1 AND id < $2
+            ORDER BY id DESC LIMIT 1 OFFSET $3",
+    },
+};
+/// The grants of a policy, by the quarter of a second of their ids.
+const OF_POLICY: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE policy_id = $8 AND substring(uuid_send(id), 1, 5)
+                    BETWEEN substring(uuid_send($1), 1, 5) AND substring(uuid_send($2), 1, 5)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY policy_id DESC, substring(uuid_send(id), 1, 5) DESC, id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE policy_id = $8 AND substr(id, 1, 5) BETWEEN substr($1, 1, 5) AND substr($2, 1, 5)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY policy_id DESC, substr(id, 1, 5) DESC, id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+    },
+    end: Texts {
+        postgres: "SELECT id FROM entries
+            WHERE policy = $8 AND substring(uuid_send(id), 1, 5)
+                    BETWEEN substring(uuid_send($1), 1, 5) AND substring(uuid_send($2), 1, 5)
+                AND id >= $1 AND id < $2
+            ORDER BY policy DESC, substring(uuid_send(id), 1, 5) DESC, id DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT id FROM entries
+            WHERE policy = $8 AND substr(id, 1, 5) BETWEEN substr($1, 1, 5) AND substr($2, 1, 5)
+                AND id >= $1 AND id < $2
+            ORDER BY policy DESC, substr(id, 1, 5) DESC, id DESC LIMIT 1 OFFSET $3",
+    },
+};
+const PROVISIONAL: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+    },
+    end: Texts {
+        postgres: "SELECT id FROM entries WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy = $8)
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT id FROM entries WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy = $8)
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
+    },
+};
+const WOULD_DENY: IndexedGrants = IndexedGrants {
+    list: Texts {
+        postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+    },
+    end: Texts {
+        postgres: "SELECT id FROM entries WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy = $8)
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT id FROM entries WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy = $8)
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
+    },
+};
 const HOLDS: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: holds!(postgres_metadata!("g", "$9", "$10")),
-        sqlite: holds!(sqlite_metadata!("g", "$9", "$10")),
+        postgres: "SELECT g.* FROM (
+            SELECT g.account, g.number FROM entry_details AS hold
+            JOIN grant_states AS g ON g.account = hold.account AND g.number = hold.number
+            WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
+                AND ($8 IS NULL OR g.policy_id = $8)
+                AND ($6 = 0 OR g.flags & $6 = $6) AND ($7 IS NULL OR g.claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(g.ended_as, CASE g.held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(g.metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN g.metadata::json ->> $9 = $10 END)
+            ORDER BY hold.id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT g.account, g.number FROM entry_details AS hold
+            JOIN grant_states AS g ON g.account = hold.account AND g.number = hold.number
+            WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
+                AND ($8 IS NULL OR g.policy_id = $8)
+                AND ($6 = 0 OR g.flags & $6 = $6) AND ($7 IS NULL OR g.claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(g.ended_as, CASE g.held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(g.metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN g.metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE g.metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY hold.id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
     },
     end: Texts {
-        postgres: end_of_holds!(),
-        sqlite: end_of_holds!(),
+        postgres: "SELECT id FROM entry_details WHERE held_until IS NOT NULL
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT id FROM entry_details WHERE held_until IS NOT NULL
+            AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT 1 OFFSET $3",
     },
 };
-
-/// The grants `g` that the reversals `r` name.
-macro_rules! reversed {
-    ($metadata:expr, $($grants:expr),+) => {
-        listed_where!(
-            concat!(
-                "entry_details AS r ",
-                $($grants,)+
-                " WHERE r.kind IN (SELECT kind FROM entry_kinds WHERE closes_as = 'reversed')
-                  AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy = $8)",
-                $metadata
-            ),
-            "r.of_grant"
-        )
-    };
-}
-
-/// Rows of all kinds that name a grant: the index has no kind.
-macro_rules! end_of_reversed {
-    () => {
-        end_of!(
-            "entry_details AS r WHERE r.of_grant IS NOT NULL",
-            "r.of_grant",
-            "r.of_grant"
-        )
-    };
-}
-
+/// The grants that reversals name. Rows of all kinds that name a grant end a page: the index has no kind.
 const REVERSED: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: reversed!(
-            postgres_metadata!("g", "$9", "$10"),
-            "CROSS JOIN LATERAL (
-            SELECT * FROM entries WHERE ",
-            millisecond!("id"),
-            " = ",
-            millisecond!("r.of_grant"),
-            " AND id = r.of_grant LIMIT 1
-         ) AS g"
-        ),
-        sqlite: reversed!(
-            sqlite_metadata!("g", "$9", "$10"),
-            "JOIN entries AS g ON g.id = r.of_grant"
-        ),
+        postgres: "SELECT g.* FROM (
+            SELECT g.account, g.number FROM entry_details AS r
+            CROSS JOIN LATERAL (
+                SELECT account, number, policy_id, flags, claimed_by, metadata FROM grant_states
+                WHERE substring(uuid_send(id), 1, 6) = substring(uuid_send(r.of_grant), 1, 6)
+                    AND id = r.of_grant LIMIT 1
+            ) AS g
+            WHERE r.kind IN (SELECT kind FROM entry_kinds WHERE closes_as = 'reversed')
+                AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy_id = $8)
+                AND ($6 = 0 OR g.flags & $6 = $6) AND ($7 IS NULL OR g.claimed_by = $7)
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(g.metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN g.metadata::json ->> $9 = $10 END)
+            ORDER BY r.of_grant DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+        sqlite: r#"SELECT g.* FROM (
+            SELECT g.account, g.number FROM entry_details AS r
+            JOIN grant_states AS g ON g.id = r.of_grant
+            WHERE r.kind IN (SELECT kind FROM entry_kinds WHERE closes_as = 'reversed')
+                AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy_id = $8)
+                AND ($6 = 0 OR g.flags & $6 = $6) AND ($7 IS NULL OR g.claimed_by = $7)
+                AND ($9 IS NULL OR CASE json_type(g.metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN g.metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE g.metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY r.of_grant DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
     },
     end: Texts {
-        postgres: end_of_reversed!(),
-        sqlite: end_of_reversed!(),
+        postgres: "SELECT of_grant AS id FROM entry_details WHERE of_grant IS NOT NULL
+            AND of_grant >= $1 AND of_grant < $2 ORDER BY of_grant DESC LIMIT 1 OFFSET $3",
+        sqlite: "SELECT of_grant AS id FROM entry_details WHERE of_grant IS NOT NULL
+            AND of_grant >= $1 AND of_grant < $2 ORDER BY of_grant DESC LIMIT 1 OFFSET $3",
     },
 };
-
-macro_rules! of_accounts {
-    ($of_these:expr, $metadata:expr) => {
-        listed_where!(
-            concat!("entries AS g WHERE g.account", $of_these, $metadata),
-            "g.id"
-        )
-    };
-}
-
-macro_rules! of_keys {
-    ($of_these:expr, $metadata:expr) => {
-        listed_where!(
-            concat!("entries AS g WHERE g.key", $of_these, $metadata),
-            "g.id"
-        )
-    };
-}
-
-const OF_ACCOUNTS: Texts = any_id!(
-    of_accounts,
-    "$8",
-    postgres_metadata!("g", "$9", "$10"),
-    sqlite_metadata!("g", "$9", "$10")
-);
-const OF_KEYS: Texts = any_id!(
-    of_keys,
-    "$8",
-    postgres_metadata!("g", "$9", "$10"),
-    sqlite_metadata!("g", "$9", "$10")
-);
+const OF_ACCOUNTS: Texts = Texts {
+    postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE account = ANY($8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+    sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE account IN (SELECT unhex(value) FROM json_each($8))
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+};
+const OF_KEYS: Texts = Texts {
+    postgres: "SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE key = ANY($8)
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE
+                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                    THEN metadata::json ->> $9 = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC",
+    sqlite: r#"SELECT g.* FROM (
+            SELECT account, number FROM grant_states
+            WHERE key IN (SELECT unhex(value) FROM json_each($8))
+                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+            ORDER BY id DESC LIMIT $3
+        ) AS first
+        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+        ORDER BY g.id DESC"#,
+};
 
 /// Every statement of a list, by name.
 #[cfg(feature = "faults")]
@@ -483,7 +515,7 @@ async fn grants(
     let end: Option<EntryId> = match end {
         Some(end) => {
             session
-                .first(filter.bind(end, filter.from, 0), only)
+                .first(filter.bind(end, filter.from, REACH), only)
                 .await?
         }
         None => None,

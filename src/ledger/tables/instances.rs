@@ -3,7 +3,6 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use crate::ledger::encoding::flag;
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
@@ -25,33 +24,28 @@ const CLOCK: &str = "SELECT clock_timestamp()";
 /// instant is one witness, and it takes two to show a wrong clock. Lapses, and grants that Redis
 /// decided, are rightly old, so they are no witnesses. A change has the `xact` of the entry before
 /// it.
-macro_rules! newest_changes {
-    ($table:literal) => {
-        concat!(
-            "SELECT * FROM (SELECT changed_at, xact, revision FROM ",
-            $table,
-            " ORDER BY xact DESC, revision DESC LIMIT 3)"
+const WITNESSES: &str = "WITH newest AS (
+        SELECT at, MAX(xact) AS xact, 0 AS revision FROM (
+            SELECT account, at, xact, kind, flags FROM entries ORDER BY xact DESC LIMIT 64
+        ) WHERE kind IN (SELECT kind FROM entry_kinds WHERE of_clock) AND (flags & 1) = 0
+        GROUP BY account
+    ), witnesses AS (
+        SELECT at, xact, revision FROM newest
+        UNION ALL SELECT * FROM (
+            SELECT changed_at, xact, revision FROM policy_versions
+            ORDER BY xact DESC, revision DESC LIMIT 3
         )
-    };
-}
-const WITNESSES: &str = concat!(
-    "WITH newest AS (
-         SELECT at, MAX(xact) AS xact, 0 AS revision FROM (
-             SELECT account, at, xact, kind, flags FROM entries ORDER BY xact DESC LIMIT 64
-         ) WHERE kind IN (SELECT kind FROM entry_kinds WHERE of_clock) AND (flags & ",
-    flag!(PROVISIONAL),
-    ") = 0 GROUP BY account
-     ), witnesses AS (
-         SELECT at, xact, revision FROM newest UNION ALL ",
-    newest_changes!("policy_versions"),
-    " UNION ALL ",
-    newest_changes!("override_versions"),
-    " UNION ALL ",
-    newest_changes!("key_versions"),
-    " ORDER BY 2 DESC, 3 DESC LIMIT 3
-     )
-     SELECT at FROM witnesses ORDER BY at DESC LIMIT 2"
-);
+        UNION ALL SELECT * FROM (
+            SELECT changed_at, xact, revision FROM override_versions
+            ORDER BY xact DESC, revision DESC LIMIT 3
+        )
+        UNION ALL SELECT * FROM (
+            SELECT changed_at, xact, revision FROM key_versions
+            ORDER BY xact DESC, revision DESC LIMIT 3
+        )
+        ORDER BY 2 DESC, 3 DESC LIMIT 3
+    )
+    SELECT at FROM witnesses ORDER BY at DESC LIMIT 2";
 
 /// The tables of entries, in which nothing is written: an insert of no row needs the same locks and
 /// rights as an insert.

@@ -3,13 +3,11 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, history, insert_change, next_revision, nothing,
-};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, next_revision, nothing};
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::encode_names;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -52,45 +50,50 @@ fn decode_version(row: &StoredRow<'_>) -> Result<KeyVersion, LedgerError> {
     })
 }
 
-/// A query for versions `v` of keys `k`.
-macro_rules! versions {
-    ($condition:expr) => {
-        versions!("", "key_versions AS v", $condition)
-    };
-    ($selected:expr, $versions:expr, $condition:expr) => {
-        concat!(
-            "SELECT ",
-            $selected,
-            "k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies,
-                v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-             FROM ",
-            $versions,
-            " JOIN keys AS k ON k.id = v.key WHERE ",
-            $condition
-        )
-    };
-}
-
-/// A key belongs to no policy.
-const HISTORY: &str = history!(
-    versions,
-    "key_versions",
-    "key",
-    "",
-    "false",
-    "listed.version - 1"
-);
-const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
-const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
-const LISTED: &str = versions!(
-    "k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
-     ORDER BY k.id DESC LIMIT $2"
-);
+/// The changes of keys: see [`ChangeFilter::bind`]. A key belongs to no policy.
+const HISTORY: &str = "SELECT listed.revision AS listed,
+        k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM (
+        SELECT key, version, revision FROM key_versions
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
+            AND ($6 IS NULL OR changed_by = $6) AND $5 IS NULL
+        ORDER BY revision DESC LIMIT $4
+    ) AS listed
+    JOIN key_versions AS v ON v.key = listed.key
+        AND v.version IN (listed.version, listed.version - 1)
+    JOIN keys AS k ON k.id = v.key
+    ORDER BY listed.revision DESC, v.version DESC";
+const BETWEEN: &str =
+    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE v.revision > $1 AND v.revision <= $2 ORDER BY v.revision";
+const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
+const LISTED: &str =
+    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+    ORDER BY k.id DESC LIMIT $2";
 const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
      SELECT 1 FROM key_versions AS v
      WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
      AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
  )";
+
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
+            revoked, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    sqlite: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
+            revoked, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
 
 impl Ledger {
     /// Stores a new key.
@@ -222,22 +225,17 @@ async fn insert_version(
     key: &Key,
     revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(insert_change!(
-        "key_versions",
-        "key, version, revision, name, role, policies, ends_at, revoked, changed_at, changed_by,
-             reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"
-    ))
-    .bind(key.id)
-    .bind(key.version)
-    .bind(revision)
-    .bind(key.rule.name.as_str())
-    .bind(key.rule.role.as_str())
-    .bind(key.rule.policies.as_deref().map(encode_names))
-    .bind(key.rule.ends_at)
-    .bind(key.rule.revoked)
-    .bind(key.changed_at)
-    .bind(key.changed_by.as_str())
-    .bind(key.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(key.id)
+        .bind(key.version)
+        .bind(revision)
+        .bind(key.rule.name.as_str())
+        .bind(key.rule.role.as_str())
+        .bind(key.rule.policies.as_deref().map(encode_names))
+        .bind(key.rule.ends_at)
+        .bind(key.rule.revoked)
+        .bind(key.changed_at)
+        .bind(key.changed_by.as_str())
+        .bind(key.reason.as_deref());
     session.execute(insert).await
 }

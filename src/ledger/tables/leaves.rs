@@ -12,129 +12,94 @@ use crate::domain::seal::leaf::{
     Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, StoredLeaf, act_private_json,
     entry_private_json, override_private_json, pseudonym,
 };
-use crate::ledger::encoding::{flag, kind_of_number};
+use crate::ledger::encoding::{ERASED, OVER, PROVISIONAL, WOULD_DENY, kind_of_number};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// A query for entries `e`, each with everything that its leaf needs.
-macro_rules! entries {
-    ($condition:expr) => {
-        concat!(
-            "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy, e.policy_version,
-                 e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
-                 d.of_grant, d.held_until, d.made_by, d.reason, a.blind,
-                 COALESCE(a.subject, (
-                     SELECT na.subject FROM erasing_accounts AS na
-                     WHERE na.account = e.account AND na.step = 1
-                 )) AS subject,
-                 ea.pseudonym, el.private,
-                 el.private IS NOT NULL AND (e.metadata IS NOT NULL OR d.reason IS NOT NULL
-                     OR a.subject IS NOT NULL AND NOT EXISTS (
-                         SELECT 1 FROM erasing_accounts AS ra
-                         WHERE ra.account = e.account AND ra.step = 1
-                     )) AS has_texts,
-                 COALESCE(d.id <> e.id OR d.kind <> e.kind, false) AS has_other_details,
-                 COALESCE(a.policy <> e.policy, false) AS has_other_policy
-             FROM entries AS e
-             LEFT JOIN accounts AS a ON a.id = e.account
-             LEFT JOIN policies AS p ON p.id = e.policy
-             LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-             LEFT JOIN erased_accounts AS ea ON ea.account = e.account
-             LEFT JOIN erased_leaves AS el ON el.id = e.id
-             WHERE ",
-            $condition,
-            " ORDER BY e.xact, e.id"
-        )
-    };
-}
+/// Entries after ($1, $2) and up to ($3, $4), each with everything that its leaf needs.
+const ENTRIES: &str = "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy,
+        e.policy_version, e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
+        d.of_grant, d.held_until, d.made_by, d.reason, a.blind,
+        COALESCE(a.subject, (
+            SELECT na.subject FROM erasing_accounts AS na
+            WHERE na.account = e.account AND na.step = 1
+        )) AS subject,
+        ea.pseudonym, el.private,
+        el.private IS NOT NULL AND (e.metadata IS NOT NULL OR d.reason IS NOT NULL
+            OR a.subject IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM erasing_accounts AS ra
+                WHERE ra.account = e.account AND ra.step = 1
+            )) AS has_texts,
+        COALESCE(d.id <> e.id OR d.kind <> e.kind, false) AS has_other_details,
+        COALESCE(a.policy <> e.policy, false) AS has_other_policy
+    FROM entries AS e
+    LEFT JOIN accounts AS a ON a.id = e.account
+    LEFT JOIN policies AS p ON p.id = e.policy
+    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+    LEFT JOIN erased_accounts AS ea ON ea.account = e.account
+    LEFT JOIN erased_leaves AS el ON el.id = e.id
+    WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
+        AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
+    ORDER BY e.xact, e.id";
 
-/// Entries after ($1, $2) and up to ($3, $4).
-const ENTRIES: &str = entries!(
-    "e.xact >= $1 AND (e.xact, e.id) > ($1, $2) AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
-);
-
-/// The changes of a table after ($1, $2) and up to ($3, $4).
-macro_rules! changes {
-    ($selected:literal, $from:literal, $erased:expr) => {
-        concat!(
-            "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, ",
-            $selected,
-            " FROM ",
-            $from,
-            $erased,
-            " WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
-              ORDER BY v.xact, v.revision"
-        )
-    };
-}
-
-/// The changes of a table with a private part.
-macro_rules! private_changes {
-    ($selected:literal, $from:literal) => {
-        Texts {
-            postgres: changes!(
-                $selected,
-                $from,
-                " LEFT JOIN erased_leaves AS el ON el.id = lpad(to_hex(v.revision), 32, '0')::uuid"
-            ),
-            sqlite: changes!(
-                $selected,
-                $from,
-                " LEFT JOIN erased_leaves AS el ON el.id = unhex(printf('%032x', v.revision))"
-            ),
-        }
-    };
-}
-
-const POLICIES: &str = changes!(
-    "p.name, v.version, v.rule, v.archived, v.effective_at",
-    "policy_versions AS v LEFT JOIN policies AS p ON p.id = v.policy",
-    ""
-);
-const KEYS: &str = changes!(
-    "v.key, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at,
-        v.revoked",
-    "key_versions AS v LEFT JOIN keys AS k ON k.id = v.key",
-    ""
-);
-const OVERRIDES: Texts = private_changes!(
-    "v.account, p.name, o.subject, o.blind, v.version, v.limits, v.until, el.private",
-    "override_versions AS v LEFT JOIN overrides AS o ON o.account = v.account
-     LEFT JOIN policies AS p ON p.id = o.policy"
-);
-const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
-
-/// Whether a table has a change after ($1, $2) and up to ($3, $4).
-macro_rules! has_change {
-    ($table:literal) => {
-        concat!(
-            "EXISTS (SELECT 1 FROM ",
-            $table,
-            " AS v WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4))"
-        )
-    };
-}
+// The changes of each table after ($1, $2) and up to ($3, $4).
+const POLICIES: &str = "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, p.name,
+        v.version, v.rule, v.archived, v.effective_at
+    FROM policy_versions AS v LEFT JOIN policies AS p ON p.id = v.policy
+    WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+    ORDER BY v.xact, v.revision";
+const KEYS: &str =
+    "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.key, k.number,
+        k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at, v.revoked
+    FROM key_versions AS v LEFT JOIN keys AS k ON k.id = v.key
+    WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+    ORDER BY v.xact, v.revision";
+const OVERRIDES: Texts = Texts {
+    postgres: "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.account, p.name,
+            o.subject, o.blind, v.version, v.limits, v.until, el.private
+        FROM override_versions AS v
+        LEFT JOIN overrides AS o ON o.account = v.account
+        LEFT JOIN policies AS p ON p.id = o.policy
+        LEFT JOIN erased_leaves AS el ON el.id = lpad(to_hex(v.revision), 32, '0')::uuid
+        WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+        ORDER BY v.xact, v.revision",
+    sqlite: "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.account, p.name,
+            o.subject, o.blind, v.version, v.limits, v.until, el.private
+        FROM override_versions AS v
+        LEFT JOIN overrides AS o ON o.account = v.account
+        LEFT JOIN policies AS p ON p.id = o.policy
+        LEFT JOIN erased_leaves AS el ON el.id = unhex(printf('%032x', v.revision))
+        WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+        ORDER BY v.xact, v.revision",
+};
+const ACTS: Texts = Texts {
+    postgres: "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.kind, v.about,
+            v.blind, el.private
+        FROM acts AS v
+        LEFT JOIN erased_leaves AS el ON el.id = lpad(to_hex(v.revision), 32, '0')::uuid
+        WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+        ORDER BY v.xact, v.revision",
+    sqlite: "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.kind, v.about,
+            v.blind, el.private
+        FROM acts AS v
+        LEFT JOIN erased_leaves AS el ON el.id = unhex(printf('%032x', v.revision))
+        WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+        ORDER BY v.xact, v.revision",
+};
 
 /// Whether there is more than entries: changes, or dropped entries after ($1, $5) and up to
 /// ($3, $6).
-const HAS_OTHERS: &str = concat!(
-    "SELECT ",
-    has_change!("policy_versions"),
-    " OR ",
-    has_change!("key_versions"),
-    " OR ",
-    has_change!("override_versions"),
-    " OR ",
-    has_change!("acts"),
-    " OR EXISTS (
-         SELECT 1 FROM dropped_entries
-         WHERE xact >= $1 AND (xact, id) > ($1, $5) AND xact <= $3 AND (xact, id) <= ($3, $6)
-     )"
-);
+const HAS_OTHERS: &str = "SELECT EXISTS (
+        SELECT 1 FROM change_rows
+        WHERE (xact, revision) > ($1, $2) AND (xact, revision) <= ($3, $4)
+    ) OR EXISTS (
+        SELECT 1 FROM dropped_entries
+        WHERE xact >= $1 AND (xact, id) > ($1, $5) AND xact <= $3 AND (xact, id) <= ($3, $6)
+    )";
 
 /// The flags that an entry can have.
-const FLAGS: i64 = flag!(PROVISIONAL) | flag!(OVER) | flag!(WOULD_DENY) | flag!(ERASED);
+const FLAGS: i64 = (PROVISIONAL | OVER | WOULD_DENY | ERASED) as i64;
 
 /// The private part of a leaf. Its texts may be erased.
 fn private_part(
@@ -192,11 +157,11 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         .number("units", row.get("units")?)
         .text("kind", kind_of_number(row.get("kind")?)?.facts().word);
     for (name, bit) in [
-        ("provisional", flag!(PROVISIONAL)),
-        ("over", flag!(OVER)),
-        ("would_deny", flag!(WOULD_DENY)),
+        ("provisional", PROVISIONAL),
+        ("over", OVER),
+        ("would_deny", WOULD_DENY),
     ] {
-        if flags & bit != 0 {
+        if flags & i64::from(bit) != 0 {
             fields.flag(name, true);
         }
     }

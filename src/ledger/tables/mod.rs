@@ -11,6 +11,7 @@ pub mod changes;
 pub mod closed_days;
 pub mod cuts;
 pub mod due_lapses;
+pub mod entry_lists;
 pub mod erasures;
 pub mod explanation;
 pub mod forged;
@@ -38,5 +39,10 @@ pub mod versions;
 /// The statements of lists and positions, by name, for a test that reads their plans.
 #[cfg(feature = "faults")]
 pub fn list_texts() -> Vec<(String, super::query::Texts)> {
-    [history::texts(), grant_lists::texts(), positions::texts()].concat()
+    [
+        entry_lists::texts(),
+        grant_lists::texts(),
+        positions::texts(),
+    ]
+    .concat()
 }

@@ -11,24 +11,18 @@ use crate::ledger::query::{Session, Texts, query};
 
 /// Opens the days of a JSON array: one array for each day, with its columns. Ordered by policy
 /// and day: instances that open the same days take the rows in the same order.
-macro_rules! open {
-    ($rows:literal) => {
-        concat!(
-            "INSERT INTO open_days (policy, counted_on, ends_at, changed_at) SELECT ",
-            $rows,
-            " WHERE true ORDER BY 1, 2
-             ON CONFLICT (policy, counted_on)
-             DO UPDATE SET ends_at = excluded.ends_at, changed_at = excluded.changed_at"
-        )
-    };
-}
-
 const OPEN: Texts = Texts {
-    postgres: open!(
-        "(d ->> 0)::integer, d ->> 1, (d ->> 2)::timestamptz, $2
-             FROM json_array_elements($1::json) AS d"
-    ),
-    sqlite: open!("value ->> 0, value ->> 1, value ->> 3, $2 FROM json_each($1)"),
+    postgres: "INSERT INTO open_days (policy, counted_on, ends_at, changed_at)
+        SELECT (d ->> 0)::integer, d ->> 1, (d ->> 2)::timestamptz, $2
+        FROM json_array_elements($1::json) AS d
+        WHERE true ORDER BY 1, 2
+        ON CONFLICT (policy, counted_on)
+        DO UPDATE SET ends_at = excluded.ends_at, changed_at = excluded.changed_at",
+    sqlite: "INSERT INTO open_days (policy, counted_on, ends_at, changed_at)
+        SELECT value ->> 0, value ->> 1, value ->> 3, $2 FROM json_each($1)
+        WHERE true ORDER BY 1, 2
+        ON CONFLICT (policy, counted_on)
+        DO UPDATE SET ends_at = excluded.ends_at, changed_at = excluded.changed_at",
 };
 
 /// Marks days as changed.

@@ -4,9 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::policies::{Standing, standing};
-use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change, nothing,
-};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, nothing};
 use crate::domain::blocks::{BlockTerms, SubjectTerms};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
@@ -16,10 +14,10 @@ use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::UnreadableTerms;
 use crate::ledger::encoding::narrowed;
-use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::subject_encoding::{
-    decode_blocked, decode_override, encode_blocked, encode_override, is_block,
+    decode_blocked, decode_override, encode_blocked, encode_override,
 };
 use crate::ledger::{Ledger, LedgerError, new_blind};
 
@@ -44,115 +42,142 @@ pub trait StoredTerms: SubjectTerms + Clone + PartialEq + Send + Sync + 'static 
 
 /// The statements about overrides, or about blocks.
 pub struct SubjectStatements {
+    /// The last versions up to the revision $2 of what changed above $1.
     between: &'static str,
+    /// See [`ChangeFilter::bind`].
     history: &'static str,
+    /// The same of the accounts $7.
     history_of: Texts,
+    /// The versions up to the place ($2, $3) of the record.
     known: &'static str,
     last: &'static str,
     listed: &'static str,
 }
 
-/// A query for versions `v` of overrides and blocks `o` of policies `p`.
-macro_rules! versions {
-    ($condition:expr) => {
-        versions!("", "override_versions AS v", $condition)
-    };
-    ($selected:expr, $versions:expr, $condition:expr) => {
-        concat!(
-            "SELECT ",
-            $selected,
-            "v.account, o.policy, p.name, o.subject, v.version, v.revision, v.limits, v.until,
-                v.changed_at, v.changed_by, v.reason
-             FROM ",
-            $versions,
-            " JOIN overrides AS o ON o.account = v.account JOIN policies AS p ON p.id = o.policy
-             WHERE ",
-            $condition
-        )
-    };
-}
-
-/// The changes of overrides or blocks: of a policy, or, with `$of_these`, of accounts.
-macro_rules! subject_history {
-    ($of_these:expr, $is:ident) => {
-        history!(
-            versions,
-            "override_versions",
-            "account",
-            concat!(
-                "JOIN overrides AS o ON o.account = v.account AND ",
-                $is!("v")
-            ),
-            concat!("o.policy = $5", $of_these),
-            concat!(
-                "(SELECT MAX(w.version) FROM override_versions AS w
-                  WHERE w.account = listed.account AND w.version < listed.version AND ",
-                $is!("w"),
-                ")"
-            )
-        )
-    };
-}
-
-macro_rules! is_override {
-    ($v:literal) => {
-        concat!("NOT ", is_block!($v))
-    };
-}
-
-macro_rules! history_of_overrides {
-    ($of_these:expr) => {
-        subject_history!(concat!(") AND (v.account", $of_these), is_override)
-    };
-}
-
-macro_rules! history_of_blocks {
-    ($of_these:expr) => {
-        subject_history!(concat!(") AND (v.account", $of_these), is_block)
-    };
-}
-
-macro_rules! statements {
-    ($is:ident, $history_of:ident, $exists:literal) => {
-        SubjectStatements {
-            between: versions!(concat!(
-                $is!("v"),
-                " AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
-                     SELECT 1 FROM override_versions AS w
-                     WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
-                         AND ",
-                $is!("w"),
-                ") ORDER BY v.revision"
-            )),
-            history: subject_history!("", $is),
-            // The changes of the accounts $7.
-            history_of: any_id!($history_of, "$7"),
-            // The versions up to the place ($2, $3) of the record.
-            known: versions!(concat!(
-                $is!("v"),
-                " AND v.account = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version"
-            )),
-            last: versions!(concat!(
-                $is!("v"),
-                " AND v.account = $1 ORDER BY v.version DESC LIMIT 1"
-            )),
-            listed: versions!(concat!(
-                "o.policy = $1 AND o.account > $2 AND ",
-                $exists,
-                " AND v.version = (
-                     SELECT MAX(w.version) FROM override_versions AS w
-                     WHERE w.account = o.account AND ",
-                $is!("w"),
-                ") ORDER BY o.account LIMIT $3"
-            )),
-        }
-    };
-}
+const OVERRIDES: SubjectStatements = SubjectStatements {
+    between: "SELECT * FROM override_rows AS v
+        WHERE NOT v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
+            SELECT 1 FROM term_versions AS w
+            WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
+                AND NOT w.is_block
+        ) ORDER BY v.revision",
+    history: "SELECT listed.revision AS listed, v.* FROM (
+            SELECT v.account, v.version, v.revision
+            FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
+            WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                AND ($5 IS NULL OR o.policy = $5)
+            ORDER BY v.revision DESC LIMIT $4
+        ) AS listed
+        JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+            SELECT MAX(w.version) FROM term_versions AS w
+            WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
+        ))
+        ORDER BY listed.revision DESC, v.version DESC",
+    history_of: Texts {
+        postgres: "SELECT listed.revision AS listed, v.* FROM (
+                SELECT v.account, v.version, v.revision
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
+                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                    AND ($5 IS NULL OR o.policy = $5)
+                    AND v.account = ANY($7)
+                ORDER BY v.revision DESC LIMIT $4
+            ) AS listed
+            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+                SELECT MAX(w.version) FROM term_versions AS w
+                WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
+            ))
+            ORDER BY listed.revision DESC, v.version DESC",
+        sqlite: "SELECT listed.revision AS listed, v.* FROM (
+                SELECT v.account, v.version, v.revision
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
+                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                    AND ($5 IS NULL OR o.policy = $5)
+                    AND v.account IN (SELECT unhex(value) FROM json_each($7))
+                ORDER BY v.revision DESC LIMIT $4
+            ) AS listed
+            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+                SELECT MAX(w.version) FROM term_versions AS w
+                WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
+            ))
+            ORDER BY listed.revision DESC, v.version DESC",
+    },
+    known: "SELECT * FROM override_rows
+        WHERE NOT is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version",
+    last: "SELECT * FROM override_rows
+        WHERE NOT is_block AND account = $1 ORDER BY version DESC LIMIT 1",
+    listed: "SELECT * FROM override_rows AS v
+        WHERE v.policy_id = $1 AND v.account > $2 AND v.limits IS NOT NULL AND v.version = (
+            SELECT MAX(w.version) FROM term_versions AS w
+            WHERE w.account = v.account AND NOT w.is_block
+        ) ORDER BY v.account LIMIT $3",
+};
+const BLOCKS: SubjectStatements = SubjectStatements {
+    between: "SELECT * FROM override_rows AS v
+        WHERE v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
+            SELECT 1 FROM term_versions AS w
+            WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
+                AND w.is_block
+        ) ORDER BY v.revision",
+    history: "SELECT listed.revision AS listed, v.* FROM (
+            SELECT v.account, v.version, v.revision
+            FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
+            WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                AND ($5 IS NULL OR o.policy = $5)
+            ORDER BY v.revision DESC LIMIT $4
+        ) AS listed
+        JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+            SELECT MAX(w.version) FROM term_versions AS w
+            WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
+        ))
+        ORDER BY listed.revision DESC, v.version DESC",
+    history_of: Texts {
+        postgres: "SELECT listed.revision AS listed, v.* FROM (
+                SELECT v.account, v.version, v.revision
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
+                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                    AND ($5 IS NULL OR o.policy = $5)
+                    AND v.account = ANY($7)
+                ORDER BY v.revision DESC LIMIT $4
+            ) AS listed
+            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+                SELECT MAX(w.version) FROM term_versions AS w
+                WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
+            ))
+            ORDER BY listed.revision DESC, v.version DESC",
+        sqlite: "SELECT listed.revision AS listed, v.* FROM (
+                SELECT v.account, v.version, v.revision
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
+                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                    AND ($5 IS NULL OR o.policy = $5)
+                    AND v.account IN (SELECT unhex(value) FROM json_each($7))
+                ORDER BY v.revision DESC LIMIT $4
+            ) AS listed
+            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
+                SELECT MAX(w.version) FROM term_versions AS w
+                WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
+            ))
+            ORDER BY listed.revision DESC, v.version DESC",
+    },
+    known: "SELECT * FROM override_rows
+        WHERE is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version",
+    last: "SELECT * FROM override_rows
+        WHERE is_block AND account = $1 ORDER BY version DESC LIMIT 1",
+    listed: r#"SELECT * FROM override_rows AS v
+        WHERE v.policy_id = $1 AND v.account > $2 AND v.limits = '{"blocked":true}' AND v.version = (
+            SELECT MAX(w.version) FROM term_versions AS w
+            WHERE w.account = v.account AND w.is_block
+        ) ORDER BY v.account LIMIT $3"#,
+};
 
 impl StoredTerms for OverrideTerms {
     const WHAT: &'static str = "an override";
-    const STATEMENTS: SubjectStatements =
-        statements!(is_override, history_of_overrides, "v.limits IS NOT NULL");
+    const STATEMENTS: SubjectStatements = OVERRIDES;
 
     fn decode(text: Option<&str>, until: Option<DateTime<Utc>>) -> Result<Option<Self>, String> {
         let limits = decode_override(text)?;
@@ -166,11 +191,7 @@ impl StoredTerms for OverrideTerms {
 
 impl StoredTerms for BlockTerms {
     const WHAT: &'static str = "a block";
-    const STATEMENTS: SubjectStatements = statements!(
-        is_block,
-        history_of_blocks,
-        "v.limits = '{\"blocked\":true}'"
-    );
+    const STATEMENTS: SubjectStatements = BLOCKS;
 
     fn decode(text: Option<&str>, until: Option<DateTime<Utc>>) -> Result<Option<Self>, String> {
         Ok(decode_blocked(text)?.then_some(Self { until }))
@@ -182,12 +203,12 @@ impl StoredTerms for BlockTerms {
 }
 
 fn decode<T: StoredTerms>(row: &StoredRow<'_>) -> Result<OfSubject<T>, LedgerError> {
-    let policy: PolicyId = row.get("policy")?;
+    let policy: PolicyId = row.get("policy_id")?;
     let limits: Option<String> = row.get("limits")?;
     let terms = match T::decode(limits.as_deref(), row.get("until")?) {
         Ok(terms) => terms,
         Err(why) => {
-            let name = row.get("name")?;
+            let name = row.get("policy")?;
             let what = T::WHAT.to_owned();
             return Err(UnreadableTerms {
                 policy,
@@ -226,10 +247,18 @@ fn decode_stored<T: StoredTerms>(
 }
 
 /// All versions of the blocks of a policy, those of an account in their order.
-const EVERY_BLOCK: &str = versions!(concat!(
-    is_block!("v"),
-    " AND o.policy = $1 ORDER BY v.account, v.version"
-));
+const EVERY_BLOCK: &str = "SELECT * FROM override_rows
+    WHERE is_block AND policy_id = $1 ORDER BY account, version";
+
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO override_versions
+            (account, version, revision, limits, until, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    sqlite: "INSERT INTO override_versions
+            (account, version, revision, limits, until, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
+};
 
 impl Ledger {
     /// The last versions, up to a revision, of the overrides or blocks that changed after another
@@ -271,7 +300,7 @@ impl Ledger {
             }
             None => filter.bind(T::STATEMENTS.history, limit),
         };
-        let decode = |row: &StoredRow<'_>| Ok((row.get("name")?, decode(row)?));
+        let decode = |row: &StoredRow<'_>| Ok((row.get("policy")?, decode(row)?));
         self.history(history, decode).await
     }
 
@@ -406,19 +435,15 @@ pub(super) async fn insert_version<T: StoredTerms>(
         ..version
     };
     let terms = version.terms.as_ref();
-    let insert = query(insert_change!(
-        "override_versions",
-        "account, version, revision, limits, until, changed_at, changed_by, reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8"
-    ))
-    .bind(version.account)
-    .bind(version.version)
-    .bind(version.revision)
-    .bind(T::encode(terms))
-    .bind(terms.and_then(SubjectTerms::until))
-    .bind(version.changed_at)
-    .bind(version.changed_by.as_str())
-    .bind(version.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(version.account)
+        .bind(version.version)
+        .bind(version.revision)
+        .bind(T::encode(terms))
+        .bind(terms.and_then(SubjectTerms::until))
+        .bind(version.changed_at)
+        .bind(version.changed_by.as_str())
+        .bind(version.reason.as_deref());
     session.execute(insert).await?;
     Ok(version)
 }

@@ -8,37 +8,34 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::past::{Movement, Past, WantedPast};
 use crate::domain::window::Window;
 use crate::ledger::encoding::decode_kind;
-use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
 /// way.
-const SUM: &str = concat!(
-    "SELECT CAST(COALESCE(
-         SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
-     ) AS bigint) FROM (
-         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-             SELECT e.number, k.sign * e.units AS added
-             FROM entries AS e JOIN entry_kinds AS k ON k.kind = e.kind",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number <= $2 AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
-         ) AS steps
-     ) AS sums"
-);
+const SUM: &str = "SELECT CAST(COALESCE(
+        SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
+    ) AS bigint) FROM (
+        SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+            SELECT e.number, k.sign * e.units AS added
+            FROM entries AS e JOIN entry_kinds AS k ON k.kind = e.kind
+            LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+            WHERE e.account = $1 AND e.number <= $2 AND COALESCE(d.of_grant, e.id) >= $3
+                AND COALESCE(d.of_grant, e.id) < $4
+        ) AS steps
+    ) AS sums";
 
 /// The entries that moved units of the account $1 after the instant $3, up to the number $2.
 /// Instants never decrease as numbers increase.
-const TAIL: &str = concat!(
-    "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until FROM entries AS e",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
-         SELECT number FROM entries
-         WHERE account = $1 AND number <= $2 AND at <= $3 ORDER BY number DESC LIMIT 1
-     ), 0)
-     ORDER BY e.number"
-);
+const TAIL: &str = "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until
+    FROM entries AS e
+    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+    WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
+        SELECT number FROM entries
+        WHERE account = $1 AND number <= $2 AND at <= $3 ORDER BY number DESC LIMIT 1
+    ), 0)
+    ORDER BY e.number";
 
 fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
     Ok(Movement {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{ChangeFilter, Changed, history, insert_change};
+use super::versions::{ChangeFilter, Changed};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
@@ -39,8 +39,8 @@ pub struct Standing {
 }
 
 fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
-    let id: PolicyId = row.get("policy")?;
-    let name: PolicyName = row.get("name")?;
+    let id: PolicyId = row.get("policy_id")?;
+    let name: PolicyName = row.get("policy")?;
     let version: u32 = row.get("version")?;
     let rule = decode_rule(&row.get::<String>("rule")?).map_err(|why| UnreadableTerms {
         policy: id,
@@ -77,81 +77,67 @@ fn decode_stored(row: &StoredRow<'_>) -> Result<StoredVersion, LedgerError> {
     }
 }
 
-/// A query for versions `v` of policies `p`.
-macro_rules! versions {
-    ($condition:expr) => {
-        versions!("", "policy_versions AS v", $condition)
-    };
-    ($selected:expr, $versions:expr, $condition:expr) => {
-        concat!(
-            "SELECT ",
-            $selected,
-            "v.policy, p.name, v.version, v.rule, v.archived, v.effective_at, v.changed_at,
-                v.changed_by, v.reason
-             FROM ",
-            $versions,
-            " JOIN policies AS p ON p.id = v.policy WHERE ",
-            $condition
-        )
-    };
-}
-
-const HISTORY: &str = history!(
-    versions,
-    "policy_versions",
-    "policy",
-    "",
-    "v.policy = $5",
-    "listed.version - 1"
-);
-const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
-const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
+/// The changes of policies: see [`ChangeFilter::bind`].
+const HISTORY: &str = "SELECT listed.revision AS listed, v.* FROM (
+        SELECT policy, version, revision FROM policy_versions
+        WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
+            AND ($6 IS NULL OR changed_by = $6) AND ($5 IS NULL OR policy = $5)
+        ORDER BY revision DESC LIMIT $4
+    ) AS listed
+    JOIN policy_rows AS v ON v.policy_id = listed.policy
+        AND v.version IN (listed.version, listed.version - 1)
+    ORDER BY listed.revision DESC, v.version DESC";
+const BETWEEN: &str =
+    "SELECT * FROM policy_rows WHERE revision > $1 AND revision <= $2 ORDER BY revision";
+const BELOW: &str = "SELECT * FROM policy_rows WHERE policy = $1 AND version < $2
+    ORDER BY version DESC LIMIT $3";
 /// The versions up to the place ($2, $3) of the record.
-const KNOWN: &str =
-    versions!("p.name = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
+const KNOWN: &str = "SELECT * FROM policy_rows
+    WHERE policy = $1 AND (xact, revision) <= ($2, $3) ORDER BY version";
 /// All versions of some policies, by policy.
 const TO_FOLLOW: Texts = Texts {
-    postgres: versions!("v.policy = ANY(CAST($1 AS integer[])) ORDER BY v.policy, v.version"),
-    sqlite: versions!(
-        "v.policy IN (SELECT CAST(value AS integer) FROM json_each($1))
-         ORDER BY v.policy, v.version"
-    ),
+    postgres: "SELECT * FROM policy_rows WHERE policy_id = ANY(CAST($1 AS integer[]))
+        ORDER BY policy_id, version",
+    sqlite: "SELECT * FROM policy_rows
+        WHERE policy_id IN (SELECT CAST(value AS integer) FROM json_each($1))
+        ORDER BY policy_id, version",
 };
-const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
+const LAST: &str = "SELECT * FROM policy_rows WHERE policy = $1 ORDER BY version DESC LIMIT 1";
 /// The version in force: see [`Policy::has_effect`].
-const IN_FORCE: &str = versions!(
-    "v.policy = $1 AND v.version < $2 AND (v.effective_at <= $3 OR v.effective_at <= v.changed_at)
-     ORDER BY v.version DESC LIMIT 1"
-);
+const IN_FORCE: &str = "SELECT * FROM policy_rows
+    WHERE policy_id = $1 AND version < $2 AND (effective_at <= $3 OR effective_at <= changed_at)
+    ORDER BY version DESC LIMIT 1";
 
 /// The first of the versions that are paused without a break, up to $2. A text in a rule has no such
 /// quotes: JSON escapes them.
-const FIRST_PAUSED: &str = versions!(
-    "v.policy = $1 AND v.version <= $2 AND v.version > (
-         SELECT COALESCE(MAX(w.version), 0) FROM policy_versions AS w
-         WHERE w.policy = $1 AND w.version <= $2 AND w.rule NOT LIKE '%\"paused\":true%'
-     ) ORDER BY v.version LIMIT 1"
-);
+const FIRST_PAUSED: &str = r#"SELECT * FROM policy_rows
+    WHERE policy_id = $1 AND version <= $2 AND version > (
+        SELECT COALESCE(MAX(w.version), 0) FROM policy_versions AS w
+        WHERE w.policy = $1 AND w.version <= $2 AND w.rule NOT LIKE '%"paused":true%'
+    ) ORDER BY version LIMIT 1"#;
 
 /// The policies that are not archived, by name: all, or those with the names $3.
-macro_rules! listed {
-    ($name:literal, $of_these:literal) => {
-        versions!(concat!(
-            $name,
-            " > $1 AND NOT v.archived AND v.version = (
-                 SELECT MAX(version) FROM policy_versions WHERE policy = v.policy
-             ) AND ($3 IS NULL OR p.name ",
-            $of_these,
-            ") ORDER BY ",
-            $name,
-            " LIMIT $2"
-        ))
-    };
-}
-
 const LISTED: Texts = Texts {
-    postgres: listed!("p.name COLLATE \"C\"", "= ANY($3)"),
-    sqlite: listed!("p.name", "IN (SELECT value FROM json_each($3))"),
+    postgres: r#"SELECT * FROM policy_rows
+        WHERE policy COLLATE "C" > $1 AND NOT archived AND version = (
+            SELECT MAX(w.version) FROM policy_versions AS w WHERE w.policy = policy_rows.policy_id
+        ) AND ($3 IS NULL OR policy = ANY($3))
+        ORDER BY policy COLLATE "C" LIMIT $2"#,
+    sqlite: "SELECT * FROM policy_rows
+        WHERE policy > $1 AND NOT archived AND version = (
+            SELECT MAX(w.version) FROM policy_versions AS w WHERE w.policy = policy_rows.policy_id
+        ) AND ($3 IS NULL OR policy IN (SELECT value FROM json_each($3)))
+        ORDER BY policy LIMIT $2",
+};
+
+const ADD_VERSION: Texts = Texts {
+    postgres: "INSERT INTO policy_versions
+            (policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    sqlite: "INSERT INTO policy_versions
+            (policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+            (SELECT COALESCE(MAX(xact), 0) FROM entries))",
 };
 
 impl Ledger {
@@ -299,19 +285,15 @@ pub(super) async fn insert_version(
     policy: &Policy,
     revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(insert_change!(
-        "policy_versions",
-        "policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason",
-        "$1, $2, $3, $4, $5, $6, $7, $8, $9"
-    ))
-    .bind(policy.id)
-    .bind(policy.version)
-    .bind(revision)
-    .bind(encode_rule(&policy.rule))
-    .bind(policy.archived)
-    .bind(policy.effective_at)
-    .bind(policy.changed_at)
-    .bind(policy.changed_by.as_str())
-    .bind(policy.reason.as_deref());
+    let insert = query(ADD_VERSION)
+        .bind(policy.id)
+        .bind(policy.version)
+        .bind(revision)
+        .bind(encode_rule(&policy.rule))
+        .bind(policy.archived)
+        .bind(policy.effective_at)
+        .bind(policy.changed_at)
+        .bind(policy.changed_by.as_str())
+        .bind(policy.reason.as_deref());
     session.execute(insert).await
 }

@@ -10,111 +10,151 @@ use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// The places of entries, or of dropped entries, in the marks `m`.
-macro_rules! of_entries {
-    ($table:literal, $by_index:expr) => {
-        concat!(
-            "SELECT m.after, t.xact, t.id, 0 AS revision FROM marks AS m JOIN ",
-            $table,
-            " AS t ON ",
-            $by_index,
-            " AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)"
-        )
-    };
-}
+// `marks` are the marks that a question needs, `places` what is in them. `numbered` has each place with its number
+// in its mark, and how many places are left of the mark. $1 is the first place's id, and $2 the id in the
+// places of changes.
 
-/// The places of changes in the marks `m`. $2 is the id in their places.
-macro_rules! of_changes {
-    ($table:literal) => {
-        concat!(
-            " UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision FROM marks AS m JOIN ",
-            $table,
-            " AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                 AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                 AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)"
-        )
-    };
-}
-
-/// Numbers the places of the marks `$marks`, which are chosen by their `after`. `numbered` has each place
-/// with its number in its mark, and how many places are left of the mark. $1 is the first place's id.
-macro_rules! numbered {
-    ($given:expr, $marks:expr, $answer:expr) => {
-        concat!(
-            "WITH ",
-            $given,
-            "marks AS (
-                 SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
-                     COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
-                     COALESCE(low.revision, 0) AS low_revision
-                 FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
-                 WHERE own.after IN (",
-            $marks,
-            ")
-             ), places AS (",
-            of_entries!("entries", "t.xact >= m.low_xact AND t.xact <= m.xact"),
-            " UNION ALL ",
-            of_entries!("dropped_entries", "t.xact >= m.low_xact"),
-            of_changes!("policy_versions"),
-            of_changes!("key_versions"),
-            of_changes!("override_versions"),
-            of_changes!("acts"),
-            "), numbered AS (
-                 SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
-                     row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
-                 FROM places
-             ) ",
-            $answer
-        )
-    };
-}
-
-/// The places of a JSON array: one array for each place, with its columns.
-macro_rules! wanted {
-    ($rows:literal) => {
-        concat!("wanted AS (SELECT ", $rows, "), ")
-    };
-}
-
-/// The positions of the places $3.
-macro_rules! positions {
-    ($wanted:expr) => {
-        numbered!(
-            $wanted,
-            "SELECT (
-                 SELECT after FROM record_marks
-                 WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
-                 ORDER BY xact, id, revision LIMIT 1
-             ) FROM wanted",
-            "SELECT m.after + n.number AS position, m.recorded_at, n.found,
-                 m.position - m.after AS given, m.after
-             FROM wanted AS w
-             JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
-             JOIN marks AS m ON m.after = n.after
-             ORDER BY 1"
-        )
-    };
-}
-
+/// The positions of the places $3: a JSON array with one array for each place, with its columns.
 const POSITIONS: Texts = Texts {
-    postgres: positions!(wanted!(
-        "(d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
-             FROM json_array_elements($3::json) AS d"
-    )),
-    sqlite: positions!(wanted!(
-        "value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision FROM json_each($3)"
-    )),
+    postgres: "WITH wanted AS (
+            SELECT (d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
+            FROM json_array_elements($3::json) AS d
+        ), marks AS (
+            SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
+                COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
+                COALESCE(low.revision, 0) AS low_revision
+            FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
+            WHERE own.after IN (
+                SELECT (
+                    SELECT after FROM record_marks
+                    WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
+                    ORDER BY xact, id, revision LIMIT 1
+                ) FROM wanted
+            )
+        ), places AS (
+            SELECT m.after, t.xact, t.id, 0 AS revision
+            FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+            UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
+            FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
+                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+        ), numbered AS (
+            SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
+                row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
+            FROM places
+        )
+        SELECT m.after + n.number AS position, m.recorded_at, n.found,
+            m.position - m.after AS given, m.after
+        FROM wanted AS w
+        JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
+        JOIN marks AS m ON m.after = n.after
+        ORDER BY 1",
+    sqlite: "WITH wanted AS (
+            SELECT value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision
+            FROM json_each($3)
+        ), marks AS (
+            SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
+                COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
+                COALESCE(low.revision, 0) AS low_revision
+            FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
+            WHERE own.after IN (
+                SELECT (
+                    SELECT after FROM record_marks
+                    WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
+                    ORDER BY xact, id, revision LIMIT 1
+                ) FROM wanted
+            )
+        ), places AS (
+            SELECT m.after, t.xact, t.id, 0 AS revision
+            FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+            UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
+            FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
+                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+            FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+        ), numbered AS (
+            SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
+                row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
+            FROM places
+        )
+        SELECT m.after + n.number AS position, m.recorded_at, n.found,
+            m.position - m.after AS given, m.after
+        FROM wanted AS w
+        JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
+        JOIN marks AS m ON m.after = n.after
+        ORDER BY 1",
 };
 
 /// The mark that has its positions above $3, cut to end at the position $4.
-const MARK_AT: &str = numbered!(
-    "",
-    "$3",
-    "SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
-         m.recorded_at, n.found, m.position - m.after AS given
-     FROM numbered AS n JOIN marks AS m ON m.after = n.after
-     WHERE m.after + n.number = $4"
-);
+const MARK_AT: &str = "WITH marks AS (
+        SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
+            COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
+            COALESCE(low.revision, 0) AS low_revision
+        FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
+        WHERE own.after IN ($3)
+    ), places AS (
+        SELECT m.after, t.xact, t.id, 0 AS revision
+        FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+            AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+        UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
+        FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
+            AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+        FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+        FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+        FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+        FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+    ), numbered AS (
+        SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
+            row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
+        FROM places
+    )
+    SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
+        m.recorded_at, n.found, m.position - m.after AS given
+    FROM numbered AS n JOIN marks AS m ON m.after = n.after
+    WHERE m.after + n.number = $4";
 
 /// Every statement, by name.
 #[cfg(feature = "faults")]

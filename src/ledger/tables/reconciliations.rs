@@ -70,17 +70,12 @@ fn decode_difference(row: &StoredRow<'_>) -> Result<KeptDifference, LedgerError>
     })
 }
 
-/// A query for reports.
-macro_rules! reports {
-    ($condition:literal) => {
-        concat!(
-            "SELECT id, started_at, requested_by, apply, finished_at, counters_compared,
-                accounts, entries, counters, differences, healed, alarms
-             FROM reconciliations WHERE ",
-            $condition
-        )
-    };
-}
+const LISTED: &str = "SELECT id, started_at, requested_by, apply, finished_at, counters_compared,
+        accounts, entries, counters, differences, healed, alarms
+    FROM reconciliations WHERE id < $1 ORDER BY id DESC LIMIT $2";
+const ONE: &str = "SELECT id, started_at, requested_by, apply, finished_at, counters_compared,
+        accounts, entries, counters, differences, healed, alarms
+    FROM reconciliations WHERE id = $1";
 
 const DIFFERENCES: &str = "
     SELECT d.kind, d.account, d.found, d.expected, d.windows, d.healed,
@@ -91,28 +86,17 @@ const DIFFERENCES: &str = "
     WHERE d.reconciliation = $1 ORDER BY d.position";
 
 /// Adds the differences of the report $1. $2 has them as JSON: see [`encode_differences`].
-macro_rules! keep {
-    ($values:literal) => {
-        concat!(
-            "INSERT INTO differences
-                 (reconciliation, position, kind, account, found, expected, windows, healed,
-                  policy, counted_on, figure)
-             SELECT $1, ",
-            $values
-        )
-    };
-}
-
 const KEEP: Texts = Texts {
-    postgres: keep!(
-        "(d ->> 0)::integer, d ->> 1, (d ->> 2)::uuid, (d ->> 3)::bigint, (d ->> 4)::bigint,
-             d ->> 5, (d ->> 6)::boolean, (d ->> 7)::integer, d ->> 8, d ->> 9
-             FROM json_array_elements($2::json) AS d"
-    ),
-    sqlite: keep!(
-        "value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3, value ->> 4, value ->> 5,
-             value ->> 6, value ->> 7, value ->> 8, value ->> 9 FROM json_each($2)"
-    ),
+    postgres: "INSERT INTO differences (reconciliation, position, kind, account, found, expected,
+            windows, healed, policy, counted_on, figure)
+        SELECT $1, (d ->> 0)::integer, d ->> 1, (d ->> 2)::uuid, (d ->> 3)::bigint,
+            (d ->> 4)::bigint, d ->> 5, (d ->> 6)::boolean, (d ->> 7)::integer, d ->> 8, d ->> 9
+        FROM json_array_elements($2::json) AS d",
+    sqlite: "INSERT INTO differences (reconciliation, position, kind, account, found, expected,
+            windows, healed, policy, counted_on, figure)
+        SELECT $1, value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3, value ->> 4,
+            value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9
+        FROM json_each($2)",
 };
 
 /// Differences as JSON, so that one statement adds all: one array for each difference, with its
@@ -216,8 +200,7 @@ impl Ledger {
         before: Uuid,
         limit: u32,
     ) -> Result<Vec<Reconciliation>, LedgerError> {
-        let reports = query(reports!("id < $1 ORDER BY id DESC LIMIT $2"));
-        let reports = reports.bind(before).bind(limit);
+        let reports = query(LISTED).bind(before).bind(limit);
         self.reads().await?.lend().all(reports, decode_report).await
     }
 
@@ -228,7 +211,7 @@ impl Ledger {
     ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, LedgerError> {
         let mut held = self.reads().await?;
         let mut session = held.lend();
-        let report = query(reports!("id = $1")).bind(id);
+        let report = query(ONE).bind(id);
         let Some(report) = session.first(report, decode_report).await? else {
             return Ok(None);
         };

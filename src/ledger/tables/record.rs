@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace, RecordRun};
 use crate::ledger::access::Ending;
-use crate::ledger::entry_rows::millisecond;
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -40,30 +39,25 @@ const HORIZON: Texts = Texts {
         FROM (SELECT COALESCE(MAX(xact), 0) AS newest FROM entries)",
 };
 
-/// A query for marks.
-macro_rules! marks {
-    ($choice:literal) => {
-        concat!(
-            "SELECT after, position, xact, id, revision, recorded_at FROM record_marks ",
-            $choice
-        )
-    };
-}
-
-const LAST_MARK: &str = marks!("ORDER BY after DESC LIMIT 1");
-const MARK_TO: &str = marks!("WHERE position = $1");
-const MARK_WITH_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT 1");
+const LAST_MARK: &str = "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    ORDER BY after DESC LIMIT 1";
+const MARK_TO: &str = "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    WHERE position = $1";
+const MARK_WITH_POSITION: &str =
+    "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    WHERE position >= $1 ORDER BY position LIMIT 1";
 /// The marks with the position $1 and the next ones that begin before the position $2.
-const MARKS_FROM_POSITION: &str = marks!(
-    "WHERE after >= COALESCE((SELECT MAX(after) FROM record_marks WHERE after < $1), 0)
-         AND after + 1 < $2 AND position >= $1
-     ORDER BY after"
-);
-const MARKS_FROM: &str =
-    marks!("WHERE (xact, id, revision) >= ($1, $2, $3) ORDER BY xact, id, revision LIMIT $4");
+const MARKS_FROM_POSITION: &str =
+    "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    WHERE after >= COALESCE((SELECT MAX(after) FROM record_marks WHERE after < $1), 0)
+        AND after + 1 < $2 AND position >= $1
+    ORDER BY after";
+const MARKS_FROM: &str = "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    WHERE (xact, id, revision) >= ($1, $2, $3) ORDER BY xact, id, revision LIMIT $4";
 /// Invariant: a mark is never earlier than the mark before it.
 const MARK_BEFORE: &str =
-    marks!("WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1");
+    "SELECT after, position, xact, id, revision, recorded_at FROM record_marks
+    WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1";
 
 /// The number of entries by transaction, after a place, of transactions that have ended. The changes
 /// of a transaction come after its entries. On SQLite each entry has a transaction of its own.
@@ -78,27 +72,10 @@ const ENTRY_RUNS: Texts = Texts {
         ORDER BY xact, id LIMIT $4",
 };
 
-macro_rules! changes_after {
-    ($table:literal) => {
-        concat!(
-            "SELECT xact, revision FROM ",
-            $table,
-            " WHERE (xact, revision) > ($1, $2) AND xact < $3"
-        )
-    };
-}
-
 /// The changes after a place, of transactions that have ended.
-const CHANGES: &str = concat!(
-    changes_after!("policy_versions"),
-    " UNION ALL ",
-    changes_after!("key_versions"),
-    " UNION ALL ",
-    changes_after!("override_versions"),
-    " UNION ALL ",
-    changes_after!("acts"),
-    " ORDER BY xact, revision LIMIT $4"
-);
+const CHANGES: &str = "SELECT xact, revision FROM change_rows
+    WHERE (xact, revision) > ($1, $2) AND xact < $3
+    ORDER BY xact, revision LIMIT $4";
 
 /// The places of dropped entries after one place and up to another.
 const DROPPED: &str = "SELECT xact, id FROM dropped_entries
@@ -106,19 +83,12 @@ const DROPPED: &str = "SELECT xact, id FROM dropped_entries
     ORDER BY xact, id LIMIT $5";
 
 const PLACE_OF: Texts = Texts {
-    postgres: concat!(
-        "SELECT xact, id FROM entries WHERE id = $1 AND ",
-        millisecond!("id"),
-        " = ",
-        millisecond!("$1")
-    ),
+    postgres: "SELECT xact, id FROM entries WHERE id = $1
+        AND substring(uuid_send(id), 1, 6) = substring(uuid_send($1), 1, 6)",
     sqlite: "SELECT xact, id FROM entries WHERE id = $1",
 };
 
-const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM policy_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM key_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM override_versions WHERE revision = $1
-    UNION ALL SELECT xact, revision FROM acts WHERE revision = $1";
+const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM change_rows WHERE revision = $1";
 
 /// A lock: while it is held, nothing gets a position, and so nothing is sealed. SQLite has one
 /// writer.
@@ -128,24 +98,14 @@ pub(super) const HOLD_POSITIONS: Texts = Texts {
 };
 
 /// Adds the marks of a JSON array: one array for each mark, with its columns. All are made at $2.
-macro_rules! add_marks {
-    ($rows:literal) => {
-        concat!(
-            "INSERT INTO record_marks (after, position, xact, id, revision, recorded_at) SELECT ",
-            $rows
-        )
-    };
-}
-
 const ADD_MARKS: Texts = Texts {
-    postgres: add_marks!(
-        "(d ->> 0)::bigint, (d ->> 1)::bigint, (d ->> 2)::bigint, (d ->> 3)::uuid,
-             (d ->> 4)::bigint, $2 FROM json_array_elements($1::json) AS d"
-    ),
-    sqlite: add_marks!(
-        "value ->> 0, value ->> 1, value ->> 2, unhex(value ->> 3), value ->> 4, $2
-             FROM json_each($1)"
-    ),
+    postgres: "INSERT INTO record_marks (after, position, xact, id, revision, recorded_at)
+        SELECT (d ->> 0)::bigint, (d ->> 1)::bigint, (d ->> 2)::bigint, (d ->> 3)::uuid,
+            (d ->> 4)::bigint, $2
+        FROM json_array_elements($1::json) AS d",
+    sqlite: "INSERT INTO record_marks (after, position, xact, id, revision, recorded_at)
+        SELECT value ->> 0, value ->> 1, value ->> 2, unhex(value ->> 3), value ->> 4, $2
+        FROM json_each($1)",
 };
 
 pub(super) fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use chrono::NaiveDate;
 use serde::Deserialize;
 
-use super::grants::{postgres_quarter, sqlite_quarter};
-use super::statistics::{FiguresMark, decode_tallied, tallied};
+use super::statistics::{FiguresMark, decode_tallied};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
-use crate::ledger::encoding::grant_kind;
-use crate::ledger::entry_rows::named_grant;
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -49,20 +46,19 @@ pub struct RecordedDay {
 /// A local day of a policy by its name.
 pub type NamedDay = (String, NaiveDate);
 
-/// A query for figures. The mark comes with every figure, so that both are of one moment.
-macro_rules! stored {
-    ($condition:literal) => {
-        concat!(
-            "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
-                 f.recorded_on, f.figure, f.value
-             FROM day_figures_mark AS m LEFT JOIN day_figures AS f ON ",
-            $condition,
-            " LEFT JOIN policies AS p ON p.id = f.policy"
-        )
-    };
-}
-const STORED: &str = stored!("1 = 1");
-const STORED_ON: &str = stored!("f.policy = $1 AND f.counted_on = $2");
+/// The figures. The mark comes with every figure, so that both are of one moment.
+const STORED: &str = "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
+        f.recorded_on, f.figure, f.value
+    FROM day_figures_mark AS m
+    LEFT JOIN day_figures AS f ON 1 = 1
+    LEFT JOIN policies AS p ON p.id = f.policy";
+/// As [`STORED`], of the policy $1 and the day $2.
+const STORED_ON: &str =
+    "SELECT m.position, m.kept_to, f.policy, p.name AS policy_name, f.counted_on,
+        f.recorded_on, f.figure, f.value
+    FROM day_figures_mark AS m
+    LEFT JOIN day_figures AS f ON f.policy = $1 AND f.counted_on = $2
+    LEFT JOIN policies AS p ON p.id = f.policy";
 const DENIED: &str = "SELECT p.name, d.counted_on, d.denied, d.not_kept
     FROM denied_claims AS d JOIN policies AS p ON p.id = d.policy";
 const RECORDED: &str = "SELECT revision, about FROM acts WHERE kind = 'day' ORDER BY revision";
@@ -78,60 +74,60 @@ const WRONG_DAY: &str = "SELECT policy, counted_on FROM differences
 const TOLD_SPAN: &str =
     "SELECT MIN(revision) AS first, MAX(revision) AS last FROM acts WHERE kind = 'day'";
 
-/// The first day that an act tells from the revision $1 on. `$about` is its JSON.
-macro_rules! recorded_from {
-    ($about:literal) => {
-        concat!(
-            "SELECT p.id AS policy, a.",
-            $about,
-            " ->> 'date' AS counted_on
-             FROM (
-                 SELECT about FROM acts WHERE kind = 'day' AND revision >= $1
-                 ORDER BY revision LIMIT 1
-             ) AS a JOIN policies AS p ON p.name = a.",
-            $about,
-            " ->> 'policy'"
-        )
-    };
-}
+/// The first day that an act tells from the revision $1 on.
 const RECORDED_FROM: Texts = Texts {
-    postgres: recorded_from!("about::json"),
-    sqlite: recorded_from!("about"),
+    postgres: "SELECT p.id AS policy, a.about::json ->> 'date' AS counted_on
+        FROM (
+            SELECT about FROM acts WHERE kind = 'day' AND revision >= $1 ORDER BY revision LIMIT 1
+        ) AS a JOIN policies AS p ON p.name = a.about::json ->> 'policy'",
+    sqlite: "SELECT p.id AS policy, a.about ->> 'date' AS counted_on
+        FROM (
+            SELECT about FROM acts WHERE kind = 'day' AND revision >= $1 ORDER BY revision LIMIT 1
+        ) AS a JOIN policies AS p ON p.name = a.about ->> 'policy'",
 };
 
-/// The entries of the policy $1 with ids above $2 and below $3, at most $4.
-macro_rules! tallied_ids {
-    ($quarter:ident) => {
-        tallied!(
-            concat!(
-                "e.policy = $1 AND e.id > $2 AND e.id < $3 AND ",
-                $quarter!("e.id"),
-                " BETWEEN ",
-                $quarter!("$2"),
-                " AND ",
-                $quarter!("$3")
-            ),
-            concat!("e.policy, ", $quarter!("e.id"), ", e.id LIMIT $4")
-        )
-    };
-}
+/// What the figures need of the entries of the policy $1 with ids above $2 and below $3, at most $4.
 const TALLIED_IDS: Texts = Texts {
-    postgres: tallied_ids!(postgres_quarter),
-    sqlite: tallied_ids!(sqlite_quarter),
+    postgres:
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+            e.units, e.flags, e.id, e.totals, e.of_grant, (
+                SELECT b.at FROM entries AS b
+                WHERE b.account = e.account AND b.number = e.number - 1
+            ) AS before_at
+        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
+            AND substring(uuid_send(e.id), 1, 5)
+                BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
+        ORDER BY e.policy_id, substring(uuid_send(e.id), 1, 5), e.id LIMIT $4",
+    sqlite:
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+            e.units, e.flags, e.id, e.totals, e.of_grant, (
+                SELECT b.at FROM entries AS b
+                WHERE b.account = e.account AND b.number = e.number - 1
+            ) AS before_at
+        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
+            AND substr(e.id, 1, 5) BETWEEN substr($2, 1, 5) AND substr($3, 1, 5)
+        ORDER BY e.policy_id, substr(e.id, 1, 5), e.id LIMIT $4",
 };
 
-/// The entries that name a grant, after the number $2 of the grant $1, with grants below $3; at most
-/// $4, of all policies.
-const TALLIED_FOLLOWERS: &str = tallied!(
-    "(e.account, e.number) IN (
-         SELECT account, number FROM entry_details
-         WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3
-         ORDER BY of_grant, number LIMIT $4
-     )",
-    "of_grant, e.number"
-);
+/// The same of the entries that name a grant, after the number $2 of the grant $1, with grants below $3; at
+/// most $4, of all policies.
+const TALLIED_FOLLOWERS: &str =
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+        e.units, e.flags, e.id, e.totals, e.of_grant, (
+            SELECT b.at FROM entries AS b
+            WHERE b.account = e.account AND b.number = e.number - 1
+        ) AS before_at
+    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    WHERE (e.account, e.number) IN (
+        SELECT account, number FROM entry_details
+        WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3
+        ORDER BY of_grant, number LIMIT $4
+    )
+    ORDER BY e.of_grant, e.number";
 
-/// A row of [`stored!`]: the mark, and a figure with the name of its policy, if there is one.
+/// A row of [`STORED`]: the mark, and a figure with the name of its policy, if there is one.
 type MarkedFigure = (FiguresMark, Option<(StoredFigure, PolicyName)>);
 
 fn decode_stored(row: &StoredRow<'_>) -> Result<MarkedFigure, LedgerError> {

@@ -15,7 +15,7 @@ use crate::domain::overrides::Block;
 use crate::domain::overrides::{OfSubject, Override};
 use crate::domain::seal::leaf::pseudonym;
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
@@ -74,15 +74,11 @@ const REPLACE_OVERRIDE: Texts = Texts {
         DELETE FROM overrides WHERE account = $1",
 };
 
-macro_rules! replaced {
-    ($of_these:expr) => {
-        concat!(
-            "SELECT account, replacement FROM erasing_accounts WHERE replacement",
-            $of_these
-        )
-    };
-}
-const REPLACED: Texts = any_id!(replaced, "$1");
+const REPLACED: Texts = Texts {
+    postgres: "SELECT account, replacement FROM erasing_accounts WHERE replacement = ANY($1)",
+    sqlite: "SELECT account, replacement FROM erasing_accounts
+        WHERE replacement IN (SELECT unhex(value) FROM json_each($1))",
+};
 
 impl Ledger {
     /// Some keys' entries are in accounts that got a random id. This gives them the account's id

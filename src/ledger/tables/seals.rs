@@ -55,38 +55,21 @@ const ADD_ORIGIN: &str = "INSERT INTO seal_origins (number, name, begun_at) VALU
 const ROWS: &str = "SELECT level, first, hashes FROM seal_hashes
     WHERE origin = $1 AND level = $2 AND first >= $3 AND first < $4 ORDER BY first";
 /// Adds the rows of a JSON array to the origin $1: one array for each row, with its columns.
-macro_rules! add_rows {
-    ($rows:literal) => {
-        concat!(
-            "INSERT INTO seal_hashes (origin, level, first, hashes) SELECT CAST($1 AS bigint), ",
-            $rows
-        )
-    };
-}
-
 const ADD_ROWS: Texts = Texts {
-    postgres: add_rows!(
-        "(d ->> 0)::smallint, (d ->> 1)::bigint, decode(d ->> 2, 'hex')
-             FROM json_array_elements($2::json) AS d"
-    ),
-    sqlite: add_rows!("value ->> 0, value ->> 1, unhex(value ->> 2) FROM json_each($2)"),
+    postgres: "INSERT INTO seal_hashes (origin, level, first, hashes)
+        SELECT CAST($1 AS bigint), (d ->> 0)::smallint, (d ->> 1)::bigint, decode(d ->> 2, 'hex')
+        FROM json_array_elements($2::json) AS d",
+    sqlite: "INSERT INTO seal_hashes (origin, level, first, hashes)
+        SELECT CAST($1 AS bigint), value ->> 0, value ->> 1, unhex(value ->> 2) FROM json_each($2)",
 };
 const ADD_SEAL: &str = "INSERT INTO seals (origin, size, note, sealed_at) VALUES ($1, $2, $3, $4)";
 
-/// A query for seals `s`.
-macro_rules! seals {
-    ($choice:literal) => {
-        concat!(
-            "SELECT o.number, o.name, o.begun_at, s.size, s.note, s.sealed_at
-             FROM seals AS s JOIN seal_origins AS o ON o.number = s.origin ",
-            $choice
-        )
-    };
-}
-
-const LISTED: &str =
-    seals!("WHERE (s.origin, s.size) < ($1, $2) ORDER BY s.origin DESC, s.size DESC LIMIT $3");
-const FROM_SIZE: &str = seals!("WHERE s.origin = $1 AND s.size >= $2 ORDER BY s.size LIMIT $3");
+const LISTED: &str = "SELECT o.number, o.name, o.begun_at, s.size, s.note, s.sealed_at
+    FROM seals AS s JOIN seal_origins AS o ON o.number = s.origin
+    WHERE (s.origin, s.size) < ($1, $2) ORDER BY s.origin DESC, s.size DESC LIMIT $3";
+const FROM_SIZE: &str = "SELECT o.number, o.name, o.begun_at, s.size, s.note, s.sealed_at
+    FROM seals AS s JOIN seal_origins AS o ON o.number = s.origin
+    WHERE s.origin = $1 AND s.size >= $2 ORDER BY s.size LIMIT $3";
 
 fn decode_origin(row: &StoredRow<'_>) -> Result<SealOrigin, LedgerError> {
     Ok(SealOrigin {

@@ -17,8 +17,7 @@ use crate::domain::statistics::{
 };
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
-use crate::ledger::encoding::{decode_flags, decode_kind, grant_kind, kind_of_number};
-use crate::ledger::entry_rows::named_grant;
+use crate::ledger::encoding::{decode_flags, decode_kind, kind_of_number};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -52,58 +51,38 @@ pub struct PolicyDay {
     pub figures: DayFigures,
 }
 
-/// A query for what the figures need of entries.
-macro_rules! tallied {
-    ($condition:expr) => {
-        tallied!($condition, "e.xact, e.account, e.number")
-    };
-    ($condition:expr, $order:expr) => {
-        concat!(
-            "SELECT e.xact, e.account, e.number, e.policy, p.name AS policy_name, e.kind, e.units,
-                 e.flags, e.id, e.totals, ",
-            named_grant!(),
-            " AS of_grant, (
-                     SELECT b.at FROM entries AS b
-                     WHERE b.account = e.account AND b.number = e.number - 1
-                 ) AS before_at
-             FROM entries AS e JOIN policies AS p ON p.id = e.policy
-             WHERE ",
-            $condition,
-            " ORDER BY ",
-            $order
-        )
-    };
-}
-pub(super) use tallied;
-
-/// Entries after ($1, $2) and up to ($3, $4).
-const TALLIED: &str = tallied!(
-    "e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
-         AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
-);
+/// What the figures need of the entries after ($1, $2) and up to ($3, $4).
+const TALLIED: &str =
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
+        e.units, e.flags, e.id, e.totals, e.of_grant, (
+            SELECT b.at FROM entries AS b
+            WHERE b.account = e.account AND b.number = e.number - 1
+        ) AS before_at
+    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
+        AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
+    ORDER BY e.xact, e.account, e.number";
 
 /// For each account and number of a JSON array: at most $2 entries before the number that were
 /// appended at $3 or later, newest first.
-macro_rules! earlier {
-    ($wanted:literal) => {
-        concat!(
-            "SELECT e.account, e.number, e.at, e.kind, e.id, e.totals FROM (",
-            $wanted,
-            ") AS w JOIN entries AS e ON e.account = w.account
-                 AND e.number < w.number AND e.number >= w.number - $2 AND e.at >= $3
-             ORDER BY e.account, e.number DESC"
-        )
-    };
-}
-
 const EARLIER: Texts = Texts {
-    postgres: earlier!(
-        "SELECT account, number FROM json_to_recordset($1::json) AS r(account uuid, number bigint)"
-    ),
-    sqlite: earlier!(
-        "SELECT unhex(replace(value ->> 'account', '-', '')) AS account, value ->> 'number' AS number
-         FROM json_each($1)"
-    ),
+    postgres: "SELECT e.account, e.number, e.at, e.kind, e.id, e.totals
+        FROM (
+            SELECT account, number
+            FROM json_to_recordset($1::json) AS r(account uuid, number bigint)
+        ) AS w
+        JOIN entries AS e ON e.account = w.account
+            AND e.number < w.number AND e.number >= w.number - $2 AND e.at >= $3
+        ORDER BY e.account, e.number DESC",
+    sqlite: "SELECT e.account, e.number, e.at, e.kind, e.id, e.totals
+        FROM (
+            SELECT unhex(replace(value ->> 'account', '-', '')) AS account,
+                value ->> 'number' AS number
+            FROM json_each($1)
+        ) AS w
+        JOIN entries AS e ON e.account = w.account
+            AND e.number < w.number AND e.number >= w.number - $2 AND e.at >= $3
+        ORDER BY e.account, e.number DESC",
 };
 
 /// How far the figures are made.
@@ -133,78 +112,58 @@ const MOVE_POSITION: &str = "UPDATE day_figures_mark SET position = $2 WHERE pos
 const FIGURES_MARK: &str = "SELECT position, kept_to FROM day_figures_mark";
 
 /// Adds the figures of a JSON array: one array for each figure, with its columns.
-macro_rules! add_figures {
-    ($rows:literal) => {
-        concat!(
-            "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
-             SELECT ",
-            $rows,
-            " WHERE true
-             ON CONFLICT (policy, counted_on, recorded_on, figure)
-             DO UPDATE SET value = CASE
-                 WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
-                 ELSE day_figures.value + excluded.value
-             END"
-        )
-    };
-}
-
 const ADD_FIGURES: Texts = Texts {
-    postgres: add_figures!(
-        "(d ->> 0)::integer, d ->> 1, d ->> 2, d ->> 3, (d ->> 4)::bigint
-             FROM json_array_elements($1::json) AS d"
-    ),
-    sqlite: add_figures!(
-        "value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($1)"
-    ),
+    postgres: "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
+        SELECT (d ->> 0)::integer, d ->> 1, d ->> 2, d ->> 3, (d ->> 4)::bigint
+        FROM json_array_elements($1::json) AS d WHERE true
+        ON CONFLICT (policy, counted_on, recorded_on, figure)
+        DO UPDATE SET value = CASE
+            WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
+            ELSE day_figures.value + excluded.value
+        END",
+    sqlite: "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
+        SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4
+        FROM json_each($1) WHERE true
+        ON CONFLICT (policy, counted_on, recorded_on, figure)
+        DO UPDATE SET value = CASE
+            WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
+            ELSE day_figures.value + excluded.value
+        END",
 };
 
-/// The days of a table from $1 up to $2, of the policy $3, after ($4, $5), at most $6.
-macro_rules! days {
-    ($table:literal, $recorded_on:literal) => {
-        concat!(
-            "SELECT * FROM (
-                 SELECT DISTINCT counted_on, policy FROM ",
-            $table,
-            "
-                 WHERE counted_on >= $1 AND counted_on < $2 AND ($3 IS NULL OR policy = $3)
-                     AND (counted_on, policy) > ($4, $5)
-                     AND ",
-            $recorded_on,
-            " >= $7 AND ",
-            $recorded_on,
-            " < $8
-                 ORDER BY counted_on, policy LIMIT $6
-             ) AS of_table"
-        )
-    };
-}
-
-/// The figures of days, not summed, that were recorded from $7 up to $8. Denials are recorded on
-/// their own day.
-const FIGURES: &str = concat!(
-    "WITH days AS (",
-    days!("day_figures", "recorded_on"),
-    " UNION ",
-    days!("denied_claims", "counted_on"),
-    " ORDER BY counted_on, policy LIMIT $6), found AS (
-         SELECT f.counted_on, f.policy, f.figure, f.value
-         FROM days JOIN day_figures AS f
-             ON f.policy = days.policy AND f.counted_on = days.counted_on
-         WHERE f.recorded_on >= $7 AND f.recorded_on < $8
-         UNION ALL SELECT d.counted_on, d.policy, 'denied_claims', d.denied
-         FROM days JOIN denied_claims AS d
-             ON d.policy = days.policy AND d.counted_on = days.counted_on
-         WHERE d.counted_on >= $7 AND d.counted_on < $8
-         UNION ALL SELECT d.counted_on, d.policy, 'denials_not_kept', d.not_kept
-         FROM days JOIN denied_claims AS d
-             ON d.policy = days.policy AND d.counted_on = days.counted_on
-         WHERE d.counted_on >= $7 AND d.counted_on < $8
-     )
-     SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
-     FROM found JOIN policies AS p ON p.id = found.policy
-     ORDER BY found.counted_on, found.policy"
-);
+/// The figures of days, not summed: from the day $1 up to $2, of the policy $3, after ($4, $5), at most
+/// $6 days, of what was recorded from $7 up to $8. Denials are recorded on their own day.
+const FIGURES: &str = "WITH days AS (
+        SELECT * FROM (
+            SELECT DISTINCT counted_on, policy FROM day_figures
+            WHERE counted_on >= $1 AND counted_on < $2 AND ($3 IS NULL OR policy = $3)
+                AND (counted_on, policy) > ($4, $5) AND recorded_on >= $7 AND recorded_on < $8
+            ORDER BY counted_on, policy LIMIT $6
+        ) AS of_table
+        UNION SELECT * FROM (
+            SELECT DISTINCT counted_on, policy FROM denied_claims
+            WHERE counted_on >= $1 AND counted_on < $2 AND ($3 IS NULL OR policy = $3)
+                AND (counted_on, policy) > ($4, $5) AND counted_on >= $7 AND counted_on < $8
+            ORDER BY counted_on, policy LIMIT $6
+        ) AS of_table
+        ORDER BY counted_on, policy LIMIT $6
+    ), found AS (
+        SELECT f.counted_on, f.policy, f.figure, f.value
+        FROM days JOIN day_figures AS f
+            ON f.policy = days.policy AND f.counted_on = days.counted_on
+        WHERE f.recorded_on >= $7 AND f.recorded_on < $8
+        UNION ALL SELECT d.counted_on, d.policy, 'denied_claims', d.denied
+        FROM days JOIN denied_claims AS d
+            ON d.policy = days.policy AND d.counted_on = days.counted_on
+        WHERE d.counted_on >= $7 AND d.counted_on < $8
+        UNION ALL SELECT d.counted_on, d.policy, 'denials_not_kept', d.not_kept
+        FROM days JOIN denied_claims AS d
+            ON d.policy = days.policy AND d.counted_on = days.counted_on
+        WHERE d.counted_on >= $7 AND d.counted_on < $8
+    )
+    SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
+    FROM found JOIN policies AS p ON p.id = found.policy
+    ORDER BY found.counted_on, found.policy";
 
 const SAVE_DENIED: &str = "INSERT INTO denied_claims (run, policy, counted_on, denied, not_kept)
     VALUES ($1, $2, $3, $4, $5)

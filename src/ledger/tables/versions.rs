@@ -63,46 +63,10 @@ pub struct Changed<T> {
     pub after: T,
 }
 
-/// The changes up to $1, from $2 up to $3, of the policy $5, by $6, at most $4: each with the
-/// version `v` that it made and the one before, whose number is `$before`. `$versions` selects from
-/// versions `v`. `$joined` is a join that `$of_policy` needs: an EXISTS under the OR would read every
-/// version.
-macro_rules! history {
-    ($versions:ident, $table:literal, $key:literal, $joined:expr, $of_policy:expr, $before:expr) => {
-        $versions!(
-            "listed.revision AS listed, ",
-            concat!(
-                "(SELECT v.",
-                $key,
-                ", v.version, v.revision FROM ",
-                $table,
-                " AS v ",
-                $joined,
-                " WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                    AND ($5 IS NULL OR ",
-                $of_policy,
-                ")
-                 ORDER BY v.revision DESC LIMIT $4
-                ) AS listed
-                JOIN ",
-                $table,
-                " AS v ON v.",
-                $key,
-                " = listed.",
-                $key,
-                " AND v.version IN (listed.version, ",
-                $before,
-                ")"
-            ),
-            "true ORDER BY listed.revision DESC, v.version DESC"
-        )
-    };
-}
-pub(super) use history;
-
 impl ChangeFilter {
-    /// A statement of [`history!`] with its values.
+    /// A statement of a history: the changes with revisions below $1, from the instant $2 up to $3, of the policy $5,
+    /// by $6, at most $4. Each has the version that it made and the one before, with the change's revision as
+    /// `listed`.
     pub(super) fn bind(&self, texts: impl Into<Texts>, limit: u32) -> Statement {
         query(texts)
             .bind(self.below)
@@ -136,7 +100,7 @@ impl Ledger {
             .await
     }
 
-    /// The changes that a statement of [`history!`] finds.
+    /// The changes that a history finds: see [`ChangeFilter::bind`].
     pub(super) async fn history<V>(
         &self,
         history: Statement,
@@ -200,34 +164,6 @@ pub(super) async fn next_revisions(
     let next = query("UPDATE ledger SET revision = revision + $1 RETURNING revision");
     session.one(next.bind(count)).await
 }
-
-/// An insert of a change. On PostgreSQL the default of the column sets its place in the record: see
-/// [`RecordPlace`](crate::domain::record::RecordPlace).
-macro_rules! insert_change {
-    ($table:literal, $columns:literal, $values:literal) => {
-        $crate::ledger::query::Texts {
-            postgres: concat!(
-                "INSERT INTO ",
-                $table,
-                " (",
-                $columns,
-                ") VALUES (",
-                $values,
-                ")"
-            ),
-            sqlite: concat!(
-                "INSERT INTO ",
-                $table,
-                " (",
-                $columns,
-                ", xact) VALUES (",
-                $values,
-                ", (SELECT COALESCE(MAX(xact), 0) FROM entries))"
-            ),
-        }
-    };
-}
-pub(super) use insert_change;
 
 /// The error that `decide` changes something that does not exist.
 pub(super) fn nothing() -> LedgerError {

@@ -9,3 +9,4 @@ mod migrations;
 mod open;
 mod read;
 mod versions;
+mod views;
