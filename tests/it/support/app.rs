@@ -448,9 +448,15 @@ pub fn serve_options() -> ServeOptions {
 
 /// A client with its own connections.
 pub fn client() -> reqwest::Client {
+    client_builder().build().expect("a client")
+}
+
+/// As [`client`], with more settings. No client reads the certificates of the system: that would
+/// take longer than many a test, and no test uses TLS here.
+pub fn client_builder() -> reqwest::ClientBuilder {
     // Another test may have set it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::new()
+    reqwest::Client::builder().tls_certs_only([])
 }
 
 impl Drop for App {
