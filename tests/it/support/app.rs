@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::RedisAccess;
@@ -382,6 +382,21 @@ impl App {
     /// Claims under `benefit`, with the whole body.
     pub async fn claim_body(&self, body: Value, key: Option<&str>) -> Answer {
         self.claim_under("benefit", body, key).await
+    }
+
+    /// Claims one unit under `benefit` with a key, until there is a decision. A deadline of
+    /// milliseconds can end a claim undecided when the machine is busy.
+    pub async fn decided(&self, subject: &str, key: &str) -> Answer {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let answer = self.claim(subject, Some(key)).await;
+            // The earlier claim with this key may still be in progress.
+            let is_open = [503, 409].contains(&answer.status.as_u16());
+            if !is_open {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "{answer:?}");
+        }
     }
 
     pub async fn claim_under(&self, policy: &str, body: Value, key: Option<&str>) -> Answer {
