@@ -13,6 +13,7 @@ use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::EngineOptions;
 use reqwest::StatusCode;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::direct::Direct;
@@ -290,8 +291,7 @@ async fn a_full_disk_shows(ground: &Ground, disk: &Disk) {
         disk.empty();
         // A load balancer sends no claim to the instance now.
         is_ready(&app).await;
-        let granted = app.claim("member-42", None).await;
-        assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+        decides_again(&app).await;
         assert!(troubles(&app.get("/readyz").await).is_empty());
     }
 }
@@ -314,6 +314,12 @@ async fn a_full_disk_under_postgres_shows() {
     a_full_disk_shows(&ground, &disk).await;
 }
 
+/// A new claim is granted.
+async fn decides_again(app: &App) {
+    let granted = app.decided("member-43", &Uuid::new_v4().to_string()).await;
+    assert!(granted.status.is_success(), "{granted:?}");
+}
+
 /// Claims get 503. Waits until `/readyz` says so too, with some words, and then heals the ledger.
 async fn shows_until_healed(app: &App, words: &str, heal: impl AsyncFnOnce()) {
     eventually("claims end undecided, and /readyz shows it", || async {
@@ -334,7 +340,7 @@ async fn shows_until_healed(app: &App, words: &str, heal: impl AsyncFnOnce()) {
     heal().await;
     // No claim comes now. The instance finds out by itself.
     is_ready(app).await;
-    app.claim("member-43", None).await.is(201);
+    decides_again(app).await;
     assert!(troubles(&app.get("/readyz").await).is_empty());
 }
 
@@ -348,7 +354,7 @@ async fn on_postgres(postgres: &Postgres) -> (App, String) {
     })
     .await;
     app.benefit(1_000_000, "GMT+8").await;
-    app.claim("member-42", None).await.is(201);
+    app.decided("member-42", "before").await;
     (app, name)
 }
 
@@ -400,6 +406,11 @@ async fn a_commit_that_does_not_end_shows() {
         postgres.execute("postgres", "SELECT pg_reload_conf()");
     };
     set("SET synchronous_standby_names = 'nobody'");
+    // PostgreSQL reads its settings again a moment later.
+    eventually("a commit waits", || async {
+        app.claim("member-42", None).await.status == StatusCode::SERVICE_UNAVAILABLE
+    })
+    .await;
     shows_until_healed(&app, "no write ends in time", async || {
         set("RESET synchronous_standby_names");
     })

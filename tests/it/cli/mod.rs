@@ -48,10 +48,12 @@ impl Process {
         Self::spawn(command, folder, settings)
     }
 
-    /// Starts the binary with a terminal as its standard output.
+    /// Starts the binary with a terminal as its standard output. It ends with the terminal, although
+    /// `script` alone is killed.
     fn start_at_terminal(folder: &Path, args: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut command = Command::new("script");
-        let line = format!("exec {} {}", env!("CARGO_BIN_EXE_perdiem"), args.join(" "));
+        let program = env!("CARGO_BIN_EXE_perdiem");
+        let line = format!("exec setpriv --pdeathsig KILL {program} {}", args.join(" "));
         command.args(["--quiet", "--command", &line, "/dev/null"]);
         Self::spawn(command, folder, settings)
     }

@@ -227,7 +227,7 @@ async fn logs_are_json_with_request_ids_and_without_secrets() {
         ("PERDIEM_ADMIN_KEY", KEY),
         ("PERDIEM_LOG", "info"),
         ("PERDIEM_LOG_FORMAT", "json"),
-        ("PERDIEM_CLAIM_DEADLINE_MS", "300"),
+        ("PERDIEM_CLAIM_DEADLINE_MS", "3000"),
         ("PERDIEM_DRAIN_SECONDS", "5"),
     ];
     let (server, url) = Process::serve(folder.path(), &settings);

@@ -163,7 +163,6 @@ async fn a_step_between_two_looks_stamps_nothing() {
     let app = App::start_with(&ground, |options| {
         options.clock = Clock::Manual(clock.clone());
         options.clock_tolerance = Some(TOLERANCE);
-        options.claim_deadline = Duration::from_secs(2);
     })
     .await;
     app.benefit(100_000, "GMT+8").await;

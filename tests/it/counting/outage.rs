@@ -93,8 +93,8 @@ async fn a_claim_under_way_is_decided_by_redis_in_time() {
         ground.database_url = proxy.url(&postgres.create_database());
         ground.redis_url = Some(redis.url());
         let app = App::start_with(&ground, |options| {
-            options.claim_deadline = Duration::from_secs(6);
-            options.redis_timeout = Duration::from_millis(500);
+            options.claim_deadline = Duration::from_secs(12);
+            options.redis_timeout = Duration::from_secs(2);
         })
         .await;
         app.put_policy("sms", policy("count")).await;

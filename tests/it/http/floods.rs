@@ -147,7 +147,7 @@ async fn a_reset_ends_a_request_that_waits() {
     drop(stream);
     let reset_at = Instant::now();
     eventually("nobody waits", || waits("perdiem_requests_waiting 0\n")).await;
-    assert!(reset_at.elapsed() < Duration::from_secs(10));
+    assert!(reset_at.elapsed() < Duration::from_secs(20));
 }
 
 fn is_closed(stream: &TcpStream) -> bool {
@@ -214,5 +214,5 @@ async fn connections_without_a_key_are_few() {
     assert_eq!(answer(&mut with_key, KEY), "200");
     let began = Instant::now();
     app.claim("member-42", None).await.is(201);
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(15));
 }

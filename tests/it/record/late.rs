@@ -25,8 +25,8 @@ async fn it_is_in_the_figures_of_its_day() {
     let clock = ManualClock::at(instant("2026-11-21T15:30:00Z"));
     let app = App::start_with(&ground, |options| {
         options.clock = Clock::Manual(clock.clone());
-        options.claim_deadline = Duration::from_secs(6);
-        options.redis_timeout = Duration::from_millis(500);
+        options.claim_deadline = Duration::from_secs(12);
+        options.redis_timeout = Duration::from_secs(2);
     })
     .await;
     let limits = json!([{ "max": 3, "per": "day" }]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::RedisAccess;
@@ -384,6 +384,21 @@ impl App {
         self.claim_under("benefit", body, key).await
     }
 
+    /// Claims one unit under `benefit` with a key, until there is a decision. A deadline of
+    /// milliseconds can end a claim undecided when the machine is busy.
+    pub async fn decided(&self, subject: &str, key: &str) -> Answer {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let answer = self.claim(subject, Some(key)).await;
+            // The earlier claim with this key may still be in progress.
+            let is_open = [503, 409].contains(&answer.status.as_u16());
+            if !is_open {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "{answer:?}");
+        }
+    }
+
     pub async fn claim_under(&self, policy: &str, body: Value, key: Option<&str>) -> Answer {
         let path = format!("/v1/policies/{policy}/claims");
         let mut request = self.request(Method::POST, &path).json(&body);
@@ -448,9 +463,15 @@ pub fn serve_options() -> ServeOptions {
 
 /// A client with its own connections.
 pub fn client() -> reqwest::Client {
+    client_builder().build().expect("a client")
+}
+
+/// As [`client`], with more settings. No client reads the certificates of the system: that would
+/// take longer than many a test, and no test uses TLS here.
+pub fn client_builder() -> reqwest::ClientBuilder {
     // Another test may have set it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::new()
+    reqwest::Client::builder().tls_certs_only([])
 }
 
 impl Drop for App {

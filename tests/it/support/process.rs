@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,19 @@ use super::app::{KEY, client};
 
 /// The longest time that a process may take to stop after a request.
 const END_DEADLINE: Duration = Duration::from_secs(60);
+/// As the limits of an application in this process: a busy machine makes no claim undecided. A test
+/// that waits for one of them sets its own.
+const PATIENCE: [(&str, &str); 3] = [
+    ("PERDIEM_CLAIM_DEADLINE_MS", "30000"),
+    ("PERDIEM_ANSWER_SECONDS", "30"),
+    ("PERDIEM_REDIS_TIMEOUT_MS", "10000"),
+];
 
 /// A running `perdiem serve`. It is killed when it is dropped.
 pub struct Process {
     child: Child,
+    /// Stays open: a process that cannot print ends.
+    _output: BufReader<ChildStdout>,
     pub url: String,
     client: Client,
 }
@@ -23,7 +32,8 @@ pub struct Process {
 impl Process {
     /// Starts the binary on a ledger, and waits until it prints its address. It writes no log.
     pub fn start(database_url: &str, settings: &[(&str, &str)]) -> Self {
-        let mut command = command(database_url, settings);
+        let settings = [&PATIENCE[..], settings].concat();
+        let mut command = command(database_url, &settings);
         let process = Self::launch(command.env("PERDIEM_LOG", "off"));
         process.expect("an address")
     }
@@ -42,14 +52,15 @@ impl Process {
 
     fn launch(command: &mut Command) -> Option<Self> {
         let mut child = command.spawn().expect("the binary starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
-        lines.read_line(&mut line).expect("a line");
+        output.read_line(&mut line).expect("a line");
         let rest = line.strip_prefix("perdiem listens on ");
         let url = rest.and_then(|rest| rest.split(' ').next());
         let process = Self {
             url: url.unwrap_or_default().to_owned(),
             child,
+            _output: output,
             client: client(),
         };
         // Otherwise the process is dropped, and ends.

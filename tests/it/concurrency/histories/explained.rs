@@ -1,5 +1,7 @@
 //! Checks that the service later explains each answer to a claim as it was given.
 
+use std::time::{Duration, Instant};
+
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,8 +13,8 @@ use crate::support::app::{Answer, App, Ground, eventually};
 use crate::support::direct::Direct;
 
 /// An answer, and the number of entries and changes that were committed at that time. The history
-/// has one step at a time. Therefore these numbers are the position up to which the record was
-/// known.
+/// has one step at a time, and no other transaction is open. Therefore these numbers are the position
+/// up to which the record was known.
 struct Answered {
     claim: Claim,
     at: DateTime<Utc>,
@@ -35,6 +37,7 @@ impl Answers {
     }
 
     async fn committed(&mut self) -> u64 {
+        self.nobody_writes().await;
         let tables = [
             "entries",
             "policy_versions",
@@ -47,6 +50,19 @@ impl Answers {
         self.database.texts(&sum).await[0]
             .parse()
             .expect("a number")
+    }
+
+    /// Waits until PostgreSQL has no open transaction that writes. One that began before the claim
+    /// and ends after it, such as a lapse, gets a position before the claim's.
+    async fn nobody_writes(&mut self) {
+        let writers = "SELECT CAST(count(*) AS text) FROM pg_stat_activity
+             WHERE datname = current_database() AND backend_xid IS NOT NULL";
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while matches!(self.database, Direct::Postgres(_))
+            && self.database.texts(writers).await != ["0"]
+        {
+            assert!(Instant::now() < deadline, "a transaction does not end");
+        }
     }
 
     /// Records the answer to a claim.

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{client_from, make_role, status_of};
 use crate::http::problem;
-use crate::support::app::{Answer, App, KEY, Stack, eventually};
+use crate::support::app::{Answer, App, KEY, Stack, client_builder, eventually};
 
 async fn send(client: &Client, app: &App, secret: &str) -> Answer {
     let url = format!("{}/v1/policies", app.url);
@@ -108,7 +108,7 @@ async fn places_of_those_who_left_are_free_again() {
         }
         crowd.abort_all();
     }
-    let client = Client::builder().local_address(Some(address.into()));
+    let client = client_builder().local_address(Some(address.into()));
     let client = client.build().expect("a client");
     eventually("a wrong key is answered with 401 again", || async {
         send(&client, &app, "wrong").await.status == 401
