@@ -111,6 +111,8 @@ impl Postgres {
             "max_connections=300",
             "fsync=off",
             "full_page_writes=off",
+            // Otherwise a worker starts for every database in turn: for hundreds of them in a minute.
+            "autovacuum=off",
             // In the data folder, not in /dev/shm, where a killed cluster would leave it.
             "dynamic_shared_memory_type=mmap",
         ];
