@@ -95,12 +95,22 @@ const LAST_LINES: Batched = batched!(
 const WITH_KEYS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
     "(?)",
-    ") SELECT e.* FROM wanted CROSS JOIN entry_rows AS e WHERE e.key = wanted.id"
+    ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason
+     FROM wanted
+     CROSS JOIN entries AS e
+     LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+     WHERE e.key = wanted.id"
 );
 const WITH_IDS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
     "(?)",
-    ") SELECT e.* FROM wanted CROSS JOIN entry_rows AS e WHERE e.id = wanted.id"
+    ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason
+     FROM wanted
+     CROSS JOIN entries AS e
+     LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+     WHERE e.id = wanted.id"
 );
 const FOLLOWERS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
