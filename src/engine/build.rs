@@ -455,8 +455,10 @@ impl WorkerParts<'_> {
         for _ in 0..beside {
             let looking = lanes.clone();
             let appending = lanes.clone();
+            let together = lanes.clone();
             background.keep_running(move || looking.clone().run_looks());
             background.keep_running(move || appending.clone().run_appends());
+            background.keep_running(move || together.clone().run_together());
         }
         background.keep_running(move || lanes.clone().run_contended());
     }

@@ -18,6 +18,7 @@ pub struct Accounts {
     look: VecDeque<QueuedGroup>,
     contend: VecDeque<QueuedGroup>,
     append: VecDeque<QueuedGroup>,
+    together: VecDeque<QueuedGroup>,
 }
 
 /// What waits in the queue of a lane.
@@ -60,6 +61,7 @@ impl Accounts {
             Lane::Look => !self.look.is_empty(),
             Lane::Contend => !self.contend.is_empty(),
             Lane::Append => !self.append.is_empty(),
+            Lane::Together => !self.together.is_empty(),
         }
     }
 
@@ -69,7 +71,7 @@ impl Accounts {
             AccountGroup::Waits(group) => group.every_claim().count(),
             AccountGroup::UnderWay(later) => later.len(),
         });
-        let queues = [&self.look, &self.contend, &self.append];
+        let queues = [&self.look, &self.contend, &self.together];
         let of_batches = queues.into_iter().flatten().map(|queued| match queued {
             QueuedGroup::Account(_) => 0,
             QueuedGroup::Batch(batch) => batch.every_claim().count(),
@@ -148,6 +150,7 @@ impl Accounts {
             Lane::Look => &mut self.look,
             Lane::Contend => &mut self.contend,
             Lane::Append => &mut self.append,
+            Lane::Together => &mut self.together,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::future::{join, join_all};
+use futures_util::stream::{self, StreamExt};
 use tokio::time::Instant;
 
 use super::group::Group;
@@ -15,6 +15,9 @@ use crate::domain::identity::AccountId;
 use crate::engine::instance::Stage;
 use crate::faults::reach;
 use crate::ledger::{Appended, Burst, Draft, Fence, LedgerError};
+
+/// The largest number of atomic batches that are appended at once.
+const TOGETHER_MOST: usize = 4;
 
 /// A transaction that has ended.
 pub struct EndedTransaction {
@@ -37,29 +40,12 @@ impl LaneWorker {
         groups
             .iter_mut()
             .for_each(|group| group.check_drafts(epoch, now));
-        // 3. An atomic batch has a transaction of its own.
-        let is_batch = |group: &mut Group| group.scope.is_batch();
-        let batches: Vec<Group> = groups.extract_if(.., is_batch).collect();
-        if batches.is_empty() {
-            return self.append_in_halves(groups, fence.as_ref()).await;
-        }
-        let whole = Box::pin(self.append_whole(batches));
-        let (mut ended, whole) = join(self.append_in_halves(groups, fence.as_ref()), whole).await;
-        ended.extend(whole);
-        ended
-    }
-
-    /// Appends the drafts of groups in one transaction. On bad data the groups are halved until the
-    /// bad draft is alone.
-    async fn append_in_halves(
-        &self,
-        groups: Vec<Group>,
-        fence: Option<&Fence>,
-    ) -> Vec<EndedTransaction> {
+        // 3. The drafts are appended in one transaction. On bad data the groups are halved until the
+        //    bad draft is alone.
         let mut ended = Vec::new();
         let mut batches = vec![groups];
         while let Some(groups) = batches.pop() {
-            match self.append_drafts(&groups, fence).await {
+            match self.append_drafts(&groups, fence.as_ref()).await {
                 Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                 }
@@ -74,8 +60,13 @@ impl LaneWorker {
     }
 
     /// Appends the drafts of atomic batches, each batch in one transaction: all of its drafts, or
-    /// none.
-    async fn append_whole(&self, batches: Vec<Group>) -> Vec<EndedTransaction> {
+    /// none. A batch whose drafts must not be sent any more is not changed.
+    pub async fn append_batches(&self, mut batches: Vec<Group>) -> Vec<EndedTransaction> {
+        let (epoch, _) = self.dispatch.memory.fence();
+        let now = Instant::now();
+        batches
+            .iter_mut()
+            .for_each(|batch| batch.check_drafts(epoch, now));
         let append = async |batch: Group| {
             let drafts: Vec<Draft> = batch.drafts().cloned().collect();
             let result = match &drafts[..] {
@@ -87,7 +78,8 @@ impl LaneWorker {
                 result,
             }
         };
-        join_all(batches.into_iter().map(append)).await
+        let appending = stream::iter(batches.into_iter().map(append));
+        appending.buffer_unordered(TOGETHER_MOST).collect().await
     }
 
     /// Returns the accounts of the drafts if all are committed, and otherwise none.

@@ -64,6 +64,7 @@ pub struct Groups {
     look: Notify,
     contend: Notify,
     append: Notify,
+    together: Notify,
 }
 
 #[derive(Default)]
@@ -201,6 +202,7 @@ impl Groups {
             Lane::Look => &self.look,
             Lane::Contend => &self.contend,
             Lane::Append => &self.append,
+            Lane::Together => &self.together,
         }
     }
 
@@ -223,7 +225,7 @@ impl Waiting {
         if self.busy.contains(&lane) || !self.accounts.wait_for(lane) {
             return false;
         }
-        // 2. The lane for contended accounts takes no turns.
+        // 2. The lanes for contended accounts and for batches take no turns.
         let Some(beside) = lane.beside() else {
             return true;
         };
@@ -272,7 +274,7 @@ impl LaneBatch {
             account.map(|account| self.accounts.remove(&account));
         }
         let waiting = dispatch.groups.lock();
-        for lane in [Lane::Look, Lane::Append, Lane::Contend] {
+        for lane in [Lane::Look, Lane::Append, Lane::Contend, Lane::Together] {
             dispatch.groups.wake(&waiting, Some(lane));
         }
         drop(waiting);

@@ -36,7 +36,7 @@ pub enum Scope {
     Account(AccountId),
     /// An atomic batch: all of its claims are granted, or none.
     Batch {
-        /// The accounts of the claims, each once.
+        /// The accounts of the claims, each once, in their order.
         accounts: Vec<AccountId>,
         /// Whether something besides the claims prevents every grant.
         is_doomed: bool,
@@ -243,14 +243,14 @@ impl Group {
     /// `seen` the entries that the ledger showed.
     ///
     /// # Errors
-    /// [`Gap`]: nothing is decided.
+    /// A [`Gap`] of each account that lacks a fact: nothing is decided.
     pub fn decide(
         &mut self,
         basis: Basis,
         views: &[AccountView],
         seen: &[Entry],
         present: &Present,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), Vec<Gap>> {
         if self.claims.is_empty() {
             return Ok(());
         }
@@ -263,12 +263,19 @@ impl Group {
             let outcome = is_batch.then(|| Outcome::of_earlier(&claim.work, seen, present.now));
             outcome.flatten()
         };
+        let mut gaps = Vec::new();
         let mut decisions = Vec::with_capacity(views.len());
         for view in views {
             let is_new =
                 |claim: &&InFlight| claim.work.account == view.account && earlier(claim).is_none();
             let works = claims.iter().filter(is_new).map(|claim| &claim.work);
-            decisions.extend(view.decide(works, present)?);
+            match view.decide(works, present) {
+                Ok(decision) => decisions.extend(decision),
+                Err(gap) => gaps.push(gap),
+            }
+        }
+        if !gaps.is_empty() {
+            return Err(gaps);
         }
         // 2. If many holds of an account lapse, the plan has only their lapses, and the claims wait
         //    for the next plan.

@@ -93,17 +93,32 @@ impl LaneWorker {
             }
             // 2. The look decides the groups.
             let mut steps = Steps::default();
-            let (groups, looked) = self.look_in_halves(groups, &mut steps).await;
+            let (mut groups, looked) = self.look_in_halves(groups, &mut steps).await;
             // 3. Refusals do not wait for the append.
             self.dispatch.go_all(steps);
             // 4. The append.
             let mut steps = Steps::default();
-            let ended = self.append(groups).await;
+            let is_batch = |group: &mut Group| group.scope.is_batch();
+            let batches = groups.extract_if(.., is_batch).collect();
+            let mut ended = self.append(groups).await;
+            ended.extend(self.append_batches(batches).await);
             let (groups, appended) = self.report(ended, &mut steps);
             drop(turn);
             batch.groups.extend(groups);
             batch.give_back(steps);
             pause.after(looked.or(appended)).await;
+        }
+    }
+
+    /// Appends the drafts of atomic batches.
+    pub async fn run_together(self) {
+        let mut pause = Pause(RETRY_FIRST);
+        loop {
+            let mut batch = self.dispatch.next(Lane::Together).await;
+            let batches = std::mem::take(&mut batch.groups);
+            let appending = self.append_batches(batches);
+            let ended = with_patience(&mut batch, appending).await;
+            pause.after(self.answer(Some((batch, ended)))).await;
         }
     }
 

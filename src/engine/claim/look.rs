@@ -2,16 +2,24 @@
 //! groups.
 
 use std::pin::pin;
+use std::sync::Arc;
 
-use super::group::{AccountView, Gap, Group, Missing};
+use chrono::{DateTime, Utc};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::group::{AccountView, Group, Missing};
 use super::lane_worker::LaneWorker;
 use super::round::{LookRound, Seen};
 use super::way::Steps;
 use crate::domain::drafting::AccountFacts;
+use crate::domain::policy::Policy;
 use crate::engine::Engine;
 use crate::engine::instance::Stage;
 use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
+
+/// The largest number of facts that are read at once for a group.
+const READS_MOST: usize = 4;
 
 impl LaneWorker {
     /// Reads the ledger for groups and decides them.
@@ -48,30 +56,39 @@ impl LaneWorker {
             let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
                 continue;
             };
-            while let Err(gap) = round.decide(steps) {
-                self.learn(gap, &mut round).await?;
+            while let Err(gaps) = round.decide(steps) {
+                let now = round.now();
+                let mut reads = Vec::new();
+                for (view, missing, policy) in round.to_learn(gaps) {
+                    reads.push(self.learn(view, missing, policy, now));
+                }
+                let reads = stream::iter(reads).buffer_unordered(READS_MOST);
+                reads.try_collect::<()>().await?;
             }
         }
         Ok(())
     }
 
-    /// Reads a fact that a round asked for.
-    async fn learn(&self, gap: Gap, round: &mut LookRound<'_>) -> Result<(), LedgerError> {
-        let account = gap.account;
+    /// Reads a fact of an account that a round asked for.
+    async fn learn(
+        &self,
+        view: &mut AccountView,
+        missing: Missing,
+        policy: Arc<Policy>,
+        now: DateTime<Utc>,
+    ) -> Result<(), LedgerError> {
         let ledger = &self.ledger;
-        let now = round.now();
-        match gap.missing {
+        let account = view.account;
+        let last = view.after.as_ref();
+        match missing {
             Missing::Ledger(unknown) => {
-                let AccountView { after, facts, .. } = round.view(account);
-                let last = after.as_ref();
+                let facts = &mut view.facts;
                 facts.learn(unknown, ledger, account, last, now).await
             }
             Missing::Policy => {
-                let last = round.view(account).after.clone();
-                let policy = round.policy_of(account);
-                let learned =
-                    self.policies
-                        .terms_after(policy, account, last.as_ref(), now, ledger);
+                let learned = self
+                    .policies
+                    .terms_after(&policy, account, last, now, ledger);
                 learned.await.map(drop)
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::group::{AccountView, Gap, Group, Scope};
+use super::group::{AccountView, Gap, Group, Missing, Scope};
 use super::plan::Basis;
 use super::present::Present;
 use super::way::Steps;
@@ -90,25 +90,27 @@ impl<'a> LookRound<'a> {
     /// Decides the group.
     ///
     /// # Errors
-    /// [`Gap`]: nothing is decided.
-    pub fn decide(&mut self, steps: &mut Steps) -> Result<(), Gap> {
+    /// A [`Gap`] of each account that lacks a fact: nothing is decided.
+    pub fn decide(&mut self, steps: &mut Steps) -> Result<(), Vec<Gap>> {
         let seen = self.seen.ledger;
         let present = &self.present;
         self.group
             .decide_on_look(self.basis, &self.views, seen, present, steps)
     }
 
-    /// The facts that are known of an account.
-    pub fn view(&mut self, account: AccountId) -> &mut AccountView {
-        let mut views = self.views.iter_mut();
-        let view = views.find(|view| view.account == account);
-        view.expect("the account is one of the group's")
-    }
-
-    /// The policy of an account, as its claims came with it.
-    pub fn policy_of(&self, account: AccountId) -> &Arc<Policy> {
-        let mut claims = self.group.claims.iter();
-        let claim = claims.find(|claim| claim.work.account == account);
-        &claim.expect("the account has a claim").work.policy
+    /// What is known of the accounts with gaps, each with what is missing and with the policy that
+    /// its claims came with.
+    pub fn to_learn(
+        &mut self,
+        gaps: Vec<Gap>,
+    ) -> impl Iterator<Item = (&mut AccountView, Missing, Arc<Policy>)> {
+        let claims = &self.group.claims;
+        let mut gaps = gaps.into_iter().peekable();
+        self.views.iter_mut().filter_map(move |view| {
+            let gap = gaps.next_if(|gap| gap.account == view.account)?;
+            let mut claims = claims.iter();
+            let claim = claims.find(|claim| claim.work.account == view.account)?;
+            Some((view, gap.missing, claim.work.policy.clone()))
+        })
     }
 }

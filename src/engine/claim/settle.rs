@@ -40,9 +40,9 @@ pub struct Settling {
 }
 
 impl Settling {
-    /// Returns the answers of a committed plan of one account, and the settlement of the account. `counts` tells
-    /// whether Redis may decide the claims of the account alone: then the counter holds keys. A
-    /// correction is answered after its settlement, so that the units that it gives back can be
+    /// Returns the answers of a committed plan of one account, and the settlement of the account.
+    /// `counts` tells whether Redis may decide the claims of the account alone: then the counter
+    /// holds keys. A correction is answered after its settlement, so that the units that it gives back can be
     /// claimed at once.
     pub fn of_plan(
         plan: Plan,

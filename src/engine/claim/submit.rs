@@ -90,6 +90,7 @@ impl Engine {
             Err(_) => Err(Undecided::Deadline.into()),
         }
     }
+
     /// Takes on work: the turn of its key, and the channel for its answer.
     ///
     /// # Errors

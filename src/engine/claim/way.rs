@@ -67,6 +67,8 @@ pub enum Lane {
     Contend,
     /// For the append of its draft.
     Append,
+    /// For the append of the drafts of an atomic batch.
+    Together,
 }
 
 impl Lane {
@@ -75,7 +77,7 @@ impl Lane {
         match self {
             Self::Look => Some(Self::Append),
             Self::Append => Some(Self::Look),
-            Self::Contend => None,
+            Self::Contend | Self::Together => None,
         }
     }
 }
@@ -263,7 +265,10 @@ impl Group {
     /// The lane that the group waits for; `None` if the group has no claims left.
     pub fn lane(&self) -> Option<Lane> {
         match self.stage {
-            GroupStage::Decided(_) | GroupStage::SentAgain(_) => Some(Lane::Append),
+            GroupStage::Decided(_) | GroupStage::SentAgain(_) => Some(match self.scope {
+                Scope::Account(_) => Lane::Append,
+                Scope::Batch { .. } => Lane::Together,
+            }),
             GroupStage::Open if self.claims.is_empty() => None,
             _ if self.losses >= LOSSES_BEFORE_TURN => Some(Lane::Contend),
             GroupStage::Open | GroupStage::Unanswered(_) => Some(Lane::Look),
@@ -319,13 +324,18 @@ impl Group {
     /// Takes what the ledger showed. Answers the claims that have entries in the ledger, and drops
     /// drafts that must not be sent again.
     pub fn after_look(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
-        // 1. An account exists if it has a line.
-        for account in self.scope.accounts() {
-            if seen.lines.contains_key(account) {
-                present.memory.note_existing(*account);
-            }
+        // 1. An account exists if it has a line. A batch tells nothing about newcomers: it may be a
+        //    dry run.
+        if let Scope::Account(account) = self.scope
+            && seen.lines.contains_key(&account)
+        {
+            present.memory.note_existing(account);
         }
-        // 2. The group may have sent drafts that got no answer.
+        // 2. The group may have sent drafts that got no answer. A plan that was not sent is made
+        //    anew.
+        if let GroupStage::Decided(_) = self.stage {
+            self.dissolve();
+        }
         if let Some(plan) = self.take_plan() {
             let may_be_committed = plan.may_be_committed(seen);
             if plan.is_among(&seen.entries) {
@@ -357,7 +367,7 @@ impl Group {
     /// answered at once.
     ///
     /// # Errors
-    /// [`Gap`]: nothing is decided.
+    /// A [`Gap`] of each account that lacks a fact: nothing is decided.
     pub fn decide_on_look(
         &mut self,
         basis: Basis,
@@ -365,10 +375,10 @@ impl Group {
         seen: &LedgerView,
         present: &Present,
         steps: &mut Steps,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), Vec<Gap>> {
         let is_new = |account| {
-            let mut views = views.iter();
-            views.any(|view| view.account == account && view.after.is_none())
+            let place = views.binary_search_by_key(&account, |view| view.account);
+            place.is_ok_and(|place| views[place].after.is_none())
         };
         for claim in &mut self.claims {
             if is_new(claim.work.account) {

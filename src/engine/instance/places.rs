@@ -193,9 +193,9 @@ impl State {
 }
 
 impl Place {
-    /// Splits off one of several places. The last one stays here.
+    /// Splits off one place, if any is left.
     pub fn split_off(&mut self) -> Self {
-        let count = usize::from(self.count > 1);
+        let count = self.count.min(1);
         self.count -= count;
         self.places.place(self.caller.clone(), count)
     }

@@ -191,7 +191,7 @@ impl World {
         });
         possible.extend(heard);
         for (index, instance) in self.instances.iter().enumerate() {
-            let lanes = [Lane::Look, Lane::Contend, Lane::Append];
+            let lanes = [Lane::Look, Lane::Contend, Lane::Append, Lane::Together];
             let waiting = lanes.into_iter().filter(|lane| instance.waits_for(*lane));
             possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
             possible.extend(self.may_drain(index).then_some(Event::Drain(index)));

@@ -510,7 +510,7 @@ impl World {
                 None => Event::Effect(0),
             });
         }
-        let lanes = [Lane::Append, Lane::Contend, Lane::Look];
+        let lanes = [Lane::Append, Lane::Together, Lane::Contend, Lane::Look];
         self.instances
             .iter()
             .enumerate()

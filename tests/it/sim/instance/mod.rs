@@ -6,6 +6,7 @@
 mod counting;
 mod sweeping;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -189,7 +190,7 @@ impl Instance {
     /// A lane takes the groups that wait for it.
     pub fn begin(&mut self, lane: Lane, around: &mut Around) {
         let mut groups = self.accounts.take(lane, BATCH_MOST);
-        if lane == Lane::Append {
+        if matches!(lane, Lane::Append | Lane::Together) {
             return self.append(groups, around);
         }
         let mut steps = Steps::default();
@@ -333,29 +334,31 @@ impl Instance {
             epoch,
             at: asked_at.by_clock(self.facts.skew),
         };
+        let nonces = Cell::new(self.nonce);
         for group in groups {
-            self.nonce += 1;
             let present = self.facts.present(around.time);
             let facts = || AccountFacts {
                 lapses_most: LAPSES_MOST,
-                ..AccountFacts::to_append(self.nonce)
+                ..AccountFacts::to_append(nonces.replace(nonces.get() + 1))
             };
             let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
                 continue;
             };
-            while let Err(gap) = round.decide(steps) {
+            while let Err(gaps) = round.decide(steps) {
                 let now = round.now();
-                let known = round.view(gap.account);
-                match gap.missing {
-                    Missing::Policy => self.poll(around),
-                    Missing::Ledger(unknown) => {
-                        let last = known.after.as_ref();
-                        let facts = &mut known.facts;
-                        around.ledger.tell(facts, unknown, gap.account, last, now);
+                for (view, missing, _) in round.to_learn(gaps) {
+                    match missing {
+                        Missing::Policy => self.poll(around),
+                        Missing::Ledger(unknown) => {
+                            let last = view.after.as_ref();
+                            let facts = &mut view.facts;
+                            around.ledger.tell(facts, unknown, view.account, last, now);
+                        }
                     }
                 }
             }
         }
+        self.nonce = nonces.get();
     }
 
     fn append(&mut self, mut groups: Vec<Group>, around: &mut Around) {
