@@ -320,7 +320,7 @@ finds! {
     a_lapse_that_gives_parts_back_again_is_found:
         SCENE, LapsesWhole, "what is given back of a grant adds up";
     parts_without_unique_keys_are_found:
-        SCENE, PartsTwice, "a retry gets its grant";
+        SCENE, PartsTwice, "a key has one entry";
     a_reversal_that_forgets_parts_is_found:
         SCENE, ForgetsParts, "what is given back of a grant adds up";
     a_batch_that_is_decided_again_unseen_is_found:
@@ -328,7 +328,7 @@ finds! {
     a_ledger_that_appends_part_of_a_batch_is_found:
         SCENE, SplitsBatches, "a batch is granted whole";
     an_ask_that_returns_another_counter_is_found:
-        SCENE, OtherCounter, "with nothing under way a claim is decided exactly";
+        SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:
         COUNTED, ForgetsIds, "the same key gets the same grant";
     a_redis_that_lowers_what_was_not_queued_is_found:
