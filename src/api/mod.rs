@@ -1,6 +1,6 @@
 //! The wire: what `/v1` answers, as types that the server writes, and the command line reads.
 //!
-//! A type is written with the bytes that the specification describes, and [`read`] reads it again. This
+//! A type is written with the bytes that the specification describes, and `reading::read` reads it again. This
 //! module becomes a crate of its own, for clients in Rust: it knows the domain, and nothing else of perdiem.
 
 pub mod backtests;
