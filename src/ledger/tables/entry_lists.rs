@@ -6,49 +6,71 @@ use crate::ledger::query::Texts;
 // from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata $12 and $13, and, unless $15, of
 // the accounts $14. Then it reads what belongs to them.
 
+/// The list of the entries among `$found` that fit the filter, on PostgreSQL.
+macro_rules! postgres_list {
+    ($found:literal) => {
+        concat!(
+            "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
+                k.id AS made_by_key, k.name AS made_by_name
+            FROM (
+                SELECT * FROM ",
+            $found,
+            "
+                WHERE xact >= $1 AND (xact, id) > ($1, $2)
+                    AND xact <= $3 AND (xact, id) <= ($3, $4)
+                    AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
+                    AND ($9 IS NULL OR claimed_by = $9)
+                    AND counted_id >= $10 AND counted_id < $11
+                    AND ($15 OR account = ANY($14))
+                    AND ($12 IS NULL OR CASE
+                        WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
+                        THEN metadata::json ->> $12 = $13 END)
+                ORDER BY xact, id LIMIT $5
+            ) AS e
+            LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+            JOIN policies AS p ON p.id = e.policy_id
+            JOIN accounts AS a ON a.id = e.account
+            LEFT JOIN named_keys AS k ON k.number = e.claimed_by
+            ORDER BY e.xact, e.id"
+        )
+    };
+}
+
+/// The same on SQLite.
+macro_rules! sqlite_list {
+    ($found:literal) => {
+        concat!(
+            "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
+                k.id AS made_by_key, k.name AS made_by_name
+            FROM (
+                SELECT * FROM ",
+            $found,
+            r#"
+                WHERE xact >= $1 AND (xact, id) > ($1, $2)
+                    AND xact <= $3 AND (xact, id) <= ($3, $4)
+                    AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
+                    AND ($9 IS NULL OR claimed_by = $9)
+                    AND counted_id >= $10 AND counted_id < $11
+                    AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
+                    AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
+                        WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
+                        WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                        ELSE metadata -> ('$."' || $12 || '"') = $13 END)
+                ORDER BY xact, id LIMIT $5
+            ) AS e
+            LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+            JOIN policies AS p ON p.id = e.policy_id
+            JOIN accounts AS a ON a.id = e.account
+            LEFT JOIN named_keys AS k ON k.number = e.claimed_by
+            ORDER BY e.xact, e.id"#
+        )
+    };
+}
+
 /// Entries one after the other.
 pub(super) const IN_TURN: Texts = Texts {
-    postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM counted_entries
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-    sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM counted_entries
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+    postgres: postgres_list!("counted_entries"),
+    sqlite: sqlite_list!("counted_entries"),
 };
 
 /// The most entries that an index may find, so that a page sorts them: more are read one after the other. The
@@ -84,53 +106,18 @@ const ACCOUNTS: Indexed = Indexed {
         ) AS first",
     },
     list: Texts {
-        postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT * FROM counted_entries WHERE account = ANY($14)
-                ORDER BY account, number LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-        sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT * FROM counted_entries WHERE account IN (SELECT unhex(value) FROM json_each($14))
-                ORDER BY account, number LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+        postgres: postgres_list!(
+            "(
+            SELECT * FROM counted_entries WHERE account = ANY($14)
+            ORDER BY account, number LIMIT 8193
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
+            SELECT * FROM counted_entries WHERE account IN (SELECT unhex(value) FROM json_each($14))
+            ORDER BY account, number LIMIT 8193
+        ) AS first"
+        ),
     },
 };
 const KINDS: Indexed = Indexed {
@@ -145,55 +132,20 @@ const KINDS: Indexed = Indexed {
         ) AS first",
     },
     list: Texts {
-        postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT f.* FROM entry_details AS d
-                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                WHERE d.kind BETWEEN $7 AND $8 AND d.kind <> 1 ORDER BY d.kind, d.id LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-        sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT f.* FROM entry_details AS d
-                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                WHERE d.kind BETWEEN $7 AND $8 AND d.kind <> 1 ORDER BY d.kind, d.id LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+        postgres: postgres_list!(
+            "(
+            SELECT f.* FROM entry_details AS d
+            JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+            WHERE d.kind BETWEEN $7 AND $8 AND d.kind <> 1 ORDER BY d.kind, d.id LIMIT 8193
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
+            SELECT f.* FROM entry_details AS d
+            JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+            WHERE d.kind BETWEEN $7 AND $8 AND d.kind <> 1 ORDER BY d.kind, d.id LIMIT 8193
+        ) AS first"
+        ),
     },
 };
 const POLICY: Indexed = Indexed {
@@ -208,53 +160,18 @@ const POLICY: Indexed = Indexed {
         ) AS first",
     },
     list: Texts {
-        postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT * FROM counted_entries WHERE policy_id = $6
-                ORDER BY policy_id, substring(uuid_send(id), 1, 5) LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-        sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
-            SELECT * FROM (
-                SELECT * FROM counted_entries WHERE policy_id = $6
-                ORDER BY policy_id, substr(id, 1, 5) LIMIT 8193
-            ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+        postgres: postgres_list!(
+            "(
+            SELECT * FROM counted_entries WHERE policy_id = $6
+            ORDER BY policy_id, substring(uuid_send(id), 1, 5) LIMIT 8193
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
+            SELECT * FROM counted_entries WHERE policy_id = $6
+            ORDER BY policy_id, substr(id, 1, 5) LIMIT 8193
+        ) AS first"
+        ),
     },
 };
 /// Entries that count by their own ids, and those that count by the ids of the grants that they name.
@@ -288,73 +205,38 @@ const COUNTED: Indexed = Indexed {
         ) AS f",
     },
     list: Texts {
-        postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
+        postgres: postgres_list!(
+            "(
             SELECT * FROM (
-                SELECT * FROM (
-                    SELECT * FROM counted_entries
-                    WHERE substring(uuid_send(id), 1, 6)
-                            BETWEEN substring(uuid_send($10), 1, 6) AND substring(uuid_send($11), 1, 6)
-                        AND id >= $10 AND id < $11
-                        AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
-                    ORDER BY substring(uuid_send(id), 1, 6) LIMIT 8193
-                ) AS first
-                UNION ALL SELECT * FROM (
-                    SELECT f.* FROM entry_details AS d
-                    JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                    WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
-                ) AS first
+                SELECT * FROM counted_entries
+                WHERE substring(uuid_send(id), 1, 6)
+                        BETWEEN substring(uuid_send($10), 1, 6) AND substring(uuid_send($11), 1, 6)
+                    AND id >= $10 AND id < $11
+                    AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
+                ORDER BY substring(uuid_send(id), 1, 6) LIMIT 8193
             ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-        sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
+            UNION ALL SELECT * FROM (
+                SELECT f.* FROM entry_details AS d
+                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+                WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
+            ) AS first
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
             SELECT * FROM (
-                SELECT * FROM (
-                    SELECT * FROM counted_entries
-                    WHERE id >= $10 AND id < $11
-                        AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
-                    ORDER BY id LIMIT 8193
-                ) AS first
-                UNION ALL SELECT * FROM (
-                    SELECT f.* FROM entry_details AS d
-                    JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                    WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
-                ) AS first
+                SELECT * FROM counted_entries
+                WHERE id >= $10 AND id < $11
+                    AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
+                ORDER BY id LIMIT 8193
             ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+            UNION ALL SELECT * FROM (
+                SELECT f.* FROM entry_details AS d
+                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+                WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
+            ) AS first
+        ) AS first"
+        ),
     },
 };
 const COUNTED_OF_POLICY: Indexed = Indexed {
@@ -388,74 +270,39 @@ const COUNTED_OF_POLICY: Indexed = Indexed {
         ) AS f",
     },
     list: Texts {
-        postgres: "SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
+        postgres: postgres_list!(
+            "(
             SELECT * FROM (
-                SELECT * FROM (
-                    SELECT * FROM counted_entries
-                    WHERE policy_id = $6 AND substring(uuid_send(id), 1, 5)
-                            BETWEEN substring(uuid_send($10), 1, 5) AND substring(uuid_send($11), 1, 5)
-                        AND id >= $10 AND id < $11
-                        AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
-                    ORDER BY policy_id, substring(uuid_send(id), 1, 5) LIMIT 8193
-                ) AS first
-                UNION ALL SELECT * FROM (
-                    SELECT f.* FROM entry_details AS d
-                    JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                    WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
-                ) AS first
+                SELECT * FROM counted_entries
+                WHERE policy_id = $6 AND substring(uuid_send(id), 1, 5)
+                        BETWEEN substring(uuid_send($10), 1, 5) AND substring(uuid_send($11), 1, 5)
+                    AND id >= $10 AND id < $11
+                    AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
+                ORDER BY policy_id, substring(uuid_send(id), 1, 5) LIMIT 8193
             ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account = ANY($14))
-                AND ($12 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $12) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $12 = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id",
-        sqlite: r#"SELECT e.*, d.held_until, d.made_by, d.reason, p.name AS policy, a.subject,
-            k.id AS made_by_key, k.name AS made_by_name
-        FROM (
+            UNION ALL SELECT * FROM (
+                SELECT f.* FROM entry_details AS d
+                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+                WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
+            ) AS first
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
             SELECT * FROM (
-                SELECT * FROM (
-                    SELECT * FROM counted_entries
-                    WHERE policy_id = $6 AND substr(id, 1, 5) BETWEEN substr($10, 1, 5) AND substr($11, 1, 5)
-                        AND id >= $10 AND id < $11
-                        AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
-                    ORDER BY policy_id, substr(id, 1, 5) LIMIT 8193
-                ) AS first
-                UNION ALL SELECT * FROM (
-                    SELECT f.* FROM entry_details AS d
-                    JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
-                    WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
-                ) AS first
+                SELECT * FROM counted_entries
+                WHERE policy_id = $6 AND substr(id, 1, 5) BETWEEN substr($10, 1, 5) AND substr($11, 1, 5)
+                    AND id >= $10 AND id < $11
+                    AND kind IN (SELECT kind FROM entry_kinds WHERE NOT names_grant)
+                ORDER BY policy_id, substr(id, 1, 5) LIMIT 8193
             ) AS first
-            WHERE xact >= $1 AND (xact, id) > ($1, $2)
-                AND xact <= $3 AND (xact, id) <= ($3, $4)
-                AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                AND ($9 IS NULL OR claimed_by = $9)
-                AND counted_id >= $10 AND counted_id < $11
-                AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
-                AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $12 || '"') = $13
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $12 || '"') = $13 END)
-            ORDER BY xact, id LIMIT $5
-        ) AS e
-        LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-        JOIN policies AS p ON p.id = e.policy_id
-        JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN named_keys AS k ON k.number = e.claimed_by
-        ORDER BY e.xact, e.id"#,
+            UNION ALL SELECT * FROM (
+                SELECT f.* FROM entry_details AS d
+                JOIN counted_entries AS f ON f.account = d.account AND f.number = d.number
+                WHERE d.of_grant >= $10 AND d.of_grant < $11 ORDER BY d.of_grant LIMIT 8193
+            ) AS first
+        ) AS first"
+        ),
     },
 };
 

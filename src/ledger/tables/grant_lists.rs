@@ -93,36 +93,66 @@ struct IndexedGrants {
     end: Texts,
 }
 
+/// The list of the grants with `$found` that fit the filter, in the order `$order`, on PostgreSQL.
+macro_rules! postgres_list {
+    ($found:literal, $order:literal) => {
+        concat!(
+            "SELECT g.* FROM (
+                SELECT account, number FROM grant_states
+                WHERE ",
+            $found,
+            " id >= $1 AND id < $2
+                    AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                    AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                        WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                    AND ($9 IS NULL OR CASE
+                        WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
+                        THEN metadata::json ->> $9 = $10 END)
+                ORDER BY ",
+            $order,
+            " LIMIT $3
+            ) AS first
+            JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+            ORDER BY g.id DESC"
+        )
+    };
+}
+
+/// The same on SQLite.
+macro_rules! sqlite_list {
+    ($found:literal, $order:literal) => {
+        concat!(
+            "SELECT g.* FROM (
+                SELECT account, number FROM grant_states
+                WHERE ",
+            $found,
+            r#" id >= $1 AND id < $2
+                    AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
+                    AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
+                        WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
+                    AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
+                        WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
+                        WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                        ELSE metadata -> ('$."' || $9 || '"') = $10 END)
+                ORDER BY "#,
+            $order,
+            " LIMIT $3
+            ) AS first
+            JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
+            ORDER BY g.id DESC"
+        )
+    };
+}
+
 /// All grants. SQLite has an index of whole ids, PostgreSQL one of their milliseconds.
 const ALL: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE substring(uuid_send(id), 1, 6)
-                    BETWEEN substring(uuid_send($1), 1, 6) AND substring(uuid_send($2), 1, 6)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY substring(uuid_send(id), 1, 6) DESC, id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-        sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+        postgres: postgres_list!(
+            "substring(uuid_send(id), 1, 6)
+                BETWEEN substring(uuid_send($1), 1, 6) AND substring(uuid_send($2), 1, 6) AND",
+            "substring(uuid_send(id), 1, 6) DESC, id DESC"
+        ),
+        sqlite: sqlite_list!("", "id DESC"),
     },
     end: Texts {
         postgres: "SELECT id FROM entries
@@ -137,34 +167,15 @@ const ALL: IndexedGrants = IndexedGrants {
 /// The grants of a policy, by the quarter of a second of their ids.
 const OF_POLICY: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE policy_id = $8 AND substring(uuid_send(id), 1, 5)
-                    BETWEEN substring(uuid_send($1), 1, 5) AND substring(uuid_send($2), 1, 5)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY policy_id DESC, substring(uuid_send(id), 1, 5) DESC, id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-        sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE policy_id = $8 AND substr(id, 1, 5) BETWEEN substr($1, 1, 5) AND substr($2, 1, 5)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY policy_id DESC, substr(id, 1, 5) DESC, id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+        postgres: postgres_list!(
+            "policy_id = $8 AND substring(uuid_send(id), 1, 5)
+                BETWEEN substring(uuid_send($1), 1, 5) AND substring(uuid_send($2), 1, 5) AND",
+            "policy_id DESC, substring(uuid_send(id), 1, 5) DESC, id DESC"
+        ),
+        sqlite: sqlite_list!(
+            "policy_id = $8 AND substr(id, 1, 5) BETWEEN substr($1, 1, 5) AND substr($2, 1, 5) AND",
+            "policy_id DESC, substr(id, 1, 5) DESC, id DESC"
+        ),
     },
     end: Texts {
         postgres: "SELECT id FROM entries
@@ -180,33 +191,14 @@ const OF_POLICY: IndexedGrants = IndexedGrants {
 };
 const PROVISIONAL: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-        sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+        postgres: postgres_list!(
+            "(flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8) AND",
+            "id DESC"
+        ),
+        sqlite: sqlite_list!(
+            "(flags & 1) <> 0 AND ($8 IS NULL OR policy_id = $8) AND",
+            "id DESC"
+        ),
     },
     end: Texts {
         postgres: "SELECT id FROM entries WHERE (flags & 1) <> 0 AND ($8 IS NULL OR policy = $8)
@@ -217,33 +209,14 @@ const PROVISIONAL: IndexedGrants = IndexedGrants {
 };
 const WOULD_DENY: IndexedGrants = IndexedGrants {
     list: Texts {
-        postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-        sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+        postgres: postgres_list!(
+            "(flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8) AND",
+            "id DESC"
+        ),
+        sqlite: sqlite_list!(
+            "(flags & 4) <> 0 AND ($8 IS NULL OR policy_id = $8) AND",
+            "id DESC"
+        ),
     },
     end: Texts {
         postgres: "SELECT id FROM entries WHERE (flags & 4) <> 0 AND ($8 IS NULL OR policy = $8)
@@ -336,62 +309,18 @@ const REVERSED: IndexedGrants = IndexedGrants {
     },
 };
 const OF_ACCOUNTS: Texts = Texts {
-    postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE account = ANY($8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-    sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE account IN (SELECT unhex(value) FROM json_each($8))
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+    postgres: postgres_list!("account = ANY($8) AND", "id DESC"),
+    sqlite: sqlite_list!(
+        "account IN (SELECT unhex(value) FROM json_each($8)) AND",
+        "id DESC"
+    ),
 };
 const OF_KEYS: Texts = Texts {
-    postgres: "SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE key = ANY($8)
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE
-                    WHEN json_typeof(metadata::json -> $9) IN ('string', 'number', 'boolean')
-                    THEN metadata::json ->> $9 = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC",
-    sqlite: r#"SELECT g.* FROM (
-            SELECT account, number FROM grant_states
-            WHERE key IN (SELECT unhex(value) FROM json_each($8))
-                AND id >= $1 AND id < $2 AND ($6 = 0 OR flags & $6 = $6) AND ($7 IS NULL OR claimed_by = $7)
-                AND ($4 IS NULL OR $4 = COALESCE(ended_as, CASE held_until <= $5
-                    WHEN true THEN 'lapsed' WHEN false THEN 'held' ELSE 'granted' END))
-                AND ($9 IS NULL OR CASE json_type(metadata, '$."' || $9 || '"')
-                    WHEN 'text' THEN metadata ->> ('$."' || $9 || '"') = $10
-                    WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
-                    ELSE metadata -> ('$."' || $9 || '"') = $10 END)
-            ORDER BY id DESC LIMIT $3
-        ) AS first
-        JOIN grant_rows AS g ON g.account = first.account AND g.number = first.number
-        ORDER BY g.id DESC"#,
+    postgres: postgres_list!("key = ANY($8) AND", "id DESC"),
+    sqlite: sqlite_list!(
+        "key IN (SELECT unhex(value) FROM json_each($8)) AND",
+        "id DESC"
+    ),
 };
 
 /// Every statement of a list, by name.

@@ -54,126 +54,87 @@ pub struct SubjectStatements {
     listed: &'static str,
 }
 
-const OVERRIDES: SubjectStatements = SubjectStatements {
-    between: "SELECT * FROM override_rows AS v
-        WHERE NOT v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
-            SELECT 1 FROM term_versions AS w
-            WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
-                AND NOT w.is_block
-        ) ORDER BY v.revision",
-    history: "SELECT listed.revision AS listed, v.* FROM (
-            SELECT v.account, v.version, v.revision
-            FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
-            WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                AND ($5 IS NULL OR o.policy = $5)
-            ORDER BY v.revision DESC LIMIT $4
-        ) AS listed
-        JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-            SELECT MAX(w.version) FROM term_versions AS w
-            WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
-        ))
-        ORDER BY listed.revision DESC, v.version DESC",
-    history_of: Texts {
-        postgres: "SELECT listed.revision AS listed, v.* FROM (
+/// The history of versions, of all accounts or of `$accounts`: of overrides with `$not`, of blocks without.
+macro_rules! history {
+    ($not:literal, $accounts:literal) => {
+        concat!(
+            "SELECT listed.revision AS listed, v.* FROM (
                 SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND ",
+            $not,
+            "v.is_block
                 WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
                     AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                    AND ($5 IS NULL OR o.policy = $5)
-                    AND v.account = ANY($7)
+                    AND ($5 IS NULL OR o.policy = $5)",
+            $accounts,
+            "
                 ORDER BY v.revision DESC LIMIT $4
             ) AS listed
             JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
                 SELECT MAX(w.version) FROM term_versions AS w
-                WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
+                WHERE w.account = listed.account AND w.version < listed.version AND ",
+            $not,
+            "w.is_block
             ))
-            ORDER BY listed.revision DESC, v.version DESC",
-        sqlite: "SELECT listed.revision AS listed, v.* FROM (
-                SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND NOT v.is_block
-                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                    AND ($5 IS NULL OR o.policy = $5)
-                    AND v.account IN (SELECT unhex(value) FROM json_each($7))
-                ORDER BY v.revision DESC LIMIT $4
-            ) AS listed
-            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-                SELECT MAX(w.version) FROM term_versions AS w
-                WHERE w.account = listed.account AND w.version < listed.version AND NOT w.is_block
-            ))
-            ORDER BY listed.revision DESC, v.version DESC",
-    },
-    known: "SELECT * FROM override_rows
-        WHERE NOT is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version",
-    last: "SELECT * FROM override_rows
-        WHERE NOT is_block AND account = $1 ORDER BY version DESC LIMIT 1",
-    listed: "SELECT * FROM override_rows AS v
-        WHERE v.policy_id = $1 AND v.account > $2 AND v.limits IS NOT NULL AND v.version = (
-            SELECT MAX(w.version) FROM term_versions AS w
-            WHERE w.account = v.account AND NOT w.is_block
-        ) ORDER BY v.account LIMIT $3",
-};
-const BLOCKS: SubjectStatements = SubjectStatements {
-    between: "SELECT * FROM override_rows AS v
-        WHERE v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
-            SELECT 1 FROM term_versions AS w
-            WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
-                AND w.is_block
-        ) ORDER BY v.revision",
-    history: "SELECT listed.revision AS listed, v.* FROM (
-            SELECT v.account, v.version, v.revision
-            FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
-            WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                AND ($5 IS NULL OR o.policy = $5)
-            ORDER BY v.revision DESC LIMIT $4
-        ) AS listed
-        JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-            SELECT MAX(w.version) FROM term_versions AS w
-            WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
-        ))
-        ORDER BY listed.revision DESC, v.version DESC",
-    history_of: Texts {
-        postgres: "SELECT listed.revision AS listed, v.* FROM (
-                SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
-                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                    AND ($5 IS NULL OR o.policy = $5)
-                    AND v.account = ANY($7)
-                ORDER BY v.revision DESC LIMIT $4
-            ) AS listed
-            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-                SELECT MAX(w.version) FROM term_versions AS w
-                WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
-            ))
-            ORDER BY listed.revision DESC, v.version DESC",
-        sqlite: "SELECT listed.revision AS listed, v.* FROM (
-                SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.is_block
-                WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
-                    AND ($5 IS NULL OR o.policy = $5)
-                    AND v.account IN (SELECT unhex(value) FROM json_each($7))
-                ORDER BY v.revision DESC LIMIT $4
-            ) AS listed
-            JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-                SELECT MAX(w.version) FROM term_versions AS w
-                WHERE w.account = listed.account AND w.version < listed.version AND w.is_block
-            ))
-            ORDER BY listed.revision DESC, v.version DESC",
-    },
-    known: "SELECT * FROM override_rows
-        WHERE is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version",
-    last: "SELECT * FROM override_rows
-        WHERE is_block AND account = $1 ORDER BY version DESC LIMIT 1",
-    listed: r#"SELECT * FROM override_rows AS v
-        WHERE v.policy_id = $1 AND v.account > $2 AND v.limits = '{"blocked":true}' AND v.version = (
-            SELECT MAX(w.version) FROM term_versions AS w
-            WHERE w.account = v.account AND w.is_block
-        ) ORDER BY v.account LIMIT $3"#,
-};
+            ORDER BY listed.revision DESC, v.version DESC"
+        )
+    };
+}
+
+/// The statements about versions of one kind: `$not` is empty for blocks, and `$stands` says that a version
+/// has terms.
+macro_rules! statements {
+    ($not:literal, $stands:literal) => {
+        SubjectStatements {
+            between: concat!(
+                "SELECT * FROM override_rows AS v
+                WHERE ",
+                $not,
+                "v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
+                    SELECT 1 FROM term_versions AS w
+                    WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
+                        AND ",
+                $not,
+                "w.is_block
+                ) ORDER BY v.revision"
+            ),
+            history: history!($not, ""),
+            history_of: Texts {
+                postgres: history!($not, " AND v.account = ANY($7)"),
+                sqlite: history!(
+                    $not,
+                    " AND v.account IN (SELECT unhex(value) FROM json_each($7))"
+                ),
+            },
+            known: concat!(
+                "SELECT * FROM override_rows
+                WHERE ",
+                $not,
+                "is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version"
+            ),
+            last: concat!(
+                "SELECT * FROM override_rows
+                WHERE ",
+                $not,
+                "is_block AND account = $1 ORDER BY version DESC LIMIT 1"
+            ),
+            listed: concat!(
+                "SELECT * FROM override_rows AS v
+                WHERE v.policy_id = $1 AND v.account > $2 AND ",
+                $stands,
+                " AND v.version = (
+                    SELECT MAX(w.version) FROM term_versions AS w
+                    WHERE w.account = v.account AND ",
+                $not,
+                "w.is_block
+                ) ORDER BY v.account LIMIT $3"
+            ),
+        }
+    };
+}
+
+const OVERRIDES: SubjectStatements = statements!("NOT ", "v.limits IS NOT NULL");
+const BLOCKS: SubjectStatements = statements!("", r#"v.limits = '{"blocked":true}'"#);
 
 impl StoredTerms for OverrideTerms {
     const WHAT: &'static str = "an override";

@@ -14,147 +14,99 @@ use crate::ledger::{Ledger, LedgerError};
 // in its mark, and how many places are left of the mark. $1 is the first place's id, and $2 the id in the
 // places of changes.
 
+/// The statement `$select` about the marks whose positions are above `$after`.
+macro_rules! numbering {
+    ($wanted:literal, $after:literal, $select:literal) => {
+        concat!(
+            "WITH ",
+            $wanted,
+            "marks AS (
+                SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
+                    COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
+                    COALESCE(low.revision, 0) AS low_revision
+                FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
+                WHERE own.after IN (",
+            $after,
+            ")
+            ), places AS (
+                SELECT m.after, t.xact, t.id, 0 AS revision
+                FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                    AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+                UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
+                FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
+                    AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
+                UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+                FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                    AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                    AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+                UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+                FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                    AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                    AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+                UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+                FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                    AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                    AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+                UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
+                FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
+                    AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
+                    AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
+            ), numbered AS (
+                SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
+                    row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
+                FROM places
+            )
+            ",
+            $select
+        )
+    };
+}
+
+/// The positions of the places `$wanted`.
+macro_rules! positions {
+    ($wanted:literal) => {
+        numbering!(
+            $wanted,
+            "SELECT (
+                SELECT after FROM record_marks
+                WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
+                ORDER BY xact, id, revision LIMIT 1
+            ) FROM wanted",
+            "SELECT m.after + n.number AS position, m.recorded_at, n.found,
+                m.position - m.after AS given, m.after
+            FROM wanted AS w
+            JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
+            JOIN marks AS m ON m.after = n.after
+            ORDER BY 1"
+        )
+    };
+}
+
 /// The positions of the places $3: a JSON array with one array for each place, with its columns.
 const POSITIONS: Texts = Texts {
-    postgres: "WITH wanted AS (
+    postgres: positions!(
+        "wanted AS (
             SELECT (d ->> 0)::bigint AS xact, (d ->> 1)::uuid AS id, (d ->> 2)::bigint AS revision
             FROM json_array_elements($3::json) AS d
-        ), marks AS (
-            SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
-                COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
-                COALESCE(low.revision, 0) AS low_revision
-            FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
-            WHERE own.after IN (
-                SELECT (
-                    SELECT after FROM record_marks
-                    WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
-                    ORDER BY xact, id, revision LIMIT 1
-                ) FROM wanted
-            )
-        ), places AS (
-            SELECT m.after, t.xact, t.id, 0 AS revision
-            FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-            UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
-            FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
-                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-        ), numbered AS (
-            SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
-                row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
-            FROM places
-        )
-        SELECT m.after + n.number AS position, m.recorded_at, n.found,
-            m.position - m.after AS given, m.after
-        FROM wanted AS w
-        JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
-        JOIN marks AS m ON m.after = n.after
-        ORDER BY 1",
-    sqlite: "WITH wanted AS (
+        ), "
+    ),
+    sqlite: positions!(
+        "wanted AS (
             SELECT value ->> 0 AS xact, unhex(value ->> 1) AS id, value ->> 2 AS revision
             FROM json_each($3)
-        ), marks AS (
-            SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
-                COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
-                COALESCE(low.revision, 0) AS low_revision
-            FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
-            WHERE own.after IN (
-                SELECT (
-                    SELECT after FROM record_marks
-                    WHERE (xact, id, revision) >= (wanted.xact, wanted.id, wanted.revision)
-                    ORDER BY xact, id, revision LIMIT 1
-                ) FROM wanted
-            )
-        ), places AS (
-            SELECT m.after, t.xact, t.id, 0 AS revision
-            FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-            UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
-            FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
-                AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-            UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-            FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-                AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-                AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-        ), numbered AS (
-            SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
-                row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
-            FROM places
-        )
-        SELECT m.after + n.number AS position, m.recorded_at, n.found,
-            m.position - m.after AS given, m.after
-        FROM wanted AS w
-        JOIN numbered AS n ON n.xact = w.xact AND n.id = w.id AND n.revision = w.revision
-        JOIN marks AS m ON m.after = n.after
-        ORDER BY 1",
+        ), "
+    ),
 };
 
 /// The mark that has its positions above $3, cut to end at the position $4.
-const MARK_AT: &str = "WITH marks AS (
-        SELECT own.after, own.position, own.recorded_at, own.xact, own.id, own.revision,
-            COALESCE(low.xact, 0) AS low_xact, COALESCE(low.id, $1) AS low_id,
-            COALESCE(low.revision, 0) AS low_revision
-        FROM record_marks AS own LEFT JOIN record_marks AS low ON low.position = own.after
-        WHERE own.after IN ($3)
-    ), places AS (
-        SELECT m.after, t.xact, t.id, 0 AS revision
-        FROM marks AS m JOIN entries AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-            AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-        UNION ALL SELECT m.after, t.xact, t.id, 0 AS revision
-        FROM marks AS m JOIN dropped_entries AS t ON t.xact >= m.low_xact
-            AND (t.xact, t.id) > (m.low_xact, m.low_id) AND (t.xact, t.id) <= (m.xact, m.id)
-        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-        FROM marks AS m JOIN policy_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-        FROM marks AS m JOIN key_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-        FROM marks AS m JOIN override_versions AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-        UNION ALL SELECT m.after, t.xact, $2 AS id, t.revision
-        FROM marks AS m JOIN acts AS t ON t.xact >= m.low_xact AND t.xact <= m.xact
-            AND (t.xact, $2, t.revision) > (m.low_xact, m.low_id, m.low_revision)
-            AND (t.xact, $2, t.revision) <= (m.xact, m.id, m.revision)
-    ), numbered AS (
-        SELECT after, xact, id, revision, count(*) OVER (PARTITION BY after) AS found,
-            row_number() OVER (PARTITION BY after ORDER BY xact, id, revision) AS number
-        FROM places
-    )
-    SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
+const MARK_AT: &str = numbering!(
+    "",
+    "$3",
+    "SELECT m.after, m.after + n.number AS position, n.xact, n.id, n.revision,
         m.recorded_at, n.found, m.position - m.after AS given
     FROM numbered AS n JOIN marks AS m ON m.after = n.after
-    WHERE m.after + n.number = $4";
+    WHERE m.after + n.number = $4"
+);
 
 /// Every statement, by name.
 #[cfg(feature = "faults")]
