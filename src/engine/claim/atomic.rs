@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::dispatch::DRAIN_PAUSE;
 use super::foretell::Foretold;
 use super::group::Group;
 use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
@@ -18,9 +18,6 @@ use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::work::Work;
 use crate::engine::Engine;
-
-/// The pause before the counters are asked again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// The outcome of a claim of an atomic batch, with what is foretold.
 pub type ForetoldMember = Result<Foretold, ClaimFailure>;

@@ -23,7 +23,7 @@ use crate::engine::instance::{DrainSignal, Memory, Terms};
 /// The largest number of claims in one transaction.
 const BATCH_MOST: usize = 512;
 /// The pause of a claim before it checks again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
+pub const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 pub struct Dispatch {
     pub clock: Clock,

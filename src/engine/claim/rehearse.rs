@@ -116,24 +116,22 @@ impl Engine {
     }
 
     async fn try_counted(&self, work: &Work) -> Result<Option<Outcome>, LedgerError> {
-        let policy = &work.policy;
-        let counting = self.counting.as_ref();
-        if !counting.is_some_and(|counting| counting.decides(policy)) {
+        let now = self.clock.now();
+        let Some(totals) = self.counted(&work.policy, work.account, now).await? else {
             return Ok(None);
-        }
+        };
         let look = Look {
             keys: work.key.into_iter().collect(),
             ..Look::default()
         };
-        if work.key.is_some() {
-            let seen = self.ledger.look(&look).await?.entries;
-            if let Some(outcome) = Outcome::of_earlier(work, &seen, self.clock.now()) {
-                return Ok(Some(outcome));
-            }
-        }
-        let now = self.clock.now();
-        let totals = self.counted(policy, work.account, now).await?;
-        Ok(totals.map(|totals| outcome_of_totals(work, totals, now)))
+        let seen = match work.key {
+            Some(_) => self.ledger.look(&look).await?.entries,
+            None => Vec::new(),
+        };
+        let earlier = Outcome::of_earlier(work, &seen, now);
+        Ok(Some(
+            earlier.unwrap_or_else(|| outcome_of_totals(work, totals, now)),
+        ))
     }
 
     /// The outcome that a claim would have on the ledger: it goes the way of a batch that is granted

@@ -138,10 +138,7 @@ pub fn counted_first(
 /// has its key, or the present terms do not let Redis decide: they refuse the claim, or have limits
 /// without calendar windows, which Redis cannot count.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) -> Option<Step> {
-    let mut entries = seen.entries.iter();
-    let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
-    if let Some(entry) = entries.find(has_key) {
-        let outcome = Outcome::of_key(&claim.work, entry, &seen.entries, now);
+    if let Some(outcome) = Outcome::of_earlier(&claim.work, &seen.entries, now) {
         return Some(Step::End(Ok(outcome)));
     }
     (!redis_may_decide(claim, now)).then(|| leave_to_ledger(claim))
