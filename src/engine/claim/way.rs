@@ -12,6 +12,7 @@
 //! 4. A lane *appends* the drafts of many groups in one transaction. Claims are answered after the
 //!    commit. A group that lost to another writer, or whose account is not new, looks at the
 //!    ledger. After two losses the group *contends*: it waits for its turn.
+//!    An atomic batch is a group with several accounts, and has a transaction of its own.
 //! 5. If Redis decides alone, the claim is *counted* (`engine/counted`).
 
 use std::collections::HashSet;
@@ -331,8 +332,8 @@ impl Group {
         {
             present.memory.note_existing(account);
         }
-        // 2. The group may have sent drafts that got no answer. A plan that was not sent is made
-        //    anew.
+        // 2. The group may have sent drafts that got no answer. The claims of a plan that was not
+        //    sent are decided again.
         if let GroupStage::Decided(_) = self.stage {
             self.dissolve();
         }
