@@ -203,7 +203,7 @@ impl RecordedExport {
     /// The change as a ledger has it.
     async fn stored(database: &DatabaseArgs, revision: u64) -> anyhow::Result<Option<Self>> {
         let ledger = open_to_read(database).await?;
-        let act = ledger.act(revision).await;
+        let act = ledger.record().act(revision).await;
         ledger.close().await;
         Ok(act?.map(|act| Self {
             revision: act.revision,

@@ -11,19 +11,24 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::admin::Admin;
+use super::audit::Audit;
 use super::claim::{
     Dispatch, Groups, KeysInProgress, LaneWorker, SettleQueue, ask_all, probe_all, settle_all,
 };
+use super::claims::Claims;
 use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
 use super::erasure::Eraser;
-use super::following::follow;
 use super::instance::{
-    Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Standby, Watch,
-    Watcher, WrongKeys,
+    Access, AdminKey, Callers, Denials, DrainSignal, Instance, Memory, Metrics, Places, Policies,
+    Standby, Watch, Watcher, WrongKeys,
 };
 use super::lapses::LapseSweep;
 use super::reconcile::Reconciler;
-use super::record::{LedgerFollower, ReadRecorder, RecordProgress, SharedReads, StandbyFollower};
+use super::record::following::follow;
+use super::record::{
+    LedgerFollower, ReadRecorder, Record, RecordProgress, SharedReads, StandbyFollower,
+};
 use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
@@ -57,9 +62,9 @@ impl Engine {
         let clock = Clock::Followed(own_clock.clone());
         let (ledger, counters) = open_stores(&options, &clock).await?;
         let admin_key = options.admin_key.as_deref().map(AdminKey::new);
-        let access = Access::open(&ledger, admin_key.transpose()?).await;
+        let access = Access::open(ledger.admin(), admin_key.transpose()?).await;
         let access = access.map_err(BuildError::Read)?;
-        let policies = Policies::load(&ledger, access.clone()).await;
+        let policies = Policies::load(ledger.admin(), access.clone()).await;
         let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
         let metrics = Metrics::default();
@@ -92,12 +97,12 @@ impl Engine {
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
             claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
         };
-        let record = parts.start_following(&mut background);
+        let progress = parts.start_following(&mut background);
         let read_recorder = options
             .record_reads
             .then(|| parts.start_recording_reads(&mut background));
         let standby = if options.read_only {
-            Some(parts.follow_standby(&record, &mut background).await?)
+            Some(parts.follow_standby(&progress, &mut background).await?)
         } else {
             None
         };
@@ -106,43 +111,76 @@ impl Engine {
         }
         let seals = parts.start_sealing(&options, &mut background);
         let denials = Arc::new(Denials::default());
-        let denial_writer = parts.start_counting_days(denials.clone(), &record, &mut background);
+        let denial_writer = parts.start_counting_days(denials.clone(), &progress, &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
         let eraser = parts.start_erasing(&mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
         parts.start_recording_lapses(options.record_lapses_after, &dispatch, &mut background);
-        let engine = Self {
+        let instance = Arc::new(Instance {
             runtime: Handle::current(),
             clock,
-            running_time,
-            ledger,
-            counters,
-            counting,
-            metrics,
+            ledger: ledger.admin(),
             policies,
-            access,
-            wrong_keys: WrongKeys::default(),
             watch,
             standby,
-            background: background.tasks,
-            reconciler,
-            eraser,
-            record,
+            metrics,
+            claim_time: options.claim_deadline,
+            answer_time: options.answer_time,
+        });
+        let callers = Arc::new(Callers {
+            instance: instance.clone(),
+            access,
+            wrong_keys: WrongKeys::default(),
+            reads: Places::new(READS_MOST as usize),
+            edits: Places::new(EDITS_MOST),
+            waits: Places::new(WAITS_MOST),
+            snapshots: Places::new(SNAPSHOTS_MOST as usize),
+        });
+        let drain = counting.as_ref().map(|counting| counting.drain.clone());
+        let claims = Arc::new(Claims {
+            instance: instance.clone(),
+            ledger: ledger.claims(),
+            dispatch,
+            counting,
+            denials,
+            keys_in_progress: KeysInProgress::default(),
+            under_way: Places::new(options.claims_most),
+        });
+        let record = Arc::new(Record {
+            instance: instance.clone(),
+            ledger: ledger.clone(),
+            callers: callers.clone(),
+            claims: claims.clone(),
+            progress,
             history_reads: SharedReads::default(),
             read_recorder,
-            seals,
+            seals: options.seal_key.is_some(),
+        });
+        let audit = Arc::new(Audit {
+            instance: instance.clone(),
+            ledger: ledger.clone(),
             seal_key: options.seal_key,
-            denials,
+            reconciler,
+        });
+        let admin = Arc::new(Admin {
+            instance: instance.clone(),
+            ledger: ledger.admin(),
+            eraser,
+            drain,
+        });
+        let engine = Self {
+            instance,
+            callers,
+            claims,
+            record,
+            audit,
+            admin,
+            ledger,
+            counters,
+            seals,
+            running_time,
             denial_writer,
-            keys_in_progress: KeysInProgress::default(),
-            dispatch,
-            claims_under_way: Places::new(options.claims_most),
-            snapshots: Places::new(SNAPSHOTS_MOST as usize),
-            reads: Places::new(READS_MOST as usize),
-            waits: Places::new(WAITS_MOST),
-            edits: Places::new(EDITS_MOST),
-            claim_deadline: options.claim_deadline,
-            answer_time: options.answer_time,
+            background: background.tasks,
         };
         Ok(Arc::new(engine))
     }
@@ -365,7 +403,7 @@ impl WorkerParts<'_> {
     ) {
         let Some(after) = after else { return };
         let sweep = Arc::new(LapseSweep {
-            ledger: self.ledger.clone(),
+            ledger: self.ledger.claims(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
@@ -402,7 +440,7 @@ impl WorkerParts<'_> {
         let counting = Arc::new(Counting {
             unsure,
             counters: counters.clone(),
-            ledger: self.ledger.clone(),
+            ledger: self.ledger.claims(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
@@ -413,7 +451,7 @@ impl WorkerParts<'_> {
         });
         let metrics = self.metrics.clone();
         let asking = ask_all(dispatch.clone(), counters.clone(), metrics, to_ask);
-        let probing = probe_all(dispatch.clone(), self.ledger.clone(), to_probe);
+        let probing = probe_all(dispatch.clone(), self.ledger.claims(), to_probe);
         let counting_all = count_all(counting.clone(), to_count);
         let asking_ledger = ask_ledger_all(counting.clone(), to_ask_about);
         background.start(asking);
@@ -430,7 +468,7 @@ impl WorkerParts<'_> {
                 let settling = settle_all(
                     jobs,
                     counters.clone(),
-                    self.ledger.clone(),
+                    self.ledger.claims(),
                     self.metrics.clone(),
                 );
                 tokio::spawn(settling);
@@ -443,7 +481,7 @@ impl WorkerParts<'_> {
     fn start_lanes(&self, dispatch: &Arc<Dispatch>, background: &mut Background) {
         let lanes = LaneWorker {
             dispatch: dispatch.clone(),
-            ledger: self.ledger.clone(),
+            ledger: self.ledger.claims(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
             metrics: self.metrics.clone(),
@@ -471,7 +509,7 @@ impl WorkerParts<'_> {
     ) {
         let drainer = Drainer {
             counters: counters.clone(),
-            ledger: self.ledger.clone(),
+            ledger: self.ledger.claims(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             signal: drain.clone(),

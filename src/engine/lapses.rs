@@ -8,8 +8,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, sleep};
 
-use super::Engine;
 use super::claim::SettleQueue;
+use super::instance::nonce;
 use super::instance::{Metrics, Policies, Watch};
 use super::reconcile::Pace;
 use crate::chain::Chain;
@@ -19,7 +19,7 @@ use crate::domain::drafting::{AccountFacts, Drafting};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Policy, PolicyId};
-use crate::ledger::{Draft, EndedHold, LapsesMark, Ledger, LedgerError, Look};
+use crate::ledger::{ClaimTables, Draft, EndedHold, LapsesMark, LedgerError, Look};
 
 /// The pause between two looks for lapses that are due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const MARK_MOVES: TimeDelta = TimeDelta::minutes(1);
 
 /// Records lapses. Each instance runs one; one of them takes the turns.
 pub struct LapseSweep {
-    pub ledger: Ledger,
+    pub ledger: ClaimTables,
     pub clock: Clock,
     pub policies: Arc<Policies>,
     /// Whether the clock is right: a wrong one would end holds early.
@@ -201,7 +201,7 @@ impl LapseSweep {
         let Ok(Some(terms)) = self.policies.terms.newest(policy) else {
             return Ok(None);
         };
-        let mut known = AccountFacts::to_append(Engine::nonce());
+        let mut known = AccountFacts::to_append(nonce());
         loop {
             match draft_of_lapses(account, &terms, last, &known, now) {
                 Ok(draft) => return Ok(draft),

@@ -1,72 +1,67 @@
-//! The use cases, in eleven rooms. Every use case is a method of `Engine`. Only the engine decides the
-//! order of writes.
+//! The use cases, in thirteen rooms. Only the engine decides the order of writes.
 //!
-//! A room imports only from rooms that are named before it: `instance`, what an instance knows;
-//! `claim`, the claims' way; `lapses`, holds that end; `counted`, claims that Redis decides alone; `reconcile`; `erasure`;
-//! `record`, the one order of all entries and changes; `statistics`, the figures of days; `seal`,
-//! the log of leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
-//! opens the stores and starts the workers of all rooms.
+//! A room imports only from rooms that are named before it: `instance`, what an instance knows, and
+//! its callers; `claim`, the claims' way; `lapses`, holds that end; `counted`, claims that Redis decides
+//! alone; `claims`, what product backends ask for; `reconcile`; `erasure`; `record`, the one order of all
+//! entries and changes, and what auditors read; `statistics`, the figures of days; `seal`, the log
+//! of leaves; `archive`, its files; `audit`, seals and reconciliations that somebody asks for;
+//! `admin`, what admins change. `build` opens the stores and starts the workers of all rooms.
+//!
+//! The use cases are methods of handles: [`Claims`], [`Record`], [`Audit`], [`Admin`], and [`Callers`].
+//! Each handle has the parts of an instance that its use cases need, and no others.
 
 mod admin;
 mod archive;
+mod audit;
 mod build;
 pub mod claim;
+mod claims;
 pub mod counted;
-mod cursor;
 mod erasure;
-mod exported;
-mod following;
 pub mod instance;
 pub mod lapses;
-mod listed;
 mod reconcile;
 mod record;
+mod report;
 mod seal;
 mod statistics;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters, RedisAccess};
-use crate::domain::policy::PolicyName;
 use crate::domain::seal::note::SealKey;
 use crate::ledger::{Ledger, OpenError};
 use crate::running::RunningTime;
 
 pub use admin::{
-    Adjustment, Backtested, ChangeQuery, Correction, EditError, EditedTerms, GrantPage, GrantQuery,
-    KeyError, PolicyChange, Precondition,
+    Admin, EditError, EditedTerms, KeyError, PolicyChange, Precondition, SubjectErasure,
 };
 pub use archive::{
     ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, DroppedArchive,
     archive_ledger, check_archive, compare_archive, drop_archived,
 };
-pub use claim::{Admission, ClaimFailure, Foretold, Outcome, Rehearsal, Undecided, Usage};
-pub use cursor::InvalidCursor;
-pub use erasure::SubjectErasure;
-pub use exported::{ExportPiece, ExportPieces};
+pub use audit::{Audit, ConsistencyProof, SealFailure, SealPage};
+pub use claim::{ClaimFailure, Outcome, Undecided};
+pub use claims::{Adjustment, Admission, Claims, Correction, Foretold, Rehearsal, Usage};
 pub use instance::{
-    AdminKeyError, Authority, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
-    generate_secret, network_of,
+    AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS, Place,
+    Principal, Share, Trouble, WrongKeyAnswer, generate_secret, network_of,
 };
-pub use listed::{MadeBy, Misfit};
 pub use reconcile::ReconcileFailure;
 pub use record::{
-    AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
-    HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
-    ReadFailure, RecordedEntry, SharedPage, WindowQuery,
+    AsOf, Backtested, Bound, ChangeQuery, ClaimQuery, DaySpan, EntryExport, ExplainedClaim,
+    ExplainedGrant, ExportEnd, ExportPiece, ExportPieces, GrantPage, GrantQuery, HistoryPage,
+    HistoryQuery, InstantSpan, InvalidCursor, LimitThen, LimitsThen, ListFailure, LivedWindow,
+    MadeBy, Misfit, PlacedEntry, ReadFailure, Record, RecordedEntry, SharedPage, WindowQuery,
 };
 pub use seal::{
-    ConsistencyProof, DroppedLeaves, GivenSeal, SealFailure, SealPage, SealTarget, Verified,
-    VerifyFailure, restart_seals, verify_ledger,
+    DroppedLeaves, GivenSeal, SealTarget, Verified, VerifyFailure, restart_seals, verify_ledger,
 };
 pub use statistics::{CheckedFigures, FigureOfDay, FigurePage, FigureQuery};
 
@@ -75,12 +70,6 @@ pub use crate::ledger::{
     Standing,
 };
 
-use claim::{Dispatch, KeysInProgress};
-use counted::Counting;
-use erasure::Eraser;
-use instance::{Access, Denials, Metrics, Places, Policies, Standby, Watch, WrongKeys};
-use reconcile::Reconciler;
-use record::{HistoryQuestion, ReadRecorder, RecordProgress, SharedReads};
 use seal::SealStatus;
 use statistics::DenialWriter;
 
@@ -154,186 +143,29 @@ impl BuildError {
     }
 }
 
-/// A failure that is not the caller's fault.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Failure {
-    #[error("the ledger failed")]
-    Ledger(#[from] Arc<LedgerError>),
-    /// The ledger does not answer, and only the ledger knows.
-    #[error("the ledger does not answer")]
-    Silent,
-    /// The ledger has no grant with this id, but a grant that Redis counted may still wait for the
-    /// ledger.
-    #[error("a grant with this id may wait for the ledger")]
-    MayWait,
-    /// The grants that wait for the ledger cannot be read.
-    #[error("grants that wait for the ledger cannot be seen")]
-    Unseen,
-    /// The primary may have this, and the standby does not yet.
-    #[error("the standby has not followed its primary so far yet")]
-    NotFollowed,
-    /// The instance is ending, or the work panicked.
-    #[error("the work was interrupted")]
-    Interrupted,
-}
-
-impl From<LedgerError> for Failure {
-    fn from(error: LedgerError) -> Self {
-        Self::Ledger(Arc::new(error))
-    }
-}
-
-/// Why there is no list.
-#[derive(Debug, thiserror::Error)]
-pub enum ListFailure {
-    /// There never was a policy with this name.
-    #[error("there is no policy {0}")]
-    UnknownPolicy(PolicyName),
-    /// The policy does not exist or is archived, and this list needs an active one.
-    #[error("there is no policy {0}, or it is archived")]
-    UnknownOrArchived(PolicyName),
-    /// The cursor belongs to another list.
-    #[error(transparent)]
-    Cursor(#[from] InvalidCursor),
-    /// The filter with this name makes no sense here.
-    #[error("{0}: {1}")]
-    Misfit(&'static str, Misfit),
-    /// Too many exports and backtests run.
-    #[error("too many exports and backtests are under way")]
-    Overloaded,
-    /// The caller has too many reads in progress.
-    #[error("too many reads of this caller are under way")]
-    NoPlace,
-    #[error(transparent)]
-    Failure(#[from] Failure),
-}
-
-impl From<LedgerError> for ListFailure {
-    fn from(error: LedgerError) -> Self {
-        Failure::from(error).into()
-    }
-}
-
-/// Places that callers share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
-    /// Reads of the ledger.
-    Reads,
-    /// Changes by admins.
-    Edits,
-    /// Requests that wait for entries.
-    Waits,
-}
-
-/// The engine. Every use case is one of its methods.
+/// An instance at work: its handles, by capability.
 pub struct Engine {
-    runtime: Handle,
-    clock: Clock,
-    running_time: Arc<RunningTime>,
+    pub instance: Arc<Instance>,
+    pub callers: Arc<Callers>,
+    pub claims: Arc<Claims>,
+    pub record: Arc<Record>,
+    pub audit: Arc<Audit>,
+    pub admin: Arc<Admin>,
     ledger: Ledger,
     counters: Option<Counters>,
-    counting: Option<Arc<Counting>>,
-    metrics: Metrics,
-    policies: Arc<Policies>,
-    access: Arc<Access>,
-    wrong_keys: WrongKeys,
-    watch: Arc<Watch>,
-    /// Of an instance that only reads.
-    standby: Option<Arc<Standby>>,
+    seals: Arc<SealStatus>,
+    running_time: Arc<RunningTime>,
+    denial_writer: Arc<DenialWriter>,
     /// Tasks that run beside the claims.
     background: Vec<AbortHandle>,
-    reconciler: Arc<Reconciler>,
-    eraser: Arc<Eraser>,
-    record: Arc<RecordProgress>,
-    history_reads: SharedReads<HistoryQuestion, SharedPage>,
-    /// `None` where reads are not recorded.
-    read_recorder: Option<Arc<ReadRecorder>>,
-    seals: Arc<SealStatus>,
-    seal_key: Option<Arc<SealKey>>,
-    denials: Arc<Denials>,
-    denial_writer: Arc<DenialWriter>,
-    keys_in_progress: KeysInProgress,
-    dispatch: Arc<Dispatch>,
-    claims_under_way: Places,
-    /// Exports and backtests.
-    snapshots: Places,
-    /// Reads, until their answers are written.
-    reads: Places,
-    edits: Places,
-    waits: Places,
-    claim_deadline: Duration,
-    answer_time: Duration,
 }
 
 impl Engine {
     pub const STORE_NAMES: [&str; 2] = Ledger::STORE_NAMES;
 
-    /// Whether the ledger has no keys, and the settings have none.
-    pub fn needs_first_key(&self) -> bool {
-        self.access.needs_first_key()
-    }
-
-    /// Adds an admin key with this secret to a ledger without keys. Returns false if another
-    /// instance was first. Nobody can read the secret again, so call this when nothing else can
-    /// fail.
-    ///
-    /// # Errors
-    /// [`BuildError::Read`].
-    pub async fn add_first_key(&self, secret: &str) -> Result<bool, BuildError> {
-        let added = self
-            .access
-            .add_first_key(&self.ledger, secret, self.now())
-            .await;
-        added.map_err(BuildError::Read)
-    }
-
-    /// Whether this instance writes nothing: no claims, no changes and no seals.
-    pub fn is_read_only(&self) -> bool {
-        self.standby.is_some()
-    }
-
-    /// How old the answers of an instance that only reads are at most; `None` if that is not known, and
-    /// at any other instance.
-    pub fn lag(&self) -> Option<Duration> {
-        self.standby.as_ref()?.lag(Instant::now())
-    }
-
     /// Whether there is a Redis, answering or not.
     pub fn has_counters(&self) -> bool {
         self.counters.is_some()
-    }
-
-    /// Whether the clock of this instance is off by more than the tolerance: then it decides and
-    /// changes nothing.
-    pub fn clock_is_off(&self) -> bool {
-        self.watch.clock_is_off()
-    }
-
-    /// The present instant.
-    pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
-        self.clock.now()
-    }
-
-    /// A place for a read or an edit. `None` if the caller has too many places until the deadline.
-    pub async fn place(&self, share: Share, caller: &Arc<str>, deadline: Instant) -> Option<Place> {
-        let places = match share {
-            Share::Reads => &self.reads,
-            Share::Edits => &self.edits,
-            Share::Waits => &self.waits,
-        };
-        places.take(caller, deadline).await
-    }
-
-    /// Waits for a place for an export or a backtest, as long as other reads wait for theirs.
-    async fn long_place(&self, caller: &Arc<str>) -> Result<Place, ListFailure> {
-        let deadline = Instant::now() + self.answer_time;
-        let place = self.snapshots.take(caller, deadline).await;
-        place.ok_or(ListFailure::Overloaded)
-    }
-
-    /// The longest time of any answer that is not a claim's.
-    pub fn answer_time(&self) -> Duration {
-        self.answer_time
     }
 
     /// How long the process has run.
@@ -343,13 +175,13 @@ impl Engine {
 
     /// Ends all requests that only wait: the instance is about to end.
     pub fn begin_ending(&self) {
-        self.record.end();
+        self.record.progress.end();
     }
 
     /// Waits for the claims in progress, at most until the deadline, and closes the stores. The
     /// engine must not be called afterwards.
     pub async fn close(&self, deadline: Instant) {
-        if timeout_at(deadline, self.claims_under_way.emptied())
+        if timeout_at(deadline, self.claims.under_way.emptied())
             .await
             .is_err()
         {
@@ -358,7 +190,7 @@ impl Engine {
         for task in &self.background {
             task.abort();
         }
-        if !self.is_read_only() {
+        if !self.instance.is_read_only() {
             self.write_last_denials(deadline).await;
         }
         if timeout_at(deadline, self.ledger.close()).await.is_err() {
@@ -371,22 +203,5 @@ impl Engine {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => tracing::warn!("the last denials could not be counted"),
         }
-    }
-
-    /// Runs work in a task of its own, so that it ends in the same way whether or not somebody
-    /// waits. A handler's future is dropped when its client disconnects, and a transaction must not
-    /// be.
-    fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
-        &self,
-        work: W,
-    ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
-        let work = tracing::Instrument::in_current_span(work);
-        let task = self.runtime.spawn(work);
-        async move { task.await.map_err(|_| Failure::Interrupted) }
-    }
-
-    /// A new random number.
-    fn nonce() -> u64 {
-        Uuid::new_v4().as_u64_pair().1
     }
 }

@@ -7,6 +7,7 @@
 mod access;
 mod advice;
 mod batched;
+mod claims;
 mod cluster;
 mod connections;
 mod encoding;
@@ -14,6 +15,7 @@ mod entry_rows;
 mod error;
 mod fence;
 mod file;
+mod handles;
 mod look;
 mod postgres;
 mod query;
@@ -28,20 +30,20 @@ mod time_bounds;
 mod url_parameters;
 mod values;
 
-use std::borrow::Borrow;
-use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::domain::identity::{AccountId, Identity};
+use crate::domain::identity::Identity;
 
 pub use access::Snapshot;
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace, Untimely};
+pub use handles::{AdminTables, AuditTables, ClaimTables, FigureTables, RecordTables};
 pub use look::{Draft, LedgerView, Look};
 pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
 pub use tables::acts::{Act, ActKind};
@@ -81,9 +83,9 @@ pub const SNAPSHOTS_MOST: u32 = 4;
 #[derive(Clone)]
 pub enum Ledger {
     /// On PostgreSQL: many instances may share it.
-    Postgres(postgres::Store),
+    Postgres(Arc<postgres::Store>),
     /// On SQLite: embedded, for one process.
-    Sqlite(sqlite::Store),
+    Sqlite(Arc<sqlite::Store>),
 }
 
 /// How to reach a ledger.
@@ -127,6 +129,7 @@ macro_rules! store {
         }
     };
 }
+use store;
 
 impl Ledger {
     /// The names of the stores.
@@ -193,12 +196,12 @@ impl Ledger {
             "postgres" | "postgresql" => {
                 let migrator = with_more(postgres::MIGRATIONS);
                 let store = postgres::Store::open(options, opening, &migrator, now).await?;
-                Ok(Self::Postgres(store))
+                Ok(Self::Postgres(Arc::new(store)))
             }
             "sqlite" => {
                 let migrator = with_more(sqlite::MIGRATIONS);
                 let store = sqlite::Store::open(options, opening, &migrator, now).await?;
-                Ok(Self::Sqlite(store))
+                Ok(Self::Sqlite(Arc::new(store)))
             }
             _ => Err(OpenError::UnknownUrl),
         }
@@ -230,7 +233,7 @@ impl Ledger {
 
     /// The same ledger, which refuses entries whose instants are outside of the bounds.
     pub fn within(mut self, bounds: TimeBounds) -> Self {
-        store!(&mut self, store => store.bounds = Some(bounds));
+        store!(&mut self, store => Arc::make_mut(store).bounds = Some(bounds));
         self
     }
 
@@ -248,161 +251,6 @@ impl Ledger {
         match self {
             Self::Postgres(_) => postgres,
             Self::Sqlite(_) => sqlite,
-        }
-    }
-
-    /// Reads what a decision needs.
-    pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
-        let mut view = store!(self, store => store.look(look).await)?;
-        self.name_old_accounts(look, &mut view).await?;
-        Ok(view)
-    }
-
-    /// Appends drafts in a burst if there is a fence. Without a fence, and after a conflict, it
-    /// appends them as [`Ledger::append`] does. If the ledger does not show the fence, nothing is
-    /// appended. If a draft takes its account to be new and the account exists, the draft is left
-    /// out. A draft whose instants are too far from the clock of the store is left out too.
-    ///
-    /// Invariant: the line before each draft is known to be committed, because this process
-    /// appended it or read it from the ledger, and the fence is not older than that line.
-    ///
-    /// # Errors
-    /// As [`Ledger::append`].
-    pub async fn append_in_burst(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-        fence: Option<&Fence>,
-    ) -> Result<Appended, LedgerError> {
-        let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
-        let mut untimely = Vec::new();
-        // 1. Without a fence only the guarded append is safe.
-        let Some(fence) = fence else {
-            return Ok(Appended {
-                accounts: self.append_timely(drafts, &mut untimely).await?,
-                burst: None,
-                untimely,
-            });
-        };
-        // 2. Send the burst. Leave out drafts of accounts that exist already, and drafts that are
-        //    refused for their instants, and send the rest again.
-        let burst = loop {
-            match self.burst(&drafts, fence).await? {
-                Burst::Exist(existing) if existing.len() < drafts.len() => {
-                    drafts.retain(|draft| !existing.contains(&draft.account));
-                }
-                Burst::Untimely(theirs) if self.leaves_some(&mut drafts, theirs, &mut untimely) => {
-                }
-                ended => break ended,
-            }
-        };
-        // 3. After a conflict the guarded append finds the accounts that fit.
-        let accounts = match burst {
-            Burst::Committed(_) => drafts.iter().map(|draft| draft.account).collect(),
-            Burst::Exist(_) | Burst::Untimely(_) => HashSet::new(),
-            Burst::Conflict => self.append_timely(drafts, &mut untimely).await?,
-            // The drafts were decided by lines and policies of a server that is gone. The guarded
-            // append would notice other lines, but not that a version of the policy is gone.
-            Burst::Behind => HashSet::new(),
-        };
-        Ok(Appended {
-            accounts,
-            burst: Some(burst),
-            untimely,
-        })
-    }
-
-    /// Appends drafts as [`Ledger::append`] does, without those whose instants are refused.
-    async fn append_timely(
-        &self,
-        mut drafts: Vec<&Draft>,
-        untimely: &mut Vec<(AccountId, Untimely)>,
-    ) -> Result<HashSet<AccountId>, LedgerError> {
-        loop {
-            match store!(self, store => store.append(&drafts).await)? {
-                Ok(accounts) => return Ok(accounts),
-                Err(theirs) if self.leaves_some(&mut drafts, theirs, untimely) => {}
-                Err(_) => return Ok(HashSet::new()),
-            }
-        }
-    }
-
-    /// Moves the drafts that the store refuses when its clock shows `theirs` to `untimely`. Returns
-    /// whether some were moved and some are left.
-    fn leaves_some(
-        &self,
-        drafts: &mut Vec<&Draft>,
-        theirs: DateTime<Utc>,
-        untimely: &mut Vec<(AccountId, Untimely)>,
-    ) -> bool {
-        let before = drafts.len();
-        drafts.retain(|draft| {
-            let why = self.bounds().and_then(|it| it.untimely(draft, theirs));
-            untimely.extend(why.map(|why| (draft.account, why)));
-            why.is_none()
-        });
-        drafts.len() < before && !drafts.is_empty()
-    }
-
-    /// The error of drafts that the store refused together when its clock showed `theirs`.
-    fn refused_instant(&self, drafts: &[impl Borrow<Draft>], theirs: DateTime<Utc>) -> LedgerError {
-        let bounds = self.bounds();
-        let why = |draft: &Draft| bounds.and_then(|it| it.untimely(draft, theirs));
-        let mut drafts = drafts.iter().map(Borrow::borrow);
-        LedgerError::Untimely(
-            drafts
-                .find_map(why)
-                .unwrap_or(Untimely::Clock(TimeDelta::zero())),
-        )
-    }
-
-    /// Appends drafts in one transaction, all or none. [`Ledger::append_in_burst`] says what must
-    /// be true.
-    ///
-    /// # Errors
-    /// As [`Ledger::append`], except [`LedgerError::Conflict`].
-    pub async fn burst(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-        fence: &Fence,
-    ) -> Result<Burst, LedgerError> {
-        store!(self, store => store.burst(drafts, fence).await)
-    }
-
-    /// Appends drafts in one transaction. Returns the accounts whose entries are now committed to
-    /// disk. Invariant: the entries of an account are appended all or none. The entries of the
-    /// other accounts are not appended, because their last line is not the assumed one or a key is
-    /// taken.
-    ///
-    /// # Errors
-    /// On [`LedgerError::Conflict`], [`LedgerError::Refused`] and [`LedgerError::Untimely`] nothing
-    /// was written. On [`LedgerError::Unavailable`] the transaction may or may not be committed: look for the
-    /// entries' ids, or append the same drafts again.
-    pub async fn append(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-    ) -> Result<HashSet<AccountId>, LedgerError> {
-        let appended = store!(self, store => store.append(drafts).await)?;
-        appended.map_err(|theirs| self.refused_instant(drafts, theirs))
-    }
-
-    /// Appends drafts in one transaction, all or none. Returns false if nothing was appended,
-    /// because some account's last line is not the assumed one.
-    ///
-    /// # Errors
-    /// As [`Ledger::append`].
-    pub async fn append_together(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let appended = store!(self, store => store.append_together(drafts).await)?;
-        appended.map_err(|theirs| self.refused_instant(drafts, theirs))
-    }
-
-    /// Waits for a turn at accounts that several instances want at once.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`], also if the turn does not come in time.
-    pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
-        match self {
-            Self::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),
-            Self::Sqlite(_) => Ok(Turn::Sqlite),
         }
     }
 

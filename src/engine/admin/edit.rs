@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::Admin;
 use crate::domain::fault::Fault;
 use crate::domain::orphans::{OnOrphans, OrphanedOverride};
 use crate::domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use crate::domain::schedule::Effective;
-use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::ChangedTerms;
-use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
+use crate::engine::instance::Failure;
+use crate::engine::record::cursor::{self, cut_page};
+use crate::engine::record::{InvalidCursor, ListFailure};
 use crate::ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
 
 const OWN_URL: &str = "a pause is a state that this request does not change: leave paused out, and send \
@@ -93,7 +95,7 @@ impl Precondition {
     }
 }
 
-impl Engine {
+impl Admin {
     /// Creates, replaces or revives a policy. A policy that is already so is left as it is. A dry
     /// run only returns the result.
     ///
@@ -254,14 +256,14 @@ impl Engine {
         + Sync
         + 'static,
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
-        let engine = self.clone();
+        let admin = self.clone();
         let work = async move {
-            let edited = engine
+            let edited = admin
                 .ledger
                 .edit_policy(
                     &name,
                     &changed_by,
-                    || engine.clock.now(),
+                    || admin.instance.clock.now(),
                     dry_run,
                     draft.as_ref(),
                     decide,
@@ -278,14 +280,18 @@ impl Engine {
                     overrides: dropped.iter().cloned().map(Ok).collect(),
                     blocks: Vec::new(),
                 };
-                engine.policies.terms.learn_of_subjects(changed, None);
+                admin
+                    .instance
+                    .policies
+                    .terms
+                    .learn_of_subjects(changed, None);
                 let versions = [&after.in_force, &after.newest];
                 let versions = versions.map(|version| Ok(Arc::new(version.clone())));
-                engine.policies.terms.learn(&versions);
+                admin.instance.policies.terms.learn(&versions);
             }
             Ok(edited)
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 
     /// A policy as the ledger has it; `None` also for an archived one.
@@ -293,10 +299,10 @@ impl Engine {
     /// # Errors
     /// [`Failure`].
     pub async fn policy(self: &Arc<Self>, name: PolicyName) -> Result<Option<Standing>, Failure> {
-        let engine = self.clone();
-        let now = self.clock.now();
-        let work = async move { engine.ledger.policy(&name, now).await };
-        let policy = self.detached(work).await??;
+        let admin = self.clone();
+        let now = self.instance.clock.now();
+        let work = async move { admin.ledger.policy(&name, now).await };
+        let policy = self.instance.detached(work).await??;
         Ok(policy.filter(|policy| !policy.newest.archived))
     }
 
@@ -320,30 +326,30 @@ impl Engine {
         };
         let after = std::str::from_utf8(&after).map_err(|_| InvalidCursor)?;
         let after = after.trim_end_matches('\0').to_owned();
-        let engine = self.clone();
+        let admin = self.clone();
         let only = confined_to.map(<[PolicyName]>::to_vec);
         let work = async move {
             let only = only.as_deref();
-            engine.ledger.policies(only, &after, limit + 1).await
+            admin.ledger.policies(only, &after, limit + 1).await
         };
-        let mut policies = self.detached(work).await?.map_err(Failure::from)?;
+        let mut policies = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut policies, limit).map(|last| {
             let mut position = [0; 63];
             let name = last.name.as_str().as_bytes();
             position[..name.len()].copy_from_slice(name);
             cursor::encode(identity, LIST, &position)
         });
-        let now = self.clock.now();
-        let engine = self.clone();
+        let now = self.instance.clock.now();
+        let admin = self.clone();
         let work = async move {
             let mut listed = Vec::with_capacity(policies.len());
             for newest in policies {
-                let pause = engine.ledger.pause(&newest).await?;
-                listed.push(engine.standing(newest, pause, now));
+                let pause = admin.ledger.pause(&newest).await?;
+                listed.push(admin.standing(newest, pause, now));
             }
             Ok::<_, LedgerError>(listed)
         };
-        let listed = self.detached(work).await?.map_err(Failure::from)?;
+        let listed = self.instance.detached(work).await?.map_err(Failure::from)?;
         Ok((listed, next))
     }
 
@@ -353,7 +359,12 @@ impl Engine {
             None
         } else {
             // A policy that cannot be read is in no list.
-            self.policies.terms.get(&newest.name, now).ok().flatten()
+            self.instance
+                .policies
+                .terms
+                .get(&newest.name, now)
+                .ok()
+                .flatten()
         };
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),
@@ -379,9 +390,9 @@ impl Engine {
             Some(cursor) => u32::from_be_bytes(cursor::decode(identity, &list, cursor)?),
             None => i32::MAX.cast_unsigned(),
         };
-        let engine = self.clone();
-        let work = async move { engine.ledger.versions(&name, before, limit + 1).await };
-        let mut versions = self.detached(work).await?.map_err(Failure::from)?;
+        let admin = self.clone();
+        let work = async move { admin.ledger.versions(&name, before, limit + 1).await };
+        let mut versions = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut versions, limit)
             .map(|last| cursor::encode(identity, &list, &last.version.to_be_bytes()));
         Ok((versions, next))

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::Admin;
+use super::Precondition;
 use crate::domain::key::{Key, KeyRule};
 use crate::domain::policy::PolicyName;
-use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::Failure;
 use crate::engine::instance::{first_version, generate_secret, hash};
-use crate::engine::{Engine, Failure, ListFailure, Precondition};
+use crate::engine::record::ListFailure;
+use crate::engine::record::cursor::{self, cut_page};
 use crate::ledger::Change;
 
 /// Why a key was not made or changed.
@@ -33,7 +36,7 @@ pub enum KeyError {
     UnknownPolicies(Vec<(usize, PolicyName)>),
 }
 
-impl Engine {
+impl Admin {
     /// Makes a key, and returns its secret. The secret is stored nowhere.
     ///
     /// # Errors
@@ -44,29 +47,29 @@ impl Engine {
         reason: Option<String>,
         made_by: Arc<str>,
     ) -> Result<Result<(Key, String), KeyError>, Failure> {
-        let engine = self.clone();
+        let admin = self.clone();
         let work = async move {
             // Another instance may just have made or archived a policy.
-            engine.policies.refresh(&engine.ledger).await?;
-            let unknown = engine.unknown_policies(&rule);
+            admin.instance.policies.refresh().await?;
+            let unknown = admin.unknown_policies(&rule);
             if !unknown.is_empty() {
                 return Ok(Err(KeyError::UnknownPolicies(unknown)));
             }
-            let key = first_version(rule, reason, &made_by, engine.clock.now());
+            let key = first_version(rule, reason, &made_by, admin.instance.clock.now());
             let secret = generate_secret();
-            engine.ledger.add_key(&key, &hash(&secret)).await?;
-            engine.learn_keys().await;
+            admin.ledger.add_key(&key, &hash(&secret)).await?;
+            admin.learn_keys().await;
             Ok(Ok((key, secret)))
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 
     fn unknown_policies(&self, rule: &KeyRule) -> Vec<(usize, PolicyName)> {
         let names = rule.policies.as_deref().unwrap_or_default();
-        let now = self.clock.now();
+        let now = self.instance.clock.now();
         let is_known = |name: &PolicyName| {
             // A policy that cannot be read here exists.
-            let policy = self.policies.terms.get(name, now);
+            let policy = self.instance.policies.terms.get(name, now);
             policy.map_or(true, |policy| policy.is_some_and(|policy| !policy.archived))
         };
         let unknown = names.iter().cloned().enumerate();
@@ -130,7 +133,7 @@ impl Engine {
         changed_by: Arc<str>,
         change: impl Fn(&Key) -> Result<KeyRule, KeyError> + Send + Sync + 'static,
     ) -> Result<Result<Key, KeyError>, Failure> {
-        let engine = self.clone();
+        let admin = self.clone();
         let decide = move |key: Option<&Key>, another_admin_stays: bool| {
             let key = key.ok_or(KeyError::UnknownKey)?;
             let rule = change(key)?;
@@ -150,17 +153,17 @@ impl Engine {
             })
         };
         let work = async move {
-            let now = engine.clock.now();
-            let changed = engine.ledger.edit_key(id, &changed_by, now, decide).await?;
-            engine.learn_keys().await;
+            let now = admin.instance.clock.now();
+            let changed = admin.ledger.edit_key(id, &changed_by, now, decide).await?;
+            admin.learn_keys().await;
             Ok(changed)
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 
     /// Makes this instance know its own change at once. If that fails, the next poll does it.
     async fn learn_keys(&self) {
-        if let Err(error) = self.policies.refresh(&self.ledger).await {
+        if let Err(error) = self.instance.policies.refresh().await {
             tracing::warn!(
                 error = %crate::chain::Chain(&error),
                 "this instance learns a change of a key only with the next poll"
@@ -173,9 +176,9 @@ impl Engine {
     /// # Errors
     /// [`Failure`].
     pub async fn key(self: &Arc<Self>, id: Uuid) -> Result<Option<Key>, Failure> {
-        let engine = self.clone();
-        let work = async move { engine.ledger.key(id).await };
-        Ok(self.detached(work).await??)
+        let admin = self.clone();
+        let work = async move { admin.ledger.key(id).await };
+        Ok(self.instance.detached(work).await??)
     }
 
     /// A page of at most `limit` keys, newest first, and the cursor of the next page.
@@ -193,9 +196,9 @@ impl Engine {
             Some(cursor) => Uuid::from_bytes(cursor::decode(identity, LIST, cursor)?),
             None => Uuid::max(),
         };
-        let engine = self.clone();
-        let work = async move { engine.ledger.keys(before, limit + 1).await };
-        let mut keys = self.detached(work).await?.map_err(Failure::from)?;
+        let admin = self.clone();
+        let work = async move { admin.ledger.keys(before, limit + 1).await };
+        let mut keys = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut keys, limit)
             .map(|last| cursor::encode(identity, LIST, last.id.as_bytes()));
         Ok((keys, next))

@@ -1,20 +1,28 @@
-//! What admins change and auditors read: policies, overrides, blocks and keys with their history,
-//! corrections of grants, lists and exports of grants, windows, and backtests. A change is made in
-//! the ledger first; then this instance knows it at once.
+//! What admins change, and what they read of it: policies, overrides, blocks and keys with their
+//! history, and the erasure of subjects. A change is made in the ledger first; then this instance
+//! knows it at once.
 
-mod backtest;
-mod changes;
-mod corrections;
 mod edit;
-mod find;
-mod grants;
+mod erase;
 mod keys;
 mod overrides;
 
-pub use backtest::Backtested;
-pub use changes::ChangeQuery;
-pub use corrections::{Adjustment, Correction};
+use std::sync::Arc;
+
 pub use edit::{EditError, PolicyChange, Precondition};
-pub use grants::{GrantPage, GrantQuery};
+pub use erase::SubjectErasure;
 pub use keys::KeyError;
 pub use overrides::EditedTerms;
+
+use super::erasure::Eraser;
+use super::instance::{DrainSignal, Instance};
+use crate::ledger::AdminTables;
+
+/// What admins change.
+pub struct Admin {
+    pub instance: Arc<Instance>,
+    pub ledger: AdminTables,
+    pub eraser: Arc<Eraser>,
+    /// Drains the queues of Redis; `None` without a Redis.
+    pub drain: Option<DrainSignal>,
+}

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::Admin;
+use super::{EditError, Precondition};
 use crate::domain::blocks::BlockTerms;
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{OfSubject, OverrideTerms};
 use crate::domain::policy::PolicyName;
-use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::ChangedTerms;
-use crate::engine::{EditError, Engine, Failure, ListFailure, Precondition};
+use crate::engine::instance::Failure;
+use crate::engine::record::ListFailure;
+use crate::engine::record::cursor::{self, cut_page};
 use crate::ledger::{Change, Edited, Standing, StoredTerms};
 
 /// Terms of one subject that admins change: overrides and blocks.
@@ -65,7 +68,7 @@ fn is_same<T: EditedTerms>(current: &OfSubject<T>, terms: &T, reason: Option<&st
     current.terms.as_ref() == Some(terms) && has_same_reason
 }
 
-impl Engine {
+impl Admin {
     /// Creates or replaces a subject's override or block. One that is already so is left as it is.
     ///
     /// # Errors
@@ -149,9 +152,9 @@ impl Engine {
     where
         ChangedTerms: From<OfSubject<T>>,
     {
-        let engine = self.clone();
+        let admin = self.clone();
         let work = async move {
-            let now = engine.clock.now();
+            let now = admin.instance.clock.now();
             let decide = |policy: Option<&Standing>, current: Option<&OfSubject<T>>, erased_at| {
                 let policy = policy.filter(|policy| !policy.newest.archived);
                 let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -160,17 +163,21 @@ impl Engine {
                 }
                 decide(policy, current.filter(|current| current.terms.is_some()))
             };
-            let edited = engine
+            let edited = admin
                 .ledger
                 .edit_of_subject(&policy, &subject, &changed_by, now, decide)
                 .await?;
             if let Ok(edited) = &edited {
                 let learned = ChangedTerms::from(edited.after.clone());
-                engine.policies.terms.learn_of_subjects(learned, None);
+                admin
+                    .instance
+                    .policies
+                    .terms
+                    .learn_of_subjects(learned, None);
             }
             Ok(edited)
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 
     /// A subject's override or block as the ledger has it.
@@ -182,13 +189,13 @@ impl Engine {
         policy: PolicyName,
         subject: &Subject,
     ) -> Result<Result<OfSubject<T>, EditError>, Failure> {
-        let account = self.account_in_view(&policy, subject).await?;
+        let account = self.instance.account_in_view(&policy, subject).await?;
         if self.policy(policy).await?.is_none() {
             return Ok(Err(EditError::UnknownPolicy));
         }
-        let engine = self.clone();
-        let work = async move { engine.ledger.of_subject(account).await };
-        let found = self.detached(work).await??;
+        let admin = self.clone();
+        let work = async move { admin.ledger.of_subject(account).await };
+        let found = self.instance.detached(work).await??;
         let found = found.filter(|found: &OfSubject<T>| found.terms.is_some());
         Ok(found.ok_or(T::UNKNOWN))
     }
@@ -215,14 +222,15 @@ impl Engine {
             .ok_or(ListFailure::UnknownOrArchived(policy))?
             .newest
             .id;
-        let engine = self.clone();
+        let admin = self.clone();
         let work = async move {
-            engine
+            admin
                 .ledger
                 .of_subjects(id, AccountId(after), limit + 1)
                 .await
         };
-        let mut found: Vec<OfSubject<T>> = self.detached(work).await?.map_err(Failure::from)?;
+        let mut found: Vec<OfSubject<T>> =
+            self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut found, limit)
             .map(|last| cursor::encode(identity, &list, last.account.0.as_bytes()));
         Ok((found, next))

@@ -25,7 +25,7 @@ pub async fn compare_archive(
     tell: impl Fn(u64, u64),
 ) -> Result<(), ArchiveFailure> {
     let index = &archive.index;
-    let origins = ledger.seal_origins().await?;
+    let origins = ledger.audit().seal_origins().await?;
     let Some(origin) = origins.iter().find(|origin| origin.name == index.origin) else {
         return refused(format!(
             "the archive is of another ledger: this ledger never had the log {}",

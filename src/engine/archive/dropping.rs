@@ -58,7 +58,7 @@ pub async fn drop_archived(
 ) -> Result<Option<DroppedArchive>, ArchiveFailure> {
     // 1. Check the date, and that this user may drop entries.
     check_age(ledger, order.before, now).await?;
-    if !ledger.may_drop().await? {
+    if !ledger.record().may_drop().await? {
         return refused(
             "only the owner of the ledger's tables may drop entries: run this as the user that runs \
              `perdiem migrate`"
@@ -73,8 +73,8 @@ pub async fn drop_archived(
     compare_archive(ledger, &order.folder, &checked, &tell).await?;
     // 3. Record a cut: up to which position entries will be dropped. An interrupted run has
     //    recorded it already.
-    let wanted = ledger.mark_before(order.before).await?.position;
-    let last_cut = ledger.last_cut(RecordPlace::LAST).await?;
+    let wanted = ledger.record().mark_before(order.before).await?.position;
+    let last_cut = ledger.record().last_cut(RecordPlace::LAST).await?;
     let (cut, survey) = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
         Some(cut) if cut.text.last_position <= checked.index.last => {
             let survey = survey(ledger, cut.place).await?;
@@ -89,11 +89,11 @@ pub async fn drop_archived(
             ));
         }
         None => {
-            let place = ledger.mark_to(wanted).await?.place;
+            let place = ledger.record().mark_to(wanted).await?.place;
             check_figures(ledger, order.before).await?;
             let survey = survey(ledger, place).await?;
             // After the survey: another drop may go on, and `verify` must never miss an entry.
-            let entries = ledger.count_entries(place).await?;
+            let entries = ledger.record().count_entries(place).await?;
             let text = CutText {
                 before: order.before,
                 last_position: wanted,
@@ -113,9 +113,9 @@ pub async fn drop_archived(
     let mut next = Some(DropCursor::FIRST);
     while let Some(from) = next {
         let pace = Pace::begin();
-        let step = ledger.drop_step(cut.place, from).await?;
+        let step = ledger.record().drop_step(cut.place, from).await?;
         reach("drop.found");
-        let Some(dropped) = ledger.drop_entries(&cut, &step).await? else {
+        let Some(dropped) = ledger.record().drop_entries(&cut, &step).await? else {
             return not_yet(ERASING.to_owned());
         };
         reach("drop.committed");
@@ -125,7 +125,7 @@ pub async fn drop_archived(
         pace.rest().await;
     }
     // 6. An account that got its random id meanwhile may have moved to an id that was passed before.
-    if ledger.account_moves().await? != Some(survey.moves) {
+    if ledger.record().account_moves().await? != Some(survey.moves) {
         return not_yet(ERASING.to_owned());
     }
     Ok(Some(DroppedArchive {
@@ -141,19 +141,19 @@ const ERASING: &str = "the account of an erased subject gets its random id at th
 
 /// Finds all entries that a cut up to a place drops.
 async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFailure> {
-    let Some(moves) = ledger.account_moves().await? else {
+    let Some(moves) = ledger.record().account_moves().await? else {
         return not_yet(ERASING.to_owned());
     };
     let mut entries = 0;
     let mut next = Some(DropCursor::FIRST);
     while let Some(from) = next {
         let pace = Pace::begin();
-        let step = ledger.drop_step(up_to, from).await?;
+        let step = ledger.record().drop_step(up_to, from).await?;
         entries += step.entries;
         next = step.next;
         pace.rest().await;
     }
-    if ledger.account_moves().await? == Some(moves) {
+    if ledger.record().account_moves().await? == Some(moves) {
         Ok(Survey { entries, moves })
     } else {
         not_yet(ERASING.to_owned())
@@ -167,7 +167,7 @@ async fn check_age(
     before: DateTime<Utc>,
     now: DateTime<Utc>,
 ) -> Result<(), ArchiveFailure> {
-    let newest = ledger.last_mark().await?;
+    let newest = ledger.record().last_mark().await?;
     let (end, of) = if newest.position > 0 && newest.recorded_at < now {
         (
             newest.recorded_at,
@@ -191,8 +191,12 @@ async fn check_age(
 
 /// Refuses a cut whose entries the statistics still need.
 async fn check_figures(ledger: &Ledger, before: DateTime<Utc>) -> Result<(), ArchiveFailure> {
-    let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
-    if ledger.figures_position().await? < counted {
+    let counted = ledger
+        .record()
+        .mark_before(before + ZONES_DIFFER)
+        .await?
+        .position;
+    if ledger.figures().figures_position().await? < counted {
         not_yet(
             "the statistics do not have these entries yet: let an instance make them, and run the \
              same command again"
@@ -221,10 +225,10 @@ async fn record(
         reason: order.reason.clone(),
     };
     let kept_to = order.before.date_naive() + Days::new(1);
-    let revision = ledger.add_cut(&act, kept_to).await?;
+    let revision = ledger.record().add_cut(&act, kept_to).await?;
     Ok(Cut {
         revision,
-        place: ledger.mark_to(text.last_position).await?.place,
+        place: ledger.record().mark_to(text.last_position).await?.place,
         text,
     })
 }
@@ -245,11 +249,11 @@ async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure>
 }
 
 async fn is_sealed(ledger: &Ledger, cut: &Cut) -> Result<bool, LedgerError> {
-    let Some(place) = ledger.place_of_change(cut.revision).await? else {
+    let Some(place) = ledger.record().place_of_change(cut.revision).await? else {
         return Ok(false);
     };
-    let position = ledger.position_of(place).await?;
-    let seal = ledger.last_seal().await?;
+    let position = ledger.record().position_of(place).await?;
+    let seal = ledger.audit().last_seal().await?;
     Ok(position
         .zip(seal)
         .is_some_and(|(position, seal)| position <= seal.size))

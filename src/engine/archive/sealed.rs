@@ -27,8 +27,12 @@ impl<'a> SealedHashes<'a> {
         let first = index - index % TILE_WIDTH;
         if self.tile.0 != first || self.tile.1.is_empty() {
             let end = first + TILE_WIDTH;
-            let hashes = self.ledger.tile_hashes(self.origin, 0, first, end);
-            self.tile = (first, hashes.await?);
+            let hashes = self
+                .ledger
+                .audit()
+                .tile_hashes(self.origin, 0, first, end)
+                .await;
+            self.tile = (first, hashes?);
         }
         let hash = self.tile.1.get((index - first) as usize).copied();
         hash.ok_or_else(|| {

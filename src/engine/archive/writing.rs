@@ -158,8 +158,8 @@ async fn wanted(
             "{at} is in the future: more can be recorded before it; name an instant of the past"
         ));
     }
-    let last = ledger.mark_before(before).await?.position;
-    let Some(log) = ledger.sealed_log().await? else {
+    let last = ledger.record().mark_before(before).await?.position;
+    let Some(log) = ledger.audit().sealed_log().await? else {
         return refused(
             "nothing of this ledger is sealed, so an archive would prove nothing: run `perdiem seal \
              new-key`, serve with PERDIEM_SEAL_KEY_FILE, and archive when `GET /v1/seals/latest` \
@@ -187,7 +187,7 @@ async fn goes_on(
     seal: &Seal,
 ) -> Result<u64, ArchiveFailure> {
     let place = folder.display();
-    let origins = ledger.seal_origins().await?;
+    let origins = ledger.audit().seal_origins().await?;
     if !origins.iter().any(|origin| origin.name == index.origin) {
         return refused(format!(
             "{place} has an archive of {}, and this ledger is {}: name another folder",
@@ -314,7 +314,7 @@ async fn record(
         subject: None,
     };
     let kind = Some(ChangeKind::Act(ActKind::Archive));
-    let acts = ledger.changes(filter, kind, ACTS_MOST).await?;
+    let acts = ledger.record().changes(filter, kind, ACTS_MOST).await?;
     let is_it = |change: &PastChange| matches!(change, PastChange::Act(act) if act.about == about);
     if !acts.iter().any(is_it) {
         let act = Act {
@@ -325,7 +325,7 @@ async fn record(
             by: BY.to_owned(),
             reason: reason.map(str::to_owned),
         };
-        ledger.add_act(&act).await?;
+        ledger.record().add_act(&act).await?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy, PolicyName};
 use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
-use crate::engine::Failure;
+use crate::engine::instance::Failure;
 use crate::engine::instance::Place;
 use crate::ledger::{LedgerError, Untimely};
 

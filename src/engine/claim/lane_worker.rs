@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::dispatch::Dispatch;
 use super::group::Group;
 use crate::engine::instance::{Metrics, Policies, Watch};
-use crate::ledger::Ledger;
+use crate::ledger::ClaimTables;
 
 #[derive(Clone)]
 pub struct LaneWorker {
     pub dispatch: Arc<Dispatch>,
-    pub ledger: Ledger,
+    pub ledger: ClaimTables,
     pub policies: Arc<Policies>,
     pub watch: Arc<Watch>,
     pub metrics: Metrics,

@@ -15,7 +15,7 @@ use super::way::{Lane, Steps};
 use crate::chain::Chain;
 use crate::domain::identity::AccountId;
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, Turn};
+use crate::ledger::{ClaimTables, LedgerError, Turn};
 
 /// A batch that takes longer delays others: the next batch may run at the same time.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -225,7 +225,7 @@ async fn with_patience<T>(batch: &mut LaneBatch, work: impl Future<Output = T>) 
 
 /// Waits a short time for the turn of some accounts. A batch without a turn goes on: the guard of
 /// the append keeps it right.
-async fn turn_at(ledger: &Ledger, accounts: Vec<AccountId>) -> Option<Turn> {
+async fn turn_at(ledger: &ClaimTables, accounts: Vec<AccountId>) -> Option<Turn> {
     // Boxed: this future is rare, and twice as large as the rest of the future of a batch.
     let turn = timeout(TURN_TIMEOUT, Box::pin(ledger.turn(&accounts))).await;
     turn.ok()?.ok()

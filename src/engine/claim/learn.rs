@@ -9,13 +9,16 @@ use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::policy::Policy;
-use crate::ledger::{Ledger, LedgerError, Look};
+use crate::ledger::{ClaimTables, LedgerError, Look};
 
 /// The last line of an account; `None` for an account without entries.
 ///
 /// # Errors
-/// As [`Ledger::look`].
-pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Line>, LedgerError> {
+/// As [`ClaimTables::look`].
+pub async fn last_line(
+    ledger: &ClaimTables,
+    account: AccountId,
+) -> Result<Option<Line>, LedgerError> {
     let look = Look {
         accounts: vec![account],
         ..Look::default()
@@ -27,9 +30,9 @@ pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Lin
 /// The present totals, after the `last` line of the account and the lapses since.
 ///
 /// # Errors
-/// As [`Ledger::past`].
+/// As [`ClaimTables::past`].
 pub async fn totals(
-    ledger: &Ledger,
+    ledger: &ClaimTables,
     policy: &Policy,
     account: AccountId,
     last: Option<Line>,
@@ -46,7 +49,7 @@ pub async fn totals(
 /// # Errors
 /// As [`AccountFacts::learn`].
 pub async fn once_known<T>(
-    ledger: &Ledger,
+    ledger: &ClaimTables,
     account: AccountId,
     last: Option<&Line>,
     now: DateTime<Utc>,
@@ -72,11 +75,11 @@ impl AccountFacts {
     /// Learns what the rule asked for. The caller already knows the version of the policy.
     ///
     /// # Errors
-    /// As [`Ledger::past`].
+    /// As [`ClaimTables::past`].
     pub async fn learn(
         &mut self,
         unknown: Unknown,
-        ledger: &Ledger,
+        ledger: &ClaimTables,
         account: AccountId,
         last: Option<&Line>,
         now: DateTime<Utc>,

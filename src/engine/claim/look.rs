@@ -13,8 +13,8 @@ use super::round::{LookRound, Seen};
 use super::way::Steps;
 use crate::domain::drafting::AccountFacts;
 use crate::domain::policy::Policy;
-use crate::engine::Engine;
 use crate::engine::instance::Stage;
+use crate::engine::instance::nonce;
 use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
@@ -43,7 +43,7 @@ impl LaneWorker {
         }
         // 3. The guard of the append detects new entries. Nothing detects new terms, so they are
         //    read now.
-        self.policies.freshen_for(&seen, &self.ledger).await?;
+        self.policies.freshen_for(&seen).await?;
         // 4. Each group is answered or decided.
         let seen = Seen {
             ledger: &seen,
@@ -52,7 +52,7 @@ impl LaneWorker {
         };
         for group in groups {
             let present = self.dispatch.present();
-            let facts = || AccountFacts::to_append(Engine::nonce());
+            let facts = || AccountFacts::to_append(nonce());
             let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
                 continue;
             };
@@ -86,9 +86,7 @@ impl LaneWorker {
                 facts.learn(unknown, ledger, account, last, now).await
             }
             Missing::Policy => {
-                let learned = self
-                    .policies
-                    .terms_after(&policy, account, last, now, ledger);
+                let learned = self.policies.terms_after(&policy, account, last, now);
                 learned.await.map(drop)
             }
         }

@@ -8,14 +8,14 @@ use super::batch::in_batches;
 use super::dispatch::{Denied, Dispatch};
 use super::in_flight::InFlight;
 use super::way::{Step, after_probe};
-use crate::ledger::{Ledger, Look};
+use crate::ledger::{ClaimTables, Look};
 
 const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 256;
 
 /// Takes denied claims off their queue and searches the ledger for their keys. The separate queue
 /// makes wide batches and delays no other claim.
-pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<Denied>) {
+pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: ClaimTables, queue: Receiver<Denied>) {
     in_batches(queue, WORKERS, BATCH_MOST, move |denied| {
         let dispatch = dispatch.clone();
         let ledger = ledger.clone();
@@ -31,7 +31,7 @@ pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<
 /// The next step of claims that their counters deny. Claims without a key are not searched for.
 pub async fn probe(
     dispatch: &Dispatch,
-    ledger: &Ledger,
+    ledger: &ClaimTables,
     denied: Vec<Denied>,
 ) -> Vec<(InFlight, Step)> {
     let keys = denied.iter().filter_map(|denied| denied.claim.work.key);

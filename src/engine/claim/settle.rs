@@ -17,7 +17,7 @@ use crate::domain::limit::total::Total;
 use crate::domain::work::Task;
 use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
-use crate::ledger::{Draft, Ledger};
+use crate::ledger::{ClaimTables, Draft};
 
 const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 256;
@@ -215,7 +215,7 @@ pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Dura
 pub async fn settle_all(
     queue: Receiver<Settling>,
     counters: Counters,
-    ledger: Ledger,
+    ledger: ClaimTables,
     metrics: Metrics,
 ) {
     in_batches(queue, WORKERS, BATCH_MOST, move |jobs| {
@@ -246,7 +246,7 @@ pub async fn settle_all(
 }
 
 /// Adds to a settlement all keys that its account must remember, if they are few.
-async fn read_keys(job: &mut Settling, ledger: &Ledger) {
+async fn read_keys(job: &mut Settling, ledger: &ClaimTables) {
     let settlement = &mut job.settlement;
     let starts = settlement
         .line

@@ -26,7 +26,7 @@ use crate::engine::claim::{
 };
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
+use crate::ledger::{ClaimTables, LedgerError, LedgerView, Look};
 
 const WORKERS: u32 = 2;
 const BATCH_MOST: usize = 128;
@@ -36,7 +36,7 @@ const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
 pub struct Counting {
     pub counters: Counters,
     /// The ledger, for what the counters do not know.
-    pub ledger: Ledger,
+    pub ledger: ClaimTables,
     pub clock: Clock,
     /// The policies. A counter may deny only while they are fresh.
     pub policies: Arc<Policies>,
@@ -201,7 +201,7 @@ impl Counting {
     async fn look_at_ledger(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let seen = self.ledger.look(look).await?;
         // The terms are read after the look, which may have taken long.
-        self.policies.freshen_for(&seen, &self.ledger).await?;
+        self.policies.freshen_for(&seen).await?;
         Ok(seen)
     }
 
@@ -229,7 +229,7 @@ impl Counting {
             let last = seen.lines.get(&claim.work.account);
             let policies = &self.policies;
             let account = claim.work.account;
-            let terms = policies.terms_after(&claim.work.policy, account, last, now, &self.ledger);
+            let terms = policies.terms_after(&claim.work.policy, account, last, now);
             match terms.await {
                 Ok(terms) => claim.work.policy = terms,
                 Err(error) => {

@@ -15,11 +15,11 @@ use crate::counter::{CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants
 use crate::domain::drafting::AccountFacts;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
-use crate::engine::Engine;
 use crate::engine::claim::group::Missing;
+use crate::engine::instance::nonce;
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Draft, Fence, Ledger, LedgerError, Look};
+use crate::ledger::{ClaimTables, Draft, Fence, LedgerError, Look};
 
 /// How often all queues are read, including those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_millis(250);
 
 pub struct Drainer {
     pub counters: Counters,
-    pub ledger: Ledger,
+    pub ledger: ClaimTables,
     pub clock: Clock,
     pub policies: Arc<Policies>,
     /// The queues that hold grants.
@@ -184,7 +184,7 @@ impl Drainer {
             Queued::Unreadable(..) => false,
         };
         if !self.policies.are_fresh() || queued.iter().any(is_strange) {
-            self.policies.refresh(&self.ledger).await?;
+            self.policies.refresh().await?;
         }
         // 3. A full queue may hold more grants. The grants come queue by queue.
         let of_queues = queued.chunk_by(|one, next| one.bucket() == next.bucket());
@@ -356,7 +356,7 @@ impl Drainer {
         }
         let account = queued[0].grant.account;
         let last = round.seen.lines.get(&account);
-        let mut known = AccountFacts::to_append(Engine::nonce());
+        let mut known = AccountFacts::to_append(nonce());
         let mut is_refreshed = false;
         loop {
             match round.record(queued, &decided_by, &known) {
@@ -370,7 +370,7 @@ impl Drainer {
                     return Err(LedgerError::Corrupt(corrupt.to_owned()));
                 }
                 Err(Missing::Policy) => {
-                    self.policies.refresh(&self.ledger).await?;
+                    self.policies.refresh().await?;
                     is_refreshed = true;
                 }
             }
@@ -386,9 +386,8 @@ impl Drainer {
         let newest = self.policies.terms.newest(id)?;
         let newest = newest
             .ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))?;
-        let next = version.saturating_add(1);
-        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
-        Ok(version.pop().map_or(newest, Arc::new))
+        let read = self.policies.read_version(&newest.name, version).await?;
+        Ok(read.map_or(newest, Arc::new))
     }
 }
 

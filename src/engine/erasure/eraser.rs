@@ -57,7 +57,7 @@ impl Eraser {
 
     /// Erases the texts of the accounts of an erasure.
     pub async fn erase_texts_of(&self, revision: u64) -> Result<(), LedgerError> {
-        let erasing = self.ledger.erasing_of(revision).await?;
+        let erasing = self.ledger.admin().erasing_of(revision).await?;
         for erasing in erasing.iter().filter(|it| it.step == ErasureStep::Texts) {
             self.erase_texts(erasing).await?;
         }
@@ -66,7 +66,11 @@ impl Eraser {
 
     async fn do_due(&self) -> Result<(), LedgerError> {
         // 1. Read the accounts whose next step is due.
-        let due = self.ledger.due_erasures(self.clock.now(), DUE_MOST).await?;
+        let due = self
+            .ledger
+            .admin()
+            .due_erasures(self.clock.now(), DUE_MOST)
+            .await?;
         if due.is_empty() {
             return Ok(());
         }
@@ -86,7 +90,12 @@ impl Eraser {
         loop {
             let pace = Pace::begin();
             let now = self.clock.now();
-            if !self.ledger.erase_texts(erasing, self.margin, now).await? {
+            if !self
+                .ledger
+                .admin()
+                .erase_texts(erasing, self.margin, now)
+                .await?
+            {
                 return Ok(());
             }
             pace.rest().await;
@@ -100,6 +109,7 @@ impl Eraser {
         //    id changes.
         let ended = self
             .ledger
+            .admin()
             .end_erased_terms(erasing, self.margin, now)
             .await?;
         if ended != (None, None) {
@@ -117,6 +127,7 @@ impl Eraser {
             let now = self.clock.now();
             if !self
                 .ledger
+                .admin()
                 .replace_account(erasing, self.margin, now)
                 .await?
             {
@@ -160,13 +171,18 @@ impl Eraser {
                 Err(Ended::Ledger(error)) => return Err(error),
             }
         }
-        self.ledger.note_counter_forgotten(erasing).await
+        self.ledger.admin().note_counter_forgotten(erasing).await
     }
 
     async fn clear_keys(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         loop {
             let pace = Pace::begin();
-            if !self.ledger.clear_keys(erasing, self.clock.now()).await? {
+            if !self
+                .ledger
+                .admin()
+                .clear_keys(erasing, self.clock.now())
+                .await?
+            {
                 return Ok(());
             }
             pace.rest().await;

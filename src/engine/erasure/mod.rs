@@ -1,8 +1,6 @@
-//! Erasure of subjects, in two parts. `erase` erases the texts at once. `eraser` gives accounts
-//! random ids after their windows are over, and clears their keys after 48 hours.
+//! Erasure of subjects. An admin's request erases the texts at once (`admin/erase.rs`). The eraser gives
+//! accounts random ids after their windows are over, and clears their keys after 48 hours.
 
-mod erase;
 mod eraser;
 
-pub use erase::SubjectErasure;
 pub use eraser::Eraser;

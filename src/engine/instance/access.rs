@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::domain::key::{Key, KeyNumber, KeyRule, Role};
 use crate::domain::policy::PolicyName;
-use crate::ledger::{KeyVersion, Ledger, LedgerError, SecretHash};
+use crate::ledger::{AdminTables, KeyVersion, LedgerError, SecretHash};
 
 /// The shortest admin key in the settings, in characters.
 const SECRET_LEAST: usize = 16;
@@ -111,6 +111,7 @@ pub enum Recognition {
 /// Hashes are compared in constant time (`==` of `blake3::Hash`). The time of a look-up by hash
 /// reveals nothing: an attacker who guesses a secret cannot choose its hash.
 pub struct Access {
+    ledger: AdminTables,
     of_settings: Option<AdminKey>,
     known: ArcSwap<HashMap<blake3::Hash, Arc<CachedKey>>>,
     /// Every change up to this revision is known.
@@ -130,17 +131,18 @@ impl Access {
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn open(
-        ledger: &Ledger,
+        ledger: AdminTables,
         of_settings: Option<AdminKey>,
     ) -> Result<Arc<Self>, LedgerError> {
         let access = Self {
+            ledger,
             of_settings,
             known: ArcSwap::default(),
             revision: AtomicU64::new(0),
             changed: watch::Sender::default(),
         };
-        let revision = ledger.revision().await?;
-        access.refresh(ledger, revision).await?;
+        let revision = access.ledger.revision().await?;
+        access.refresh(revision).await?;
         Ok(Arc::new(access))
     }
 
@@ -156,7 +158,6 @@ impl Access {
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn add_first_key(
         &self,
-        ledger: &Ledger,
         secret: &str,
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
@@ -168,14 +169,14 @@ impl Access {
             revoked: false,
         };
         let key = first_version(rule, None, FIRST_START, now);
-        let added = ledger.add_first_key(&key, &hash(secret)).await?;
+        let added = self.ledger.add_first_key(&key, &hash(secret)).await?;
         if !added {
             return Ok(false);
         }
         // Nobody could read the secret again, so a failure here must not stop the start. The next
         // poll reads the key.
-        if let Ok(revision) = ledger.revision().await {
-            let _ = self.refresh(ledger, revision).await;
+        if let Ok(revision) = self.ledger.revision().await {
+            let _ = self.refresh(revision).await;
         }
         Ok(true)
     }
@@ -205,10 +206,10 @@ impl Access {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn refresh(&self, ledger: &Ledger, revision: u64) -> Result<(), LedgerError> {
+    pub async fn refresh(&self, revision: u64) -> Result<(), LedgerError> {
         let known = self.revision.load(Ordering::SeqCst);
         if revision > known {
-            self.learn(ledger.keys_between(known, revision).await?);
+            self.learn(self.ledger.keys_between(known, revision).await?);
             self.revision.fetch_max(revision, Ordering::SeqCst);
         }
         Ok(())
@@ -218,8 +219,8 @@ impl Access {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn read_all(&self, ledger: &Ledger, revision: u64) -> Result<(), LedgerError> {
-        let versions = known_keys(ledger.keys_between(0, revision).await?);
+    pub async fn read_all(&self, revision: u64) -> Result<(), LedgerError> {
+        let versions = known_keys(self.ledger.keys_between(0, revision).await?);
         self.known.store(Arc::new(versions.into_iter().collect()));
         self.revision.store(revision, Ordering::SeqCst);
         self.changed.send_replace(());

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::engine::{Engine, Principal};
+use super::access::Principal;
+use super::callers::Callers;
 
 /// The pause between two comparisons of a key's end with the clock.
 const EVERY: Duration = Duration::from_millis(250);
@@ -16,14 +17,14 @@ const EVERY: Duration = Duration::from_millis(250);
 /// A key, as it was when its request came.
 #[derive(Clone)]
 pub struct Authority {
-    engine: Arc<Engine>,
+    callers: Arc<Callers>,
     principal: Principal,
 }
 
 impl Authority {
-    pub fn new(engine: &Arc<Engine>, principal: Principal) -> Self {
+    pub fn new(callers: &Arc<Callers>, principal: Principal) -> Self {
         Self {
-            engine: engine.clone(),
+            callers: callers.clone(),
             principal,
         }
     }
@@ -31,22 +32,22 @@ impl Authority {
     /// Whether the key still has the rights that it had when the request came, as far as this
     /// instance knows.
     pub fn holds(&self) -> bool {
-        let now = self.engine.clock.now();
-        self.engine.access.still_has(&self.principal, now)
+        let now = self.callers.instance.clock.now();
+        self.callers.access.still_has(&self.principal, now)
     }
 
     /// As [`Authority::holds`], when this instance knows of all keys that were revoked a second
     /// ago, even after a pause of the process.
     pub async fn holds_now(&self) -> bool {
-        self.engine.know_keys().await;
+        self.callers.know_keys().await;
         self.holds()
     }
 
     /// Waits until the key is revoked, ends, or has other rights.
     pub async fn lost(&self) {
-        let mut changes = self.engine.access.changes();
+        let mut changes = self.callers.access.changes();
         while self.holds() {
-            let has_end = self.engine.access.has_end(&self.principal);
+            let has_end = self.callers.access.has_end(&self.principal);
             let end = async {
                 if has_end {
                     sleep(EVERY).await

@@ -18,7 +18,6 @@ use super::writes::{WriteProber, WriteTrouble, Writes};
 use crate::chain::Chain;
 use crate::clock::{Clock, FollowedClock};
 use crate::domain::zones;
-use crate::engine::Engine;
 use crate::ledger::{Ledger, LedgerError};
 use crate::running::RunningTime;
 
@@ -31,7 +30,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// Every this many looks, the instance reports to the others that it lives.
 const REPORT_EVERY: u32 = 20;
 /// The age at which rules of time zones are old: releases come several times a year.
-const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
+pub const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
 /// The time after which an instance without a report is forgotten.
 const FORGET_AFTER: TimeDelta = TimeDelta::seconds(30);
 
@@ -113,13 +112,13 @@ pub struct Health {
 
 /// The last findings of the watcher.
 pub struct Watch {
-    ledger_trouble: ArcSwap<Option<Trouble>>,
+    pub ledger_trouble: ArcSwap<Option<Trouble>>,
     /// The last instant at which the ledger did not answer.
     silent_at: Mutex<Option<Instant>>,
     pub writes: Arc<Writes>,
     pub clocks: ClockFindings,
     /// The rules of time zones of other instances.
-    others_rules: ArcSwap<Vec<String>>,
+    pub others_rules: ArcSwap<Vec<String>>,
     /// The newest reconciliation, and its number of alarms.
     alarms: ArcSwap<Option<(Uuid, u64)>>,
 }
@@ -273,7 +272,7 @@ impl Watcher {
 
     async fn look(&self, tick: u32) -> Result<(), LedgerError> {
         // 1. Changes of policies, overrides and keys are read.
-        self.policies.refresh(&self.ledger).await?;
+        self.policies.refresh().await?;
         // 2. The clock is compared with the clock of the ledger.
         if let Some(tolerance) = self.tolerance {
             let clocks = &self.watch.clocks;
@@ -286,7 +285,7 @@ impl Watcher {
             if self.reports {
                 self.report().await?;
             }
-            if let Some((reconciliation, count)) = self.ledger.alarms().await? {
+            if let Some((reconciliation, count)) = self.ledger.audit().alarms().await? {
                 self.watch.note_alarms(reconciliation, count);
             }
         }
@@ -308,81 +307,5 @@ impl Watcher {
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-}
-
-impl Engine {
-    /// Whether Redis decides the claims of some policy while the ledger does not answer.
-    fn counts_without_ledger(&self) -> bool {
-        let Some(counting) = &self.counting else {
-            return false;
-        };
-        let policies = self.policies.terms.readable(self.clock.now());
-        policies.iter().any(|policy| counting.decides(policy))
-    }
-
-    pub fn health(&self) -> Health {
-        // 1. Problems of the ledger and of the clock stop decisions, unless Redis decides during an
-        //    outage.
-        let mut troubles = Vec::new();
-        troubles.extend((**self.watch.ledger_trouble.load()).clone());
-        troubles.extend(self.watch.writes.trouble().map(Trouble::Writes));
-        troubles.extend(self.watch.clocks.off().map(Trouble::Clock));
-        let lacks_ledger =
-            |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Writes(_));
-        let may_count = troubles.iter().all(lacks_ledger);
-        let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
-        // 2. Other problems are reported, but the instance stays ready. The wall clock decides
-        //    nothing, and Redis may be unavailable.
-        let warnings = self.watch.clocks.warnings(self.clock.now());
-        troubles.extend(warnings.map(Trouble::Clock));
-        let standby = self.standby.as_ref();
-        let of_standby = standby.and_then(|standby| standby.trouble(Instant::now()));
-        troubles.extend(of_standby.map(Trouble::Standby));
-        if self
-            .counters
-            .as_ref()
-            .is_some_and(|counters| !counters.is_available())
-        {
-            troubles.push(Trouble::Counters);
-        }
-        // 3. The rules of time zones may be old, or differ between instances.
-        let own_rules = zones::rules().to_string();
-        let age = zones::rules().age(self.clock.now());
-        if let Some(age) = age.filter(|age| *age > ZONE_RULES_OLD) {
-            troubles.push(Trouble::OldZoneRules {
-                rules: own_rules.clone(),
-                days: age.num_days(),
-            });
-        }
-        let others = self.watch.others_rules.load();
-        let mut rules: Vec<&str> = others
-            .iter()
-            .map(String::as_str)
-            .chain([own_rules.as_str()])
-            .collect();
-        rules.sort_unstable();
-        rules.dedup();
-        if rules.len() > 1 {
-            troubles.push(Trouble::ZoneRules(rules.join(", ")));
-        }
-        // 4. The ledger may contradict itself, or not be sealed.
-        if let Some((reconciliation, count @ 1..)) = self.watch.alarms() {
-            troubles.push(Trouble::Alarms {
-                reconciliation,
-                count,
-            });
-        }
-        troubles.extend(self.seals.troubles());
-        Health {
-            is_ready,
-            troubles,
-            ledger: self.ledger.store_name(),
-            is_sealing: self.seal_key.is_some() && !self.is_read_only(),
-            is_read_only: self.is_read_only(),
-            lag: self.lag(),
-            has_counters: self.counters.is_some(),
-            zone_rules: own_rules,
-        }
     }
 }

@@ -18,8 +18,6 @@ use tokio::time::Instant;
 
 use crate::domain::grant::Provisional;
 use crate::domain::reconciliation::Tally;
-use crate::domain::zones;
-use crate::engine::Engine;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -77,31 +75,31 @@ pub struct Metrics {
     conflicts: Counter,
     bursts_fallen_back: Counter,
     recorded: Family<ByStanding, Counter>,
-    claims_under_way: Gauge,
-    requests_waiting: Gauge,
+    pub claims_under_way: Gauge,
+    pub requests_waiting: Gauge,
     waiting: Family<ByStage, Gauge>,
-    counters_available: Gauge,
-    ledger_answers: Gauge,
+    pub counters_available: Gauge,
+    pub ledger_answers: Gauge,
     clock_offset: Gauge<f64, AtomicU64>,
     wall_clock_offset: Gauge<f64, AtomicU64>,
     untimely: Counter,
-    zone_rules_age: Gauge,
+    pub zone_rules_age: Gauge,
     provisional_queue: Gauge,
     reconciliations: Counter,
     drift: Gauge,
-    ledger_alarms: Gauge,
-    record_lag: Gauge<f64, AtomicU64>,
-    figures_lag: Gauge<f64, AtomicU64>,
+    pub ledger_alarms: Gauge,
+    pub record_lag: Gauge<f64, AtomicU64>,
+    pub figures_lag: Gauge<f64, AtomicU64>,
     lapses: Counter,
     lapses_lag: Gauge<f64, AtomicU64>,
-    seal_lag: Gauge<f64, AtomicU64>,
-    seal_push_failures: Gauge,
-    standby_lag: Gauge<f64, AtomicU64>,
+    pub seal_lag: Gauge<f64, AtomicU64>,
+    pub seal_push_failures: Gauge,
+    pub standby_lag: Gauge<f64, AtomicU64>,
     wrong_keys: Counter,
     unknown_reads: Counter,
     reads_recorded: Counter,
     reads_refused: Counter,
-    unreadable_policies: Gauge,
+    pub unreadable_policies: Gauge,
 }
 
 impl Default for Metrics {
@@ -473,8 +471,15 @@ impl Metrics {
         self.clock_offset.set(seconds);
     }
 
+    /// All metrics, in the text format of OpenMetrics 1.0.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a text takes everything");
+        text
+    }
+
     /// Of an instance that only reads: others do this work, and Prometheus takes the least lag of all.
-    fn leave_lags_to_others(&self) {
+    pub fn leave_lags_to_others(&self) {
         for lag in [
             &self.record_lag,
             &self.figures_lag,
@@ -485,54 +490,8 @@ impl Metrics {
         }
     }
 
-    fn waiting(&self, stage: Stage, items: usize) {
+    pub fn waiting(&self, stage: Stage, items: usize) {
         let gauge = self.waiting.get_or_create(&stage.label());
         gauge.set(items.cast_signed() as i64);
-    }
-}
-
-impl Engine {
-    /// The metrics of this instance, in the text format of OpenMetrics 1.0.
-    pub fn metrics(&self) -> String {
-        let metrics = &self.metrics;
-        let under_way = self.claims_under_way.in_use();
-        metrics.claims_under_way.set(under_way.cast_signed() as i64);
-        let waiting = self.waits.in_use();
-        metrics.requests_waiting.set(waiting.cast_signed() as i64);
-        let dispatch = &self.dispatch;
-        for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
-            metrics.waiting(stage, queue.max_capacity() - queue.capacity());
-        }
-        metrics.waiting(Stage::Append, dispatch.claims_waiting());
-        metrics.waiting(Stage::Settle, dispatch.settle.waiting());
-        let counters = self.counters.as_ref();
-        let available = counters.is_some_and(|counters| counters.is_available());
-        metrics.counters_available.set(available.into());
-        let answers = !self.watch.ledger_is_silent();
-        metrics.ledger_answers.set(answers.into());
-        let age = zones::rules().age(self.now()).unwrap_or_default();
-        metrics.zone_rules_age.set(age.num_seconds());
-        let unreadable = self.policies.terms.unreadable(self.now());
-        metrics
-            .unreadable_policies
-            .set(unreadable.cast_signed() as i64);
-        let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
-        metrics.ledger_alarms.set(alarms.cast_signed());
-        let lag = self.record.lag_at(Instant::now());
-        metrics.record_lag.set(lag.as_secs_f64());
-        let lag = self.record.figures_lag_at(Instant::now());
-        metrics.figures_lag.set(lag.as_secs_f64());
-        let lag = self.seals.lag(self.now());
-        metrics.seal_lag.set(lag.as_seconds_f64());
-        let failures = self.seals.push_failures();
-        metrics.seal_push_failures.set(failures.cast_signed());
-        if self.is_read_only() {
-            let lag = self.lag().map_or(f64::NAN, |lag| lag.as_secs_f64());
-            metrics.standby_lag.set(lag);
-            metrics.leave_lags_to_others();
-        }
-        let mut text = String::new();
-        encode(&mut text, &metrics.registry).expect("a text takes everything");
-        text
     }
 }

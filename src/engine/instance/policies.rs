@@ -10,10 +10,10 @@ use super::access::Access;
 use super::terms::{ChangedTerms, Terms, is_fresh};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::domain::policy::Policy;
+use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::schedule::StoredVersion;
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, LedgerPlace, LedgerView};
+use crate::ledger::{AdminTables, LedgerError, LedgerPlace, LedgerView};
 
 /// The shortest time between the starts of two reads for unknown names and keys. However many
 /// unknown names come, the ledger gets at most 50 such reads a second.
@@ -30,7 +30,7 @@ fn tell_unreadable(versions: &[StoredVersion], changed: &ChangedTerms) {
 
 /// The overrides and blocks that changed after a revision and up to another.
 async fn changed_between(
-    ledger: &Ledger,
+    ledger: &AdminTables,
     after: u64,
     up_to: u64,
 ) -> Result<ChangedTerms, LedgerError> {
@@ -42,6 +42,7 @@ async fn changed_between(
 
 /// Keeps the terms of claims fresh.
 pub struct Policies {
+    ledger: AdminTables,
     pub terms: Arc<Terms>,
     /// The keys. The same poll reads them.
     access: Arc<Access>,
@@ -64,14 +65,15 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn load(ledger: &Ledger, access: Arc<Access>) -> Result<Self, LedgerError> {
+    pub async fn load(ledger: AdminTables, access: Arc<Access>) -> Result<Self, LedgerError> {
         let policies = Self {
+            ledger,
             terms: Arc::new(Terms::new(Instant::now())),
             access,
             progress: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
         };
-        policies.refresh(ledger).await?;
+        policies.refresh().await?;
         Ok(policies)
     }
 
@@ -86,12 +88,11 @@ impl Policies {
         account: AccountId,
         last: Option<&Line>,
         now: DateTime<Utc>,
-        ledger: &Ledger,
     ) -> Result<Arc<Policy>, LedgerError> {
         if let Some(terms) = self.terms.after(policy, account, last, now) {
             return Ok(terms);
         }
-        self.refresh(ledger).await?;
+        self.refresh().await?;
         if let Some(terms) = self.terms.after(policy, account, last, now) {
             return Ok(terms);
         }
@@ -111,9 +112,9 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn refresh(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+    pub async fn refresh(&self) -> Result<(), LedgerError> {
         let _one_at_a_time = self.refreshing.lock().await;
-        self.read(ledger).await
+        self.read().await
     }
 
     /// As [`Policies::refresh`], unless everything is fresh or the ledger is silent when the turn
@@ -121,11 +122,7 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn freshen(
-        &self,
-        ledger: &Ledger,
-        is_silent: impl Fn() -> bool,
-    ) -> Result<(), LedgerError> {
+    pub async fn freshen(&self, is_silent: impl Fn() -> bool) -> Result<(), LedgerError> {
         if self.are_fresh() {
             return Ok(());
         }
@@ -133,7 +130,7 @@ impl Policies {
         if self.are_fresh() || is_silent() {
             Ok(())
         } else {
-            self.read(ledger).await
+            self.read().await
         }
     }
 
@@ -143,23 +140,36 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn freshen_for(&self, seen: &LedgerView, ledger: &Ledger) -> Result<(), LedgerError> {
+    pub async fn freshen_for(&self, seen: &LedgerView) -> Result<(), LedgerError> {
         let Some(place) = seen.fence.map(|fence| fence.place) else {
-            return self.freshen(ledger, || false).await;
+            return self.freshen(|| false).await;
         };
         let is_another = || {
             let known = *self.progress().place.get_or_insert(place);
             !known.is_same_server(&place)
         };
         if !is_another() {
-            return self.freshen(ledger, || false).await;
+            return self.freshen(|| false).await;
         }
         let _one_at_a_time = self.refreshing.lock().await;
         if is_another() {
-            self.read_all(ledger).await?;
+            self.read_all().await?;
             self.progress().place = Some(place);
         }
         Ok(())
+    }
+
+    /// The newest version of a policy up to this one, as the ledger has it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn read_version(
+        &self,
+        name: &PolicyName,
+        version: u32,
+    ) -> Result<Option<Policy>, LedgerError> {
+        let before = version.saturating_add(1);
+        Ok(self.ledger.versions(name, before, 1).await?.pop())
     }
 
     /// Makes sure that everything is known that was committed before an instant: waits for a read
@@ -171,7 +181,6 @@ impl Policies {
     pub async fn learn_all_before(
         &self,
         instant: Instant,
-        ledger: &Ledger,
         note: impl Fn(),
     ) -> Result<(), Arc<LedgerError>> {
         loop {
@@ -199,7 +208,7 @@ impl Policies {
             }
             // 4. This caller reads for all.
             note();
-            let read = self.read(ledger).await.map_err(Arc::new);
+            let read = self.read().await.map_err(Arc::new);
             if let Err(error) = &read {
                 self.progress().failed = Some((began_at, error.clone()));
             }
@@ -207,19 +216,19 @@ impl Policies {
         }
     }
 
-    async fn read(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+    async fn read(&self) -> Result<(), LedgerError> {
         let as_of = Instant::now();
         let known = self.progress().revision;
-        let revision = ledger.revision().await?;
+        let revision = self.ledger.revision().await?;
         reach("policies.polled");
         if revision < known {
-            return self.read_all(ledger).await;
+            return self.read_all().await;
         }
         // 1. The keys come first: a revoked key stops working even if a policy cannot be read.
-        self.access.refresh(ledger, revision).await?;
+        self.access.refresh(revision).await?;
         if revision > known {
-            let policies = ledger.policies_between(known, revision).await?;
-            let changed = changed_between(ledger, known, revision).await?;
+            let policies = self.ledger.policies_between(known, revision).await?;
+            let changed = changed_between(&self.ledger, known, revision).await?;
             tell_unreadable(&policies, &changed);
             // 2. Overrides and blocks come before policies: no version of a policy is known before an
             //    older override.
@@ -231,13 +240,13 @@ impl Policies {
     }
 
     /// Reads everything again, and forgets what the ledger lacks.
-    async fn read_all(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+    async fn read_all(&self) -> Result<(), LedgerError> {
         tracing::warn!("the ledger may have gone back in time: policies and keys are read again");
         let as_of = Instant::now();
-        let revision = ledger.revision().await?;
-        self.access.read_all(ledger, revision).await?;
-        let policies = ledger.policies_between(0, revision).await?;
-        let changed = changed_between(ledger, 0, revision).await?;
+        let revision = self.ledger.revision().await?;
+        self.access.read_all(revision).await?;
+        let policies = self.ledger.policies_between(0, revision).await?;
+        let changed = changed_between(&self.ledger, 0, revision).await?;
         tell_unreadable(&policies, &changed);
         self.terms.replace(&policies, changed, revision);
         self.note_read(revision, as_of);

@@ -9,8 +9,6 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::engine::Engine;
-
 /// The number of wrong keys that an address may send without a wait.
 const FREE: u32 = 10;
 /// The time after which an address may send one more.
@@ -52,13 +50,12 @@ impl Default for WrongKeys {
     }
 }
 
-impl Engine {
+impl WrongKeys {
     /// Notes a wrong key from an address, and returns when to answer. Requests without an address
     /// share one.
-    pub fn wrong_key(&self, address: Option<IpAddr>) -> WrongKeyAnswer {
-        self.metrics.wrong_key();
+    pub fn note(&self, address: Option<IpAddr>) -> WrongKeyAnswer {
         let address = network_of(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-        let addresses = self.wrong_keys.addresses.lock();
+        let addresses = self.addresses.lock();
         let wait = addresses
             .unwrap_or_else(PoisonError::into_inner)
             .note(address, Instant::now());
@@ -71,7 +68,7 @@ impl Engine {
         if wait == WAIT_LEAST {
             tracing::warn!(%address, "wrong keys again and again: their answers are slowed down");
         }
-        match self.wrong_keys.waiting.clone().try_acquire_owned() {
+        match self.waiting.clone().try_acquire_owned() {
             Ok(place) => WrongKeyAnswer::After(wait, place),
             Err(_) => WrongKeyAnswer::TooMany(wait),
         }

@@ -116,7 +116,7 @@ impl Comparison<'_> {
     /// Reads some counters and then their last lines. Returns the counters that seem wrong.
     async fn look(&self, accounts: &[AccountId]) -> Result<Vec<Suspect>, Ended> {
         let readings = self.counters.read(accounts).await?;
-        let lines = self.ledger.last_lines(accounts).await?;
+        let lines = self.ledger.audit().last_lines(accounts).await?;
         let suspects = accounts.iter().zip(readings);
         let suspects = suspects.filter_map(|(account, reading)| match lines.get(account) {
             None => suspect(*account, reading, None),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::compare::{Comparison, Ended};
@@ -15,12 +15,9 @@ use super::walk::walk;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::Counters;
-use crate::domain::reconciliation::{
-    CountersCompared, Finished, KeptDifference, Reconciliation, Started,
-};
-use crate::engine::cursor::{self, cut_page};
+use crate::domain::reconciliation::{CountersCompared, Finished, Started};
+use crate::engine::instance::Failure;
 use crate::engine::instance::{Metrics, Watch, new_id};
-use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
 /// The longest pause before the instance checks whether a reconciliation is due.
@@ -88,6 +85,7 @@ impl Reconciler {
         let since = started.started_at - every;
         if self
             .ledger
+            .audit()
             .begin_reconciliation(started, Some(since))
             .await?
         {
@@ -120,6 +118,7 @@ impl Reconciler {
             tally: findings.tally,
         };
         self.ledger
+            .audit()
             .finish_reconciliation(started.id, &finished, &findings.differences)
             .await?;
         self.metrics.reconciled(&finished.tally);
@@ -155,73 +154,51 @@ impl Reconciler {
             Err(Ended::Ledger(error)) => Err(error),
         }
     }
-}
 
-impl Engine {
-    /// Reconciles, and returns the report with its differences. A report without an end is still in
-    /// progress: the reconciliation continues whether or not the client waits.
+    /// Begins a reconciliation that somebody asked for. It runs when the returned value is told to.
     ///
     /// # Errors
     /// [`ReconcileFailure`].
-    pub async fn reconcile(
-        self: &Arc<Self>,
+    pub async fn begin(
+        self: Arc<Self>,
         apply: bool,
-        requested_by: Arc<str>,
-    ) -> Result<(Reconciliation, Vec<KeptDifference>), ReconcileFailure> {
-        let reconciler = self.reconciler.clone();
-        let place = reconciler.place.clone().try_acquire_owned();
-        let place: OwnedSemaphorePermit = place.map_err(|_| ReconcileFailure::InProgress)?;
-        let started = reconciler.start(Some(requested_by.as_ref().to_owned()), apply);
-        let id = started.id;
-        let begin = async move {
-            let begun = reconciler.ledger.begin_reconciliation(&started, None).await;
-            begun.map(|_| (reconciler, started, place))
-        };
-        let (reconciler, started, place) = self.detached(begin).await?.map_err(Failure::from)?;
-        let run = async move {
-            let _place = place;
-            reconciler.reconcile(&started).await
-        };
-        if let Ok(ended) = timeout(self.answer_time / 2, self.detached(run)).await {
-            ended?.map_err(Failure::from)?;
-        }
-        let gone = || Failure::from(LedgerError::Corrupt("a report is gone".to_owned()));
-        Ok(self.reconciliation(id).await?.ok_or_else(gone)?)
+        requested_by: String,
+    ) -> Result<BegunReconciliation, ReconcileFailure> {
+        let place = self.place.clone().try_acquire_owned();
+        let place = place.map_err(|_| ReconcileFailure::InProgress)?;
+        let started = self.start(Some(requested_by), apply);
+        let begun = self
+            .ledger
+            .audit()
+            .begin_reconciliation(&started, None)
+            .await;
+        begun.map_err(Failure::from)?;
+        Ok(BegunReconciliation {
+            reconciler: self,
+            started,
+            _place: place,
+        })
+    }
+}
+
+/// A reconciliation whose report has no end yet. No other one begins here while it exists.
+pub struct BegunReconciliation {
+    reconciler: Arc<Reconciler>,
+    started: Started,
+    _place: OwnedSemaphorePermit,
+}
+
+impl BegunReconciliation {
+    /// The id of its report.
+    pub fn id(&self) -> Uuid {
+        self.started.id
     }
 
-    /// One report, with its differences.
+    /// Runs it to its end.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn reconciliation(
-        self: &Arc<Self>,
-        id: Uuid,
-    ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, Failure> {
-        let engine = self.clone();
-        let work = async move { engine.ledger.reconciliation(id).await };
-        Ok(self.detached(work).await??)
-    }
-
-    /// A page of at most `limit` reports, newest first, and the cursor of the next page.
-    ///
-    /// # Errors
-    /// [`ListFailure`].
-    pub async fn reconciliations(
-        self: &Arc<Self>,
-        limit: u32,
-        cursor: Option<&str>,
-    ) -> Result<(Vec<Reconciliation>, Option<String>), ListFailure> {
-        const LIST: &str = "reconciliations";
-        let identity = self.ledger.identity();
-        let before = match cursor {
-            Some(cursor) => Uuid::from_bytes(cursor::decode(identity, LIST, cursor)?),
-            None => Uuid::max(),
-        };
-        let engine = self.clone();
-        let work = async move { engine.ledger.reconciliations(before, limit + 1).await };
-        let mut reports = self.detached(work).await?.map_err(Failure::from)?;
-        let next = cut_page(&mut reports, limit)
-            .map(|last| cursor::encode(identity, LIST, last.started.id.as_bytes()));
-        Ok((reports, next))
+    /// [`LedgerError`].
+    pub async fn run(self) -> Result<(), LedgerError> {
+        self.reconciler.reconcile(&self.started).await
     }
 }

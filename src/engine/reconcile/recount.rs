@@ -38,7 +38,7 @@ pub async fn recount_day(
 }
 
 async fn wrong_figures(ledger: &Ledger, random: u64) -> Result<Vec<Difference>, LedgerError> {
-    let Some(day) = ledger.day_to_recount(random).await? else {
+    let Some(day) = ledger.figures().day_to_recount(random).await? else {
         return Ok(Vec::new());
     };
     let mut wrong = compare(ledger, day).await?;
@@ -53,9 +53,12 @@ async fn wrong_figures(ledger: &Ledger, random: u64) -> Result<Vec<Difference>, 
 /// Compares the figures of a day with those of its entries.
 async fn compare(ledger: &Ledger, day: CountedDay) -> Result<Vec<Difference>, LedgerError> {
     // 1. Read the stored figures, and the end of the entries that are in them.
-    let stored = ledger.stored_figures_on(day).await?;
+    let stored = ledger.figures().stored_figures_on(day).await?;
     let FiguresMark { position, kept_to } = stored.mark;
-    let marks = ledger.marks_to_follow(position..position + 1).await?;
+    let marks = ledger
+        .record()
+        .marks_to_follow(position..position + 1)
+        .await?;
     let Some(mark) = marks.first().filter(|mark| mark.position == position) else {
         return Ok(Vec::new());
     };
@@ -100,7 +103,7 @@ async fn count(
     day: CountedDay,
     up_to: RecordPlace,
 ) -> Result<DayFigures, LedgerError> {
-    let versions = ledger.versions_to_follow(&[day.policy]).await?;
+    let versions = ledger.record().versions_to_follow(&[day.policy]).await?;
     let days = LocalDays::of(&versions);
     let first = EntryId::first_from(days.start(day.date));
     let end = EntryId::first_from(days.end(day.date));
@@ -120,7 +123,10 @@ async fn count(
     let mut above = before;
     loop {
         let pace = Pace::begin();
-        let page = ledger.tallied_ids(day.policy, above, end, PAGE).await?;
+        let page = ledger
+            .figures()
+            .tallied_ids(day.policy, above, end, PAGE)
+            .await?;
         let Some(last) = page.last() else {
             break;
         };
@@ -133,7 +139,7 @@ async fn count(
     let mut after = (before, 0);
     loop {
         let pace = Pace::begin();
-        let page = ledger.tallied_followers(after, end, PAGE).await?;
+        let page = ledger.figures().tallied_followers(after, end, PAGE).await?;
         let last = page.last();
         let Some((grant, number)) = last.and_then(|last| Some((last.kind.of()?, last.number)))
         else {

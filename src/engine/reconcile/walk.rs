@@ -53,7 +53,7 @@ async fn walk_entries(ledger: &Ledger, findings: &mut Findings) -> Result<(), Le
     let mut account: Option<Account> = None;
     loop {
         let pace = Pace::begin();
-        let page = ledger.audited(after, PAGE).await?;
+        let page = ledger.audit().audited(after, PAGE).await?;
         for row in &page {
             let current = match account.take() {
                 Some(account) if account.id == row.account => account,
@@ -83,7 +83,7 @@ async fn walk_accounts(ledger: &Ledger, findings: &mut Findings) -> Result<(), L
     let mut after = None;
     loop {
         let pace = Pace::begin();
-        let page = ledger.opened(after, PAGE).await?;
+        let page = ledger.audit().opened(after, PAGE).await?;
         for (account, has_entry) in &page {
             if !has_entry {
                 findings.add(alarm(DifferenceKind::Gap, *account, None, Some(1)));
@@ -156,7 +156,7 @@ impl Account {
         while let Some((line, wanted)) = self.audit.unknown(entry, &past) {
             let mut was_told = false;
             for part in wanted.parts() {
-                match ledger.past(self.id, Some(line), &part).await {
+                match ledger.claims().past(self.id, Some(line), &part).await {
                     Ok(told) => {
                         past.extend(told);
                         was_told = true;

@@ -22,7 +22,7 @@ pub async fn check_cut(
     from: Option<DateTime<Utc>>,
     accounts: Option<&[AccountId]>,
 ) -> Result<(), LedgerError> {
-    let Some(cut) = ledger.last_cut(RecordPlace::LAST).await? else {
+    let Some(cut) = ledger.record().last_cut(RecordPlace::LAST).await? else {
         return Ok(());
     };
     let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
@@ -30,13 +30,13 @@ pub async fn check_cut(
         return Ok(());
     }
     // A mark may end after its last place.
-    let end = ledger.mark_at(cut.text.last_position).await?;
+    let end = ledger.record().mark_at(cut.text.last_position).await?;
     if end.is_some_and(|end| after >= end.place) {
         return Ok(());
     }
     let mut is_cut = accounts.is_none();
     for account in accounts.into_iter().flatten() {
-        is_cut |= ledger.cut_at(*account).await?.is_some();
+        is_cut |= ledger.record().cut_at(*account).await?.is_some();
     }
     if is_cut { Err(cut.refusal()) } else { Ok(()) }
 }

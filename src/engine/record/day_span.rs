@@ -2,14 +2,15 @@
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 
+use super::ListFailure;
+use super::Record;
+use super::listed::{METADATA_DAYS_MOST, Misfit};
 use crate::domain::claim::MetadataFilter;
 use crate::domain::identity::EntryId;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::window::Length;
-use crate::engine::listed::{METADATA_DAYS_MOST, Misfit};
-use crate::engine::{Engine, ListFailure};
 use crate::ledger::{CountedSpan, LedgerError};
 
 /// An instant, or the beginning of a local day of the policy.
@@ -90,13 +91,13 @@ pub fn check_metadata(
 /// The name of the parameter.
 const METADATA: &str = "metadata.<name>";
 
-impl Engine {
+impl Record {
     /// The instants of two bounds, each with the name of its parameter. Its local days are those of the
     /// policy, as they are known now.
     ///
     /// # Errors
-    /// As [`Engine::counted_span`].
-    pub(in crate::engine) async fn instants(
+    /// As [`Record::counted_span`].
+    pub async fn instants(
         &self,
         policy: Option<&PolicyName>,
         (from_name, from): (&'static str, Option<Bound>),
@@ -107,7 +108,7 @@ impl Engine {
             Some(policy) => {
                 self.listed_policy(policy).await?;
                 let as_of = RecordPlace::LAST;
-                self.ledger.known_versions(policy, as_of).await?
+                self.ledger.record().known_versions(policy, as_of).await?
             }
             None => Vec::new(),
         };
@@ -127,7 +128,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`ListFailure::Misfit`]; [`ListFailure::Failure`].
-    pub(in crate::engine) async fn local_day(
+    pub async fn local_day(
         &self,
         policy: Option<&PolicyName>,
         name: &'static str,
@@ -156,9 +157,13 @@ impl Engine {
         policy: &PolicyName,
         as_of: RecordPlace,
     ) -> Result<Vec<Policy>, LedgerError> {
-        let known = self.ledger.known_versions(policy, as_of).await?;
+        let known = self.ledger.record().known_versions(policy, as_of).await?;
         if known.is_empty() {
-            return self.ledger.known_versions(policy, RecordPlace::LAST).await;
+            return self
+                .ledger
+                .record()
+                .known_versions(policy, RecordPlace::LAST)
+                .await;
         }
         Ok(known)
     }
@@ -169,7 +174,7 @@ impl Engine {
     /// # Errors
     /// [`ListFailure::Misfit`] for a local day without a policy, and for a span that has no instant;
     /// [`ListFailure::Failure`].
-    pub(in crate::engine) async fn counted_span(
+    pub async fn counted_span(
         &self,
         span: &DaySpan,
         policy: Option<&Policy>,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::ListFailure;
+use super::Record;
 use super::history::AsOf;
+use super::listed::Misfit;
 use crate::domain::account::{Verdict, instant_after};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
@@ -19,9 +22,8 @@ use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::domain::zone::Zone;
-use crate::engine::claim::{once_foreknown, once_known};
-use crate::engine::listed::Misfit;
-use crate::engine::{Engine, ListFailure};
+use crate::engine::claim::once_known;
+use crate::engine::claims::once_foreknown;
 use crate::ledger::{LedgerError, ListedEntry, check_window};
 
 /// The most entries that are listed for a total.
@@ -101,7 +103,7 @@ struct Knowledge {
     until: DateTime<Utc>,
 }
 
-impl Engine {
+impl Record {
     /// Explains how a claim would be decided.
     ///
     /// # Errors
@@ -110,9 +112,9 @@ impl Engine {
         self: &Arc<Self>,
         query: ClaimQuery,
     ) -> Result<ExplainedClaim, ListFailure> {
-        let engine = self.clone();
-        let work = async move { engine.read_claim(&query).await };
-        self.detached(work).await?
+        let record = self.clone();
+        let work = async move { record.read_claim(&query).await };
+        self.instance.detached(work).await?
     }
 
     /// Explains a grant. `None` if the grant was not known yet.
@@ -124,38 +126,58 @@ impl Engine {
         grant: Grant,
         known_at: Option<AsOf>,
     ) -> Result<Option<ExplainedGrant>, ListFailure> {
-        let engine = self.clone();
-        let work = async move { engine.read_grant(grant, known_at).await };
-        self.detached(work).await?
+        let record = self.clone();
+        let work = async move { record.read_grant(grant, known_at).await };
+        self.instance.detached(work).await?
     }
 
     async fn read_claim(&self, query: &ClaimQuery) -> Result<ExplainedClaim, ListFailure> {
         let policy = self.listed_policy(&query.policy).await?;
-        let now = self.clock.now();
+        let now = self.instance.clock.now();
         if query.at.is_some_and(|at| at > now) {
             return Err(ListFailure::Misfit("at", Misfit::InstantToCome));
         }
         let knowledge = self.knowledge(query.known_at).await?;
-        let account = self.account_in_view(&policy.name, &query.subject).await?;
+        let account = self
+            .instance
+            .account_in_view(&policy.name, &query.subject)
+            .await?;
         let up_to = knowledge.up_to;
-        let last = self.ledger.line_then(account, query.at, up_to).await?;
-        let cut_at = self.ledger.cut_at(account).await?;
+        let last = self
+            .ledger
+            .record()
+            .line_then(account, query.at, up_to)
+            .await?;
+        let cut_at = self.ledger.record().cut_at(account).await?;
         if last.is_none() && cut_at.is_some() {
             return Err(lines_are_gone(cut_at).into());
         }
         let last = last.as_ref();
         let at = query.at.unwrap_or_else(|| instant_after(last, now));
-        let versions = self.ledger.known_versions(&policy.name, up_to).await?;
-        let overrides = self.ledger.known_of_subject(account, up_to).await?;
-        let blocks = self.ledger.known_of_subject(account, up_to).await?;
+        let versions = self
+            .ledger
+            .record()
+            .known_versions(&policy.name, up_to)
+            .await?;
+        let overrides = self
+            .ledger
+            .record()
+            .known_of_subject(account, up_to)
+            .await?;
+        let blocks = self
+            .ledger
+            .record()
+            .known_of_subject(account, up_to)
+            .await?;
         let course = TermsThen::course(&versions, &overrides, &blocks, last, at);
         let mut known = Arc::default();
         let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
-        let forecast = once_foreknown(&self.ledger, account, last, &mut known, foresee).await?;
+        let forecast =
+            once_foreknown(&self.claims.ledger, account, last, &mut known, foresee).await?;
         let met = match TermsThen::of_claim(&versions, &overrides, &blocks, last, at) {
             None => None,
             Some(terms) => {
-                let explanation = once_known(&self.ledger, account, last, at, |known| {
+                let explanation = once_known(&self.claims.ledger, account, last, at, |known| {
                     terms.explain(account, last, known, at, query.units)
                 });
                 let explanation = explanation.await?;
@@ -190,12 +212,12 @@ impl Engine {
         known_at: Option<AsOf>,
     ) -> Result<Option<ExplainedGrant>, ListFailure> {
         let knowledge = self.knowledge(known_at).await?;
-        let mut life = self.ledger.life_of(&grant.entry).await?;
+        let mut life = self.ledger.record().life_of(&grant.entry).await?;
         // The grant may have been dropped since it was found.
         let is_first = life
             .first()
             .is_some_and(|first| first.entry.id == grant.entry.id);
-        if !is_first && self.ledger.is_dropped(grant.entry.id).await? {
+        if !is_first && self.claims.ledger.is_dropped(grant.entry.id).await? {
             return Err(LedgerError::Archived(LINES_ARE_DROPPED.to_owned()).into());
         }
         life.retain(|listed| listed.place <= knowledge.up_to);
@@ -203,25 +225,34 @@ impl Engine {
             return Ok(None);
         };
         let entry = &grant.entry;
-        let last = self.ledger.line_before(entry).await?;
+        let last = self.ledger.record().line_before(entry).await?;
         if last.is_none() && entry.line.number > 1 {
-            return Err(lines_are_gone(self.ledger.cut_at(entry.account).await?).into());
+            return Err(lines_are_gone(self.ledger.record().cut_at(entry.account).await?).into());
         }
         let last = last.as_ref();
         let versions = self
             .ledger
+            .record()
             .known_versions(&grant.policy, RecordPlace::LAST)
             .await?;
         let up_to = first.place;
-        let overrides = self.ledger.known_of_subject(entry.account, up_to).await?;
-        let blocks = self.ledger.known_of_subject(entry.account, up_to).await?;
+        let overrides = self
+            .ledger
+            .record()
+            .known_of_subject(entry.account, up_to)
+            .await?;
+        let blocks = self
+            .ledger
+            .record()
+            .known_of_subject(entry.account, up_to)
+            .await?;
         let terms = TermsThen::of_grant(&versions, &overrides, &blocks, &entry.line);
         let terms = terms.ok_or_else(|| {
             LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;
         let account = entry.account;
         let at = entry.counted_at();
-        let totals = once_known(&self.ledger, account, last, at, |known| {
+        let totals = once_known(&self.claims.ledger, account, last, at, |known| {
             terms.before(entry, last, &known.past)
         });
         let days = LocalDays::of(&versions);
@@ -245,7 +276,7 @@ impl Engine {
             return Ok(Knowledge {
                 up_to: RecordPlace::LAST,
                 position: None,
-                until: self.clock.now(),
+                until: self.instance.clock.now(),
             });
         };
         let Mark {
@@ -278,15 +309,19 @@ impl Engine {
             let span = total.span(at);
             let counted = match last {
                 Some(line) => {
-                    let counted = self.ledger.counted_in(account, line, span, ENTRIES_MOST);
-                    counted.await?
+                    let counted = self
+                        .ledger
+                        .record()
+                        .counted_in(account, line, span, ENTRIES_MOST)
+                        .await;
+                    counted?
                 }
                 None => (0, Vec::new()),
             };
             read.push((total, span, counted));
         }
         // After the entries: some may be dropped while they are read.
-        let cut_at = self.ledger.cut_at(account).await?;
+        let cut_at = self.ledger.record().cut_at(account).await?;
         for (_, span, _) in &read {
             check_window(cut_at, *span)?;
         }
@@ -314,10 +349,14 @@ impl Engine {
         &self,
         listed: impl Iterator<Item = &ListedEntry>,
     ) -> Result<BTreeMap<RecordPlace, u64>, LedgerError> {
-        let covered = self.ledger.last_mark().await?.place;
+        let covered = self.ledger.record().last_mark().await?.place;
         let places = listed.map(|listed| listed.place);
         let places: BTreeSet<RecordPlace> = places.filter(|place| *place <= covered).collect();
-        let found = self.ledger.positions(places.iter().copied()).await?;
+        let found = self
+            .ledger
+            .record()
+            .positions(places.iter().copied())
+            .await?;
         let found = found.into_iter().map(|(position, _)| position);
         Ok(places.into_iter().zip(found).collect())
     }

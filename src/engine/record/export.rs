@@ -4,16 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use super::ListFailure;
+use super::Record;
 use super::day_span::InstantSpan;
+use super::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSender, pieces};
 use super::history::HistoryQuery;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::Policy;
-use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSender, pieces};
+use crate::engine::instance::Failure;
 use crate::engine::instance::Place;
-use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Act, ActKind, LedgerError};
 
 /// How long the end of an export waits for the seal over its positions, and how often it looks.
@@ -50,7 +53,7 @@ struct ReadyExport {
     first: Vec<RecordedEntry>,
 }
 
-impl Engine {
+impl Record {
     /// All entries of a query, in the order of the record. An act records the export first. `about`
     /// makes the JSON of the act from the export's last position.
     ///
@@ -67,29 +70,36 @@ impl Engine {
             revision: 0,
             kind: ActKind::Export,
             about: about(ready.as_of),
-            at: to_micros(self.clock.now()),
+            at: to_micros(self.instance.clock.now()),
             by: caller.to_string(),
             reason: None,
         };
-        let engine = self.clone();
+        let record = self.clone();
         let adding = async move {
-            act.revision = engine.ledger.add_act(&act).await?;
+            act.revision = record.ledger.record().add_act(&act).await?;
             Ok::<_, LedgerError>(act)
         };
-        let act = self.detached(adding).await?.map_err(Failure::from)?;
-        Ok((act, ready.begin(self)))
+        let act = self
+            .instance
+            .detached(adding)
+            .await?
+            .map_err(Failure::from)?;
+        Ok((act, ready.begin(&self.instance.runtime)))
     }
 
     /// Reads the entries of an earlier export again.
     ///
     /// # Errors
-    /// As [`Engine::export_entries`].
+    /// As [`Record::export_entries`].
     pub async fn repeat_export(
         self: &Arc<Self>,
         caller: &Arc<str>,
         query: HistoryQuery,
     ) -> Result<EntryExport, ListFailure> {
-        Ok(self.ready_export(caller, query).await?.begin(self))
+        Ok(self
+            .ready_export(caller, query)
+            .await?
+            .begin(&self.instance.runtime))
     }
 
     /// The act that recorded an export.
@@ -97,10 +107,15 @@ impl Engine {
     /// # Errors
     /// [`Failure`].
     pub async fn export_act(self: &Arc<Self>, revision: u64) -> Result<Option<Act>, Failure> {
-        let engine = self.clone();
-        let act = self.detached(async move { engine.ledger.act(revision).await });
+        let record = self.clone();
+        let act = self
+            .instance
+            .detached(async move { record.ledger.record().act(revision).await });
         let act = act.await??;
-        if act.is_none() && self.is_read_only() && self.ledger.revision().await? < revision {
+        if act.is_none()
+            && self.instance.is_read_only()
+            && self.ledger.admin().revision().await? < revision
+        {
             return Err(Failure::NotFollowed);
         }
         Ok(act.filter(|act| act.kind == ActKind::Export))
@@ -108,10 +123,10 @@ impl Engine {
 
     /// Whether somebody seals the ledger: this instance, or those of the primary.
     async fn awaits_seals(&self) -> Result<bool, LedgerError> {
-        if self.is_read_only() {
-            Ok(self.ledger.last_seal().await?.is_some())
+        if self.instance.is_read_only() {
+            Ok(self.ledger.audit().last_seal().await?.is_some())
         } else {
-            Ok(self.seal_key.is_some())
+            Ok(self.seals)
         }
     }
 
@@ -123,17 +138,17 @@ impl Engine {
         query: HistoryQuery,
     ) -> Result<ReadyExport, ListFailure> {
         let place = self.long_place(caller).await?;
-        let engine = self.clone();
+        let record = self.clone();
         let reading = async move {
-            let seal_time = if engine.awaits_seals().await? {
+            let seal_time = if record.awaits_seals().await? {
                 SEAL_TIME
             } else {
                 Duration::ZERO
             };
             let after = query.after.unwrap_or(0);
-            let span = engine.span(&query, after, query.as_of).await?;
+            let span = record.span(&query, after, query.as_of).await?;
             let as_of = span.up_to.position;
-            let (mut reader, span) = engine.reader(&query, &span).await?;
+            let (mut reader, span) = record.reader(&query, &span).await?;
             let first = reader.next_of_all(EXPORT_PAGE).await?;
             Ok(ReadyExport {
                 _place: place,
@@ -144,16 +159,16 @@ impl Engine {
                 first,
             })
         };
-        self.detached(reading).await?
+        self.instance.detached(reading).await?
     }
 }
 
 impl ReadyExport {
-    fn begin(self, engine: &Engine) -> EntryExport {
+    fn begin(self, runtime: &Handle) -> EntryExport {
         let (sender, pieces) = pieces();
         let as_of = self.as_of;
         let span = self.span;
-        engine.runtime.spawn(self.send(sender));
+        runtime.spawn(self.send(sender));
         EntryExport {
             as_of,
             span,

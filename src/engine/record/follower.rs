@@ -59,11 +59,11 @@ impl LedgerFollower {
     /// saw it.
     async fn step(&self, last: &mut Option<Mark>) -> Result<(), LedgerError> {
         // 1. Read the last mark.
-        let found = self.ledger.mark_to_follow().await?;
+        let found = self.ledger.record().mark_to_follow().await?;
         // 2. Read the horizon. Read it before the entries: a later read sees everything below the
         //    horizon.
         let now = Instant::now();
-        let horizon = self.ledger.horizon().await?;
+        let horizon = self.ledger.record().horizon().await?;
         // 3. A mark is always below a horizon, and horizons never fall. Otherwise the server lost
         //    transactions.
         if horizon.ended <= found.place.xact {
@@ -100,14 +100,17 @@ impl LedgerFollower {
         loop {
             // 1. Read the next runs, and make marks of them. No runs: everything below the horizon
             //    has a position.
-            let runs = self.ledger.runs_to_follow(mark.place, horizon, STEP);
-            let runs = runs.await?;
+            let runs = self
+                .ledger
+                .record()
+                .runs_to_follow(mark.place, horizon, STEP)
+                .await?;
             let marks = mark.next(&runs, self.clock.now());
             let Some(newest) = marks.last() else {
                 return Ok(horizon.ended);
             };
             // 2. Add the marks. Another follower may have been faster.
-            if !self.ledger.add_marks(&marks).await? {
+            if !self.ledger.record().add_marks(&marks).await? {
                 return Ok(mark.place.xact);
             }
             mark = *newest;

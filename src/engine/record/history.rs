@@ -5,17 +5,19 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::ListFailure;
+use super::Record;
+use super::cursor::{self, cut_page};
 use super::cut::CLOCKS_DIFFER;
 use super::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
+use super::listed::{MadeBy, Misfit};
 use super::reader::{RecordPage, RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::Mark;
-use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::Place;
-use crate::engine::listed::{MadeBy, Misfit};
-use crate::engine::{Engine, ListFailure, Share};
+use crate::engine::instance::Share;
 use crate::ledger::EntryFilter;
 
 /// The point up to which a list shows the record.
@@ -98,7 +100,7 @@ pub struct RecordSpan {
     newest: u64,
 }
 
-impl Engine {
+impl Record {
     /// A page of at most `limit` entries of all accounts, in the order of the record, as `render`
     /// writes it. New entries do not disturb a cursor: they come after it. The page shows everything
     /// that was recorded at `known_at`; requests of a caller with the same question share it. A
@@ -122,12 +124,12 @@ impl Engine {
             cursor: cursor.clone(),
         };
         let read = async {
-            let place = self.place(Share::Reads, caller, deadline).await;
+            let place = self.callers.place(Share::Reads, caller, deadline).await;
             let place = place.ok_or(ListFailure::NoPlace)?;
-            let engine = self.clone();
+            let record = self.clone();
             let query = query.clone();
-            let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
-            let page = self.detached(work).await??;
+            let work = async move { record.read_history(&query, limit, cursor.as_deref()).await };
+            let page = self.instance.detached(work).await??;
             let is_empty = page.entries.is_empty();
             let has_all = page.next_cursor.is_none();
             let as_of = page.as_of;
@@ -147,7 +149,7 @@ impl Engine {
     /// Waits until the record has a position above this one. Returns the instant at which the newest
     /// one was noted; `None` at the deadline, and when the instance ends.
     pub async fn recorded_above(&self, position: u64, deadline: Instant) -> Option<Instant> {
-        self.record.above(position, deadline).await
+        self.progress.above(position, deadline).await
     }
 
     async fn read_history(
@@ -201,14 +203,14 @@ impl Engine {
         as_of: AsOf,
     ) -> Result<Mark, ListFailure> {
         match as_of {
-            AsOf::Instant(instant) if instant > self.clock.now() => {
+            AsOf::Instant(instant) if instant > self.instance.clock.now() => {
                 Err(ListFailure::Misfit(name, Misfit::InstantToCome))
             }
-            AsOf::Instant(instant) => Ok(self.ledger.mark_before(instant).await?),
-            AsOf::Position(position) => match self.ledger.mark_at(position).await? {
+            AsOf::Instant(instant) => Ok(self.ledger.record().mark_before(instant).await?),
+            AsOf::Position(position) => match self.ledger.record().mark_at(position).await? {
                 Some(mark) => Ok(mark),
                 None => {
-                    let newest = self.ledger.last_mark().await?.position;
+                    let newest = self.ledger.record().last_mark().await?.position;
                     Err(ListFailure::Misfit(name, Misfit::PositionToCome(newest)))
                 }
             },
@@ -225,20 +227,20 @@ impl Engine {
         let from = ("recorded_from", query.recorded_from);
         let to = ("recorded_to", query.recorded_to);
         let [recorded_from, recorded_to] = self.instants(query.policy.as_ref(), from, to).await?;
-        let newest = self.ledger.last_mark().await?;
+        let newest = self.ledger.record().last_mark().await?;
         let mut up_to = match as_of {
             None => newest,
             Some(as_of) => self.mark_as_of("as_of", as_of).await?,
         };
         if let Some(recorded_to) = recorded_to {
-            let before = self.ledger.mark_before(recorded_to).await?;
+            let before = self.ledger.record().mark_before(recorded_to).await?;
             if before.position < up_to.position {
                 up_to = before;
             }
         }
         let mut after = self.mark_as_of("after", AsOf::Position(after)).await?;
         if let Some(recorded_from) = recorded_from {
-            let before = self.ledger.mark_before(recorded_from).await?;
+            let before = self.ledger.record().mark_before(recorded_from).await?;
             after = after.later(before);
         }
         Ok(RecordSpan {
@@ -258,7 +260,7 @@ impl Engine {
         let from = counted.map(|span| span.from);
         let mut after = span.after;
         if let Some(from) = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER)) {
-            after = after.later(self.ledger.mark_before(from).await?);
+            after = after.later(self.ledger.record().mark_before(from).await?);
             filter.after = after.place;
         }
         let positions = (after.position, span.up_to.position);

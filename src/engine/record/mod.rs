@@ -1,14 +1,22 @@
 //! The record: positions for all entries and changes, in one order that never changes; and what
 //! auditors read from it.
 
+mod backtest;
+mod changes;
+pub mod cursor;
 mod cut;
 mod day_span;
+mod entries;
 mod explanation;
 mod export;
+mod exported;
 mod follower;
+pub mod following;
+mod grants;
 mod history;
 mod lag;
 mod leaves;
+mod listed;
 mod progress;
 mod reader;
 mod reads;
@@ -17,18 +25,44 @@ mod standby_follower;
 mod windows;
 mod zones;
 
+use std::sync::Arc;
+
+pub use backtest::Backtested;
+pub use changes::ChangeQuery;
+pub use cursor::InvalidCursor;
 pub use cut::check_cut;
 pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};
 pub use explanation::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, LimitThen, LimitsThen, PlacedEntry,
 };
 pub use export::{EntryExport, ExportEnd};
+pub use exported::{ExportPiece, ExportPieces};
 pub use follower::LedgerFollower;
+pub use grants::{GrantPage, GrantQuery};
 pub use history::{AsOf, HistoryPage, HistoryQuery, HistoryQuestion, SharedPage};
 pub use leaves::{PlacedLeaf, leaves_of};
+pub use listed::{ListFailure, MadeBy, Misfit};
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use reads::{ReadFailure, ReadRecorder};
 pub use sharing::SharedReads;
 pub use standby_follower::StandbyFollower;
 pub use windows::{LivedWindow, WindowQuery};
+
+use super::claims::Claims;
+use super::instance::{Callers, Instance};
+use crate::ledger::Ledger;
+
+/// What auditors read: entries, grants, changes, exports, explanations, figures, backtests.
+pub struct Record {
+    pub instance: Arc<Instance>,
+    pub ledger: Ledger,
+    pub callers: Arc<Callers>,
+    pub claims: Arc<Claims>,
+    pub progress: Arc<RecordProgress>,
+    pub history_reads: SharedReads<HistoryQuestion, SharedPage>,
+    /// `None` where reads are not recorded.
+    pub read_recorder: Option<Arc<ReadRecorder>>,
+    /// Whether entries are sealed soon after they are recorded.
+    pub seals: bool,
+}

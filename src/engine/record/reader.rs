@@ -61,7 +61,7 @@ impl RecordReader {
         counted_from: Option<DateTime<Utc>>,
     ) -> Result<Self, LedgerError> {
         let index = if end.saturating_sub(after) > REGION {
-            ledger.entry_index(&filter).await?
+            ledger.record().entry_index(&filter).await?
         } else {
             None
         };
@@ -80,12 +80,21 @@ impl RecordReader {
         let mut region = self.filter.clone();
         let mut end = None;
         let listed = match self.index {
-            Some(index) => self.ledger.entries_by(index, &region, limit).await?,
+            Some(index) => {
+                self.ledger
+                    .record()
+                    .entries_by(index, &region, limit)
+                    .await?
+            }
             None => {
-                let mark = self.ledger.mark_with_position(self.after + REGION).await?;
+                let mark = self
+                    .ledger
+                    .record()
+                    .mark_with_position(self.after + REGION)
+                    .await?;
                 end = mark.filter(|mark| mark.place < region.up_to);
                 region.up_to = end.map_or(region.up_to, |mark| mark.place);
-                self.ledger.entries_in_turn(&region, limit).await?
+                self.ledger.record().entries_in_turn(&region, limit).await?
             }
         };
         self.check_cut().await?;
@@ -132,14 +141,19 @@ impl RecordReader {
         listed: Vec<ListedEntry>,
     ) -> Result<Vec<RecordedEntry>, LedgerError> {
         let places = listed.iter().map(|listed| listed.place);
-        let positions = self.ledger.positions(places).await?;
+        let positions = self.ledger.record().positions(places).await?;
         let mut entries = Vec::with_capacity(listed.len());
         for (listed, (position, recorded_at)) in listed.into_iter().zip(positions) {
             let versions = match self.versions.entry(listed.policy_id) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => {
                     let as_of = self.filter.up_to;
-                    unknown.insert(self.ledger.known_versions(&listed.policy, as_of).await?)
+                    unknown.insert(
+                        self.ledger
+                            .record()
+                            .known_versions(&listed.policy, as_of)
+                            .await?,
+                    )
                 }
             };
             let days = LocalDays::of(versions);
@@ -157,7 +171,7 @@ impl RecordReader {
 
     /// The newest seal, if it covers a position.
     pub async fn seal_over(&self, position: u64) -> Result<Option<String>, LedgerError> {
-        let seal = self.ledger.last_seal().await?;
+        let seal = self.ledger.audit().last_seal().await?;
         let seal = seal.filter(|seal| seal.size >= position);
         Ok(seal.map(|seal| seal.note))
     }

@@ -14,11 +14,12 @@ use foldhash::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, oneshot};
 
+use super::Record;
 use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::reads::SubjectRead;
+use crate::engine::instance::Failure;
 use crate::engine::instance::Metrics;
-use crate::engine::{Engine, Failure};
 use crate::ledger::{Act, ActKind, Ledger, LedgerError};
 
 /// The largest number of acts in one second. One key alone gets half of them.
@@ -156,7 +157,7 @@ impl ReadRecorder {
                 continue;
             }
             let (ids, acts): (Vec<ReadId>, Vec<Act>) = waiting.into_iter().unzip();
-            let written = self.ledger.add_acts(&acts).await.map_err(Arc::new);
+            let written = self.ledger.record().add_acts(&acts).await.map_err(Arc::new);
             if written.is_ok() {
                 self.metrics.reads_recorded(acts.len());
             }
@@ -187,7 +188,7 @@ impl ReadRecorder {
     }
 }
 
-impl Engine {
+impl Record {
     /// Records that a caller looked at a subject, if the settings say so. Call it when the answer is
     /// ready, and before it is sent.
     ///

@@ -37,7 +37,7 @@ impl StandbyFollower {
         // Read before the newest position: everything is here that was committed before that.
         let now = Instant::now();
         self.standby.note(self.ledger.read_replay().await?, now);
-        let newest = self.ledger.mark_to_follow().await?;
+        let newest = self.ledger.record().mark_to_follow().await?;
         // The instances on the primary give positions and tell how far behind they are.
         let covered = Horizon::above(newest.place.xact);
         self.progress

@@ -2,14 +2,15 @@
 
 use chrono::{DateTime, NaiveDate, TimeDelta};
 
+use super::Record;
+use super::cursor::{self, cut_page};
 use super::day_span::Bound;
+use super::{InvalidCursor, ListFailure};
 use crate::domain::local_days::{InForce, Lived, LocalDays};
 use crate::domain::policy::PolicyName;
 use crate::domain::record::RecordPlace;
 use crate::domain::window::{Length, Window};
 use crate::domain::zone::Zone;
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::{Engine, InvalidCursor, ListFailure};
 
 /// Which windows to list.
 #[derive(Debug, Clone)]
@@ -31,7 +32,7 @@ pub struct LivedWindow {
     pub zone: Zone,
 }
 
-impl Engine {
+impl Record {
     /// A page of at most `limit` windows that touch a span, oldest first, and the cursor of the
     /// next page. If the calendar changed in the middle of a window, the windows of both calendars
     /// are listed.
@@ -47,7 +48,7 @@ impl Engine {
     ) -> Result<(Vec<LivedWindow>, Option<String>), ListFailure> {
         let list = format!("windows of {policy} {query:?}");
         let identity = self.ledger.identity();
-        let now = self.clock.now();
+        let now = self.instance.clock.now();
         let begins = query.from.unwrap_or(Bound::Instant(now));
         let from = ("from", Some(begins));
         let to = ("to", query.to);
@@ -73,6 +74,7 @@ impl Engine {
         };
         let versions = self
             .ledger
+            .record()
             .known_versions(policy, RecordPlace::LAST)
             .await?;
         if versions.is_empty() {

@@ -41,7 +41,10 @@ pub async fn grow(
             origin.name
         )));
     }
-    let leaves = ledger.leaves_to_seal(before.place, last.place).await?;
+    let leaves = ledger
+        .audit()
+        .leaves_to_seal(before.place, last.place)
+        .await?;
     let leaves = leaves_of(before, marks, leaves)?;
     for leaves in leaves.chunks(YIELD_EVERY) {
         for leaf in leaves {
@@ -63,8 +66,11 @@ async fn hash_before(
     position: u64,
 ) -> Result<Hash, LedgerError> {
     for number in (1..origin.number).rev() {
-        let hashes = ledger.tile_hashes(number, 0, position - 1, position);
-        if let Some(hash) = hashes.await?.first() {
+        let hashes = ledger
+            .audit()
+            .tile_hashes(number, 0, position - 1, position)
+            .await;
+        if let Some(hash) = hashes?.first() {
             return Ok(*hash);
         }
     }
@@ -80,7 +86,7 @@ pub async fn first_seal(
     key: &SealKey,
     origin: SealOrigin,
 ) -> Result<Option<(Vec<TileRow>, Seal)>, LedgerError> {
-    let marks = ledger.marks_to_follow(1..2).await?;
+    let marks = ledger.record().marks_to_follow(1..2).await?;
     if marks.is_empty() {
         return Ok(None);
     }
@@ -107,7 +113,7 @@ pub async fn restart_seals(
     reason: &str,
     now: DateTime<Utc>,
 ) -> Result<Option<SealOrigin>, LedgerError> {
-    let last = ledger.sealed_log().await?;
+    let last = ledger.audit().sealed_log().await?;
     let origin = SealOrigin {
         number: last.as_ref().map_or(1, |last| last.origin.number + 1),
         name: key.origin(ledger.identity().id, Some(now.timestamp())),
@@ -127,7 +133,11 @@ pub async fn restart_seals(
     let Some((rows, seal)) = first_seal(ledger, key, origin).await? else {
         return Ok(None);
     };
-    if ledger.begin_origin(&rows, &seal, Some(&act)).await? {
+    if ledger
+        .audit()
+        .begin_origin(&rows, &seal, Some(&act))
+        .await?
+    {
         Ok(Some(seal.origin))
     } else {
         Err(LedgerError::Conflict)

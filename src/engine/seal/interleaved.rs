@@ -18,7 +18,7 @@ use super::verifier::{GivenSeal, verify_ledger};
 use crate::clock::Clock;
 use crate::domain::record::Mark;
 use crate::domain::seal::note::SealKey;
-use crate::engine::following::RecordFollower;
+use crate::engine::record::following::RecordFollower;
 use crate::ledger::{Act, ActKind, Ledger, LedgerOptions};
 
 /// A future that is not woken for so long waits for a lock.
@@ -70,12 +70,16 @@ impl Desk {
                 by: "a test".to_owned(),
                 reason: None,
             };
-            self.ledger.add_act(&act).await.unwrap();
-            let last = self.ledger.mark_to_follow().await.unwrap();
-            let horizon = self.ledger.horizon().await.unwrap();
-            let runs = self.ledger.runs_to_follow(last.place, horizon, 1).await;
+            self.ledger.record().add_act(&act).await.unwrap();
+            let last = self.ledger.record().mark_to_follow().await.unwrap();
+            let horizon = self.ledger.record().horizon().await.unwrap();
+            let runs = self
+                .ledger
+                .record()
+                .runs_to_follow(last.place, horizon, 1)
+                .await;
             let marks: Vec<Mark> = last.next(&runs.unwrap(), Clock::system().now());
-            assert!(self.ledger.add_marks(&marks).await.unwrap());
+            assert!(self.ledger.record().add_marks(&marks).await.unwrap());
         }
     }
 

@@ -78,7 +78,7 @@ impl Learner {
         // 2. Read what was pushed, and then the log. The log has everything that was pushed before,
         //    and can only grow. From here on this one reading of its size decides.
         let pushed = self.read_pushed(Some(&seen.origin)).await?;
-        let log = self.ledger.sealed_log().await?;
+        let log = self.ledger.audit().sealed_log().await?;
         let is_same = |log: &SealedLog| log.origin == seen.origin && log.size >= seen.size;
         let Some(SealedLog { origin, size, last }) = log.filter(is_same) else {
             return Ok(None);

@@ -15,8 +15,10 @@ const POSITIONS_MOST: u64 = 4096;
 async fn subtree(ledger: &Ledger, origin: u64, subtree: Subtree) -> Result<Hash, LedgerError> {
     let (level, indexes) = subtree.hashes();
     let count = indexes.end - indexes.start;
-    let hashes = ledger.tile_hashes(origin, level, indexes.start, indexes.end);
-    let hashes = hashes.await?;
+    let hashes = ledger
+        .audit()
+        .tile_hashes(origin, level, indexes.start, indexes.end)
+        .await?;
     if hashes.len() as u64 != count {
         let what = format!("the log of seals lacks hashes at level {level}");
         return Err(LedgerError::Corrupt(what));
@@ -64,17 +66,19 @@ pub async fn leaves_between(
     let mut found = Vec::new();
     let mut next = from;
     while next < to {
-        let marks = ledger.marks_to_follow(next..to.min(next + POSITIONS_MOST));
-        let marks = marks.await?;
+        let marks = ledger
+            .record()
+            .marks_to_follow(next..to.min(next + POSITIONS_MOST))
+            .await?;
         let (Some(first), Some(last)) = (marks.first(), marks.last()) else {
             break;
         };
         let before = match first.after {
             0 => Mark::FIRST,
-            after => ledger.mark_to(after).await?,
+            after => ledger.record().mark_to(after).await?,
         };
         let end = last.position;
-        let leaves = ledger.leaves(before.place, last.place).await?;
+        let leaves = ledger.audit().leaves(before.place, last.place).await?;
         let leaves = leaves_of(before, &marks, leaves)?;
         let wanted = leaves
             .into_iter()
@@ -120,7 +124,7 @@ pub async fn prove(
     place: RecordPlace,
     seal: &Seal,
 ) -> Result<Option<LogProof>, LedgerError> {
-    let position = ledger.position_of(place).await?;
+    let position = ledger.record().position_of(place).await?;
     let Some(position) = position.filter(|position| *position <= seal.size) else {
         return Ok(None);
     };

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
 use crate::domain::seal::note::{LogName, SealKey};
-use crate::engine::following::RecordFollower;
+use crate::engine::record::following::RecordFollower;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
 /// About how many positions are sealed at once.
@@ -106,12 +106,13 @@ impl Sealer {
     async fn seal_next(&mut self) -> Result<bool, SealStop> {
         let now = self.clock.now();
         if self.looked_at.is_none_or(|at| at.elapsed() >= FORGED_EVERY) {
-            self.status.note_forged(self.ledger.forged_place().await?);
+            self.status
+                .note_forged(self.ledger.audit().forged_place().await?);
             self.looked_at = Some(Instant::now());
         }
         // 1. Read the size of the log. It must not be smaller than this instance saw before. The
         //    first sealer begins the log.
-        let found = self.ledger.sealed_log().await?;
+        let found = self.ledger.audit().sealed_log().await?;
         self.is_not_behind(found.as_ref())?;
         let Some(log) = found else {
             return self.begin(now).await;
@@ -155,8 +156,12 @@ impl Sealer {
             self.known = Some(known);
             return Ok(false);
         }
-        let added = self.ledger.add_seal(&known.origin, &rows, seal.as_ref());
-        if !added.await? {
+        let added = self
+            .ledger
+            .audit()
+            .add_seal(&known.origin, &rows, seal.as_ref())
+            .await;
+        if !added? {
             self.another_at = Some(Instant::now());
             return Ok(false);
         }
@@ -183,6 +188,7 @@ impl Sealer {
     async fn marks_after(&self, size: u64, positions: u64) -> Result<(Mark, Vec<Mark>), SealStop> {
         let mut marks = self
             .ledger
+            .record()
             .marks_to_follow(size..size + positions + 1)
             .await?;
         let is_sealed = |mark: &Mark| mark.position == size;
@@ -231,7 +237,7 @@ impl Sealer {
     async fn begin(&mut self, now: DateTime<Utc>) -> Result<bool, SealStop> {
         // Read what was pushed, and then whether another instance has begun the log meanwhile.
         let pushed = self.learner.read_pushed(None).await?;
-        if self.ledger.sealed_log().await?.is_some() {
+        if self.ledger.audit().sealed_log().await?.is_some() {
             return Ok(true);
         }
         self.learner.compare_all(pushed, None).await?;
@@ -244,7 +250,7 @@ impl Sealer {
         let Some((rows, seal)) = first_seal(&self.ledger, &self.key, origin).await? else {
             return Ok(false);
         };
-        let is_ours = self.ledger.begin_origin(&rows, &seal, None).await?;
+        let is_ours = self.ledger.audit().begin_origin(&rows, &seal, None).await?;
         if let Some(pusher) = self.pusher.as_ref().filter(|_| is_ours) {
             pusher.push(seal.note);
         }

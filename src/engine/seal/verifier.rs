@@ -100,10 +100,12 @@ pub async fn verify_ledger(
     given: &GivenSeal,
     tell: impl Fn(u64, u64),
 ) -> Result<Verified, VerifyFailure> {
-    let cut = ledger.last_cut(RecordPlace::LAST).await?;
+    let cut = ledger.record().last_cut(RecordPlace::LAST).await?;
     match verify(ledger, given, tell).await {
         // A cut that began during the check has dropped entries. The check does not know it.
-        Err(VerifyFailure::Differs(_)) if ledger.last_cut(RecordPlace::LAST).await? != cut => {
+        Err(VerifyFailure::Differs(_))
+            if ledger.record().last_cut(RecordPlace::LAST).await? != cut =>
+        {
             let again = "somebody began to drop entries while the ledger was checked: run the command again";
             Err(VerifyFailure::Given(again.to_owned()))
         }
@@ -118,12 +120,12 @@ async fn verify(
 ) -> Result<Verified, VerifyFailure> {
     // 1. Check that there is a log, that the given seal is of it, and that each log is of this
     //    ledger.
-    let Some(SealedLog { origin, size, .. }) = ledger.sealed_log().await? else {
+    let Some(SealedLog { origin, size, .. }) = ledger.audit().sealed_log().await? else {
         return differs("the ledger has no seals: nothing was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
     let id = ledger.identity().id;
-    for of_log in ledger.seal_origins().await? {
+    for of_log in ledger.audit().seal_origins().await? {
         let name = &of_log.name;
         if LogName::parse(name).is_none_or(|log| log.ledger != id) {
             return differs(format!(
@@ -131,14 +133,14 @@ async fn verify(
                  is of another ledger"
             ));
         }
-        if of_log.number > 1 && !ledger.has_restart(name).await? {
+        if of_log.number > 1 && !ledger.audit().has_restart(name).await? {
             return differs(format!(
                 "{name} was not begun by `perdiem seal restart`: somebody made the log again"
             ));
         }
     }
     // 2. Check that nothing was put before the record by hand.
-    if ledger.has_leaves_before().await? {
+    if ledger.audit().has_leaves_before().await? {
         return differs(
             "position 1: an entry or a change has a place before it (a transaction below 0): it was \
              added by hand"
@@ -146,14 +148,14 @@ async fn verify(
         );
     }
     // 3. Read the newest sealed cut: only its entries may be missing, and they must be old.
-    let sealed = ledger.mark_to(size).await?.place;
-    let cut = ledger.last_cut(sealed).await?;
+    let sealed = ledger.record().mark_to(size).await?.place;
+    let cut = ledger.record().last_cut(sealed).await?;
     if let Some(cut) = &cut {
         check_age(ledger, cut).await?;
     }
     let later_cut = match origin.number {
         1 => None,
-        _ => ledger.last_cut(RecordPlace::LAST).await?,
+        _ => ledger.record().last_cut(RecordPlace::LAST).await?,
     };
     let mut check = Check {
         ledger,
@@ -175,8 +177,10 @@ async fn verify(
     let mut before = Mark::FIRST;
     loop {
         tell(before.position, size);
-        let marks = ledger.marks_to_follow(before.position + 1..before.position + POSITIONS_MOST);
-        let marks = marks.await?;
+        let marks = ledger
+            .record()
+            .marks_to_follow(before.position + 1..before.position + POSITIONS_MOST)
+            .await?;
         let marks: Vec<Mark> = marks
             .into_iter()
             .take_while(|mark| mark.position <= size)
@@ -198,7 +202,11 @@ async fn verify(
     check.check_cut()?;
     // The log may grow during the check. Then there are seals of more positions.
     let later = check.next_seal().await?.map(|seal| seal.size);
-    let size_now = ledger.sealed_log().await?.map_or(size, |log| log.size);
+    let size_now = ledger
+        .audit()
+        .sealed_log()
+        .await?
+        .map_or(size, |log| log.size);
     if let Some(of) = later.filter(|of| *of > size_now) {
         return differs(format!(
             "a checkpoint has {of} positions, but the log has {size}"
@@ -216,7 +224,7 @@ async fn verify(
     // 6. Check what is recorded and not sealed yet, and that nothing was put after the record by
     //    hand.
     let newest = check_unsealed(ledger, before).await?;
-    if let Some(forged) = ledger.forged_place().await? {
+    if let Some(forged) = ledger.audit().forged_place().await? {
         return differs(format!(
             "{forged} has a place that no transaction has had: it was added by hand, and has no \
              position"
@@ -247,11 +255,15 @@ async fn verify(
 
 /// Checks that a cut drops only old entries. Both instants are in leaves.
 async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
-    let own = ledger.place_of_change(cut.revision).await?;
+    let own = ledger.record().place_of_change(cut.revision).await?;
     let own = ledger
+        .record()
         .marks_from(own.unwrap_or(RecordPlace::LAST), 1)
         .await?;
-    let last = ledger.mark_with_position(cut.text.last_position).await?;
+    let last = ledger
+        .record()
+        .mark_with_position(cut.text.last_position)
+        .await?;
     match (last, own.first()) {
         (Some(last), Some(own)) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
         _ => differs(format!(
@@ -268,12 +280,14 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
 /// Returns the newest position.
 async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, VerifyFailure> {
     loop {
-        let marks = ledger.marks_to_follow(before.position + 1..before.position + POSITIONS_MOST);
-        let marks = marks.await?;
+        let marks = ledger
+            .record()
+            .marks_to_follow(before.position + 1..before.position + POSITIONS_MOST)
+            .await?;
         let Some(last) = marks.last() else {
             return Ok(before.position);
         };
-        let leaves = ledger.leaves(before.place, last.place).await?;
+        let leaves = ledger.audit().leaves(before.place, last.place).await?;
         match leaves_of(before, &marks, leaves) {
             Ok(leaves) => leaves.iter().try_for_each(check_rows)?,
             Err(LedgerError::Corrupt(what)) => return differs(what),
@@ -308,7 +322,7 @@ async fn check_given(
         return Ok(());
     };
     if seal.origin != origin.name {
-        let origins = ledger.seal_origins().await?;
+        let origins = ledger.audit().seal_origins().await?;
         let is_ours = origins.iter().any(|it| it.name == seal.origin);
         let theirs = &seal.origin;
         let ours = &origin.name;
@@ -353,7 +367,7 @@ impl Check<'_> {
     ) -> Result<(), VerifyFailure> {
         let stored = self.stored(0, before.position, last.position).await?;
         let mut stored = stored.into_iter();
-        let leaves = self.ledger.leaves(before.place, last.place).await?;
+        let leaves = self.ledger.audit().leaves(before.place, last.place).await?;
         let mut leaves = leaves.into_iter().peekable();
         let mut position = before.position;
         for mark in marks {
@@ -521,8 +535,12 @@ impl Check<'_> {
     async fn next_seal(&mut self) -> Result<Option<&Seal>, VerifyFailure> {
         if self.next_seals.is_empty() && !self.seals_ended {
             let from = self.checked_size + 1;
-            let seals = self.ledger.seals_from(self.origin.number, from, SEALS_MOST);
-            self.next_seals = seals.await?.into();
+            let seals = self
+                .ledger
+                .audit()
+                .seals_from(self.origin.number, from, SEALS_MOST)
+                .await?;
+            self.next_seals = seals.into();
             self.seals_ended = self.next_seals.is_empty();
         }
         Ok(self.next_seals.front())
@@ -536,8 +554,10 @@ impl Check<'_> {
             let end = (next - next % TILE_WIDTH + TILE_WIDTH).min(to);
             let tile = self
                 .ledger
-                .tile_hashes(self.origin.number, level, next, end);
-            match tile.await {
+                .audit()
+                .tile_hashes(self.origin.number, level, next, end)
+                .await;
+            match tile {
                 Ok(tile) if tile.len() as u64 == end - next => hashes.extend(tile),
                 Ok(_) | Err(LedgerError::Corrupt(_)) => {
                     return differs(format!(

@@ -57,7 +57,11 @@ impl DayCloser {
     async fn close(&self) -> Result<(), LedgerError> {
         let now = self.clock.now();
         let before = now - AFTER;
-        let days = self.ledger.days_to_close(before, DAYS_MOST).await?;
+        let days = self
+            .ledger
+            .figures()
+            .days_to_close(before, DAYS_MOST)
+            .await?;
         if days.is_empty() {
             return Ok(());
         }
@@ -74,16 +78,17 @@ impl DayCloser {
                 by: "perdiem".to_owned(),
                 reason: None,
             };
-            self.ledger.close_day(day, before, tell).await?;
+            self.ledger.figures().close_day(day, before, tell).await?;
         }
         Ok(())
     }
 
     /// The figures have everything that was recorded before this instant.
     async fn figures_until(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>, LedgerError> {
-        let mark = self.ledger.figures_to_follow().await?;
+        let mark = self.ledger.figures().figures_to_follow().await?;
         let next = self
             .ledger
+            .record()
             .marks_to_follow(mark.position + 1..mark.position + 2)
             .await?;
         Ok(next.first().map_or(now, |mark| mark.recorded_at))

@@ -12,10 +12,12 @@ use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::statistics::FirstDenial;
 use crate::domain::window::Window;
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::listed::Misfit;
+use crate::engine::instance::Failure;
 use crate::engine::record::Bound;
-use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
+use crate::engine::record::Misfit;
+use crate::engine::record::Record;
+use crate::engine::record::cursor::{self, cut_page};
+use crate::engine::record::{InvalidCursor, ListFailure};
 use crate::ledger::{FigureFilter, PolicyDay};
 
 /// Which days to list. Filters combine.
@@ -49,7 +51,7 @@ pub struct FigurePage {
     pub as_of: u64,
 }
 
-impl Engine {
+impl Record {
     /// A page of at most `limit` days of policies, oldest first. A day without figures is not
     /// listed.
     ///
@@ -61,11 +63,11 @@ impl Engine {
         limit: u32,
         cursor: Option<&str>,
     ) -> Result<FigurePage, ListFailure> {
-        let engine = self.clone();
+        let record = self.clone();
         let query = query.clone();
         let cursor = cursor.map(str::to_owned);
-        let work = async move { engine.read_days(&query, limit, cursor.as_deref()).await };
-        self.detached(work).await?
+        let work = async move { record.read_days(&query, limit, cursor.as_deref()).await };
+        self.instance.detached(work).await?
     }
 
     async fn read_days(
@@ -102,8 +104,8 @@ impl Engine {
             }
         }
         // Read the position before the figures, which may grow in between.
-        let as_of = self.ledger.figures_position().await?;
-        let mut found = self.ledger.figures(&filter, limit + 1).await?;
+        let as_of = self.ledger.figures().figures_position().await?;
+        let mut found = self.ledger.figures().figures(&filter, limit + 1).await?;
         let next_cursor = cut_page(&mut found, limit)
             .map(|last| cursor::encode(identity, &list, &encode_day(last.date, last.policy)));
         let mut days = Vec::with_capacity(found.len());
@@ -113,6 +115,7 @@ impl Engine {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => unknown.insert(
                     self.ledger
+                        .record()
                         .known_versions(&day.policy_name, RecordPlace::LAST)
                         .await?,
                 ),
@@ -146,19 +149,20 @@ impl Engine {
         self.listed_policy(policy).await?;
         let identity = self.ledger.identity();
         let list = format!("denials {policy} {}", subject.as_str());
-        let account = self.account_in_view(policy, subject).await?;
+        let account = self.instance.account_in_view(policy, subject).await?;
         let before = match cursor {
             Some(cursor) => decode_denial(cursor::decode(identity, &list, cursor)?)?,
             None => (DateTime::<Utc>::MAX_UTC, DateTime::UNIX_EPOCH),
         };
-        let engine = self.clone();
+        let record = self.clone();
         let work = async move {
-            engine
+            record
                 .ledger
+                .figures()
                 .first_denials(account, before, limit + 1)
                 .await
         };
-        let mut found = self.detached(work).await?.map_err(Failure::from)?;
+        let mut found = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut found, limit).map(|last| {
             let (_, Window { start, .. }) = last.window;
             let place = [last.denied_at, start].map(|at| at.timestamp_micros().to_be_bytes());

@@ -107,14 +107,18 @@ impl DenialWriter {
                 ends_at: *ends_at,
             });
             let open_days: BTreeSet<OpenDay> = open_days.collect();
-            let saved = self.ledger.save_denials(
-                counted.run,
-                &changed,
-                &counted.first,
-                &open_days,
-                self.clock.now(),
-            );
-            saved.await?;
+            let saved = self
+                .ledger
+                .figures()
+                .save_denials(
+                    counted.run,
+                    &changed,
+                    &counted.first,
+                    &open_days,
+                    self.clock.now(),
+                )
+                .await;
+            saved?;
             counted.changed.clear();
             counted.first.clear();
         }
@@ -123,7 +127,10 @@ impl DenialWriter {
             counted.counts.clear();
         }
         let before = self.clock.now() - KEPT;
-        self.ledger.forget_denials(before, FIRST_MOST as u32).await
+        self.ledger
+            .figures()
+            .forget_denials(before, FIRST_MOST as u32)
+            .await
     }
 
     /// Counts noted denials by local day.
@@ -134,6 +141,7 @@ impl DenialWriter {
             if let Entry::Vacant(unknown) = versions.entry(policy.id) {
                 unknown.insert(
                     self.ledger
+                        .record()
                         .known_versions(&policy.name, RecordPlace::LAST)
                         .await?,
                 );

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::tally::{FigureTally, POSITIONS_MOST};
 use crate::domain::record::Mark;
-use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
+use crate::engine::record::following::RecordFollower;
 use crate::ledger::{FiguresMark, Ledger, LedgerError};
 
 /// How long an instance waits after it saw another one at work.
@@ -54,7 +54,7 @@ impl FigureFollower {
     async fn make_next(&mut self) -> Result<bool, LedgerError> {
         // 1. Read the position up to which the figures are made. If it has moved, another instance
         //    is at work: leave the work to it for some time.
-        let FiguresMark { position, kept_to } = self.ledger.figures_to_follow().await?;
+        let FiguresMark { position, kept_to } = self.ledger.figures().figures_to_follow().await?;
         let now = Instant::now();
         self.progress.note_figures(position, now);
         let seen = self.seen.replace(position);
@@ -71,6 +71,7 @@ impl FigureFollower {
         self.tally.begin_step();
         let marks = self
             .ledger
+            .record()
             .marks_to_follow(position..position + POSITIONS_MOST + 1)
             .await?;
         // The first mark is the one that ends at the position.
@@ -85,14 +86,18 @@ impl FigureFollower {
         let (figures, open_days) = self.tally.figures(before, marks, last, kept_to).await?;
         // 4. Add the figures, if the position is still the same. Invariant: each position is in the
         //    figures exactly once.
-        let added = self.ledger.add_figures(
-            position,
-            last.position,
-            &figures,
-            &open_days,
-            last.recorded_at,
-        );
-        if !added.await? {
+        let added = self
+            .ledger
+            .figures()
+            .add_figures(
+                position,
+                last.position,
+                &figures,
+                &open_days,
+                last.recorded_at,
+            )
+            .await;
+        if !added? {
             self.tally.clear();
             self.another_at = Some(now);
             return Ok(false);

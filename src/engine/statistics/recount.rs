@@ -42,8 +42,8 @@ pub async fn check_figures(
     tell: impl Fn(u64, u64),
 ) -> Result<CheckedFigures, FigureFailure> {
     // 1. The stored figures, before anything else: a day whose figures change from now on is open.
-    let stored = ledger.stored_figures().await?;
-    let denied = ledger.denied_on_days().await?;
+    let stored = ledger.figures().stored_figures().await?;
+    let denied = ledger.figures().denied_on_days().await?;
     // 2. They are what the entries make them.
     let made = make_again(ledger, &stored.mark, tell).await?;
     compare(&stored, &made)?;
@@ -63,7 +63,7 @@ pub async fn check_figures(
             by_day.insert((day.clone(), name.to_owned()), value);
         }
     }
-    let recorded = ledger.recorded_days().await?;
+    let recorded = ledger.figures().recorded_days().await?;
     for (day, (revision, recorded)) in &recorded {
         check_recorded(day, *revision, recorded, &by_day)?;
     }
@@ -87,6 +87,7 @@ async fn make_again(
         tell(before.position, mark.position);
         tally.begin_step();
         let marks = ledger
+            .record()
             .marks_to_follow(before.position + 1..before.position + POSITIONS_MOST + 1)
             .await?;
         let marks: Vec<Mark> = marks

@@ -118,6 +118,7 @@ impl SubjectMemory {
             let numbers = unknown.iter().map(|day| (day.account, day.number));
             let numbers: Vec<(AccountId, u64)> = numbers.collect();
             let earlier = ledger
+                .figures()
                 .earlier_entries(&numbers, since, ENTRIES_MOST)
                 .await?;
             let mut found: HashMap<AccountId, Vec<_>> = HashMap::default();

@@ -67,13 +67,14 @@ impl FigureTally {
         // 1. Read the entries.
         let entries = self
             .ledger
+            .figures()
             .tallied_entries(before.place, last.place)
             .await?;
         // 2. Read the versions of their policies, which have the local days.
         let policies: BTreeSet<PolicyId> = entries.iter().map(|entry| entry.policy).collect();
         let policies: Vec<PolicyId> = policies.into_iter().collect();
         let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::default();
-        for version in self.ledger.versions_to_follow(&policies).await? {
+        for version in self.ledger.record().versions_to_follow(&policies).await? {
             versions.entry(version.id).or_default().push(version);
         }
         let days: HashMap<PolicyId, LocalDays<'_>> = versions

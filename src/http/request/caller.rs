@@ -134,7 +134,7 @@ impl<W, P> Caller<W, P> {
 
     /// The authority of an answer that lasts.
     pub fn authority(&self, engine: &Arc<Engine>) -> Authority {
-        Authority::new(engine, self.principal.clone())
+        Authority::new(&engine.callers, self.principal.clone())
     }
 
     /// Records that the caller looked at a subject, if the settings say so. A handler whose answer
@@ -155,7 +155,7 @@ impl<W, P> Caller<W, P> {
             policy,
             subject,
         };
-        Ok(engine.record_read(&self.principal.key, read).await?)
+        Ok(engine.record.record_read(&self.principal.key, read).await?)
     }
 
     /// Checks that the caller has a role that a part of the request requires.
@@ -206,7 +206,7 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
     //    refused with 503, as claims are.
     let is_change = W::ROLES == Admin::ROLES && !request.method().is_safe();
     let engine = request.app_data::<Data<Engine>>();
-    if is_change && engine.is_some_and(|engine| engine.clock_is_off()) {
+    if is_change && engine.is_some_and(|engine| engine.instance.watch.clock_is_off()) {
         return Err(ApiError::ClockOff);
     }
     Ok(principal)

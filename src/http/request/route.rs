@@ -26,7 +26,7 @@ const NAMES_MOST: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounded {
     /// A claim or correction. It has a place among those in progress, and a deadline
-    /// (`engine/claim/submit.rs`).
+    /// (`engine/claims/submit.rs`).
     Claim,
     /// The claims of a batch. Each one gets such a place in its turn. All have one deadline.
     Batch,
@@ -36,7 +36,7 @@ pub enum Bounded {
     /// A read that may wait first. The handler takes a place for each read, and none while it
     /// waits.
     Waits,
-    /// An export or a backtest. These have places of their own (`engine/admin/grants.rs`), and more
+    /// An export or a backtest. These have places of their own (`engine/instance/callers.rs`), and more
     /// time until the answer begins.
     Long,
     /// A request that costs the ledger nothing.

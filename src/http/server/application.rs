@@ -154,7 +154,7 @@ impl Application {
         let bounds = self.options.bounds();
         let time = self.engine.running_time();
         let newcomers = Newcomers::default();
-        let is_read_only = self.engine.is_read_only();
+        let is_read_only = self.engine.instance.is_read_only();
         let builder = Server::build()
             .workers(self.workers)
             .disable_signals()
@@ -233,7 +233,7 @@ async fn add_first_key(
     engine: &Engine,
     options: &ServeOptions,
 ) -> Result<Option<FirstKey>, ServeError> {
-    if engine.is_read_only() || !engine.needs_first_key() {
+    if engine.instance.is_read_only() || !engine.callers.needs_first_key() {
         return Ok(None);
     }
     let secret = generate_secret();
@@ -244,7 +244,12 @@ async fn add_first_key(
             .unwrap_or_default(),
         source,
     })?;
-    if engine.add_first_key(&secret).await? {
+    if engine
+        .callers
+        .add_first_key(&secret)
+        .await
+        .map_err(BuildError::Read)?
+    {
         Ok(Some(kept))
     } else {
         kept.discard();

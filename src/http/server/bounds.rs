@@ -53,7 +53,7 @@ pub async fn keep(
 ) -> HttpResponse {
     // 1. Leave a request alone that has no time limit, or no valid key: it is refused soon.
     let engine = request.app_data::<Data<Engine>>();
-    let time = engine.and_then(|engine| bounded.time(engine.answer_time()));
+    let time = engine.and_then(|engine| bounded.time(engine.instance.answer_time));
     let (Some(engine), Some(time), Some(principal)) = (engine, time, caller(request)) else {
         return answer.await;
     };
@@ -61,14 +61,14 @@ pub async fn keep(
     let deadline = Instant::now() + time;
     let place = match bounded.share(request.method()) {
         None => None,
-        Some(share) => match engine.place(share, &principal.key, deadline).await {
+        Some(share) => match engine.callers.place(share, &principal.key, deadline).await {
             Some(place) => Some(place),
             None => return ApiError::TooManyAtOnce.error_response(),
         },
     };
     // 3. Answer before the deadline, and before the key loses its rights. The answer keeps its
     // place until it is written.
-    let authority = Authority::new(engine, principal);
+    let authority = Authority::new(&engine.callers, principal);
     let answer = async {
         if bounded.outlasts_its_key() {
             authority.until_lost(answer).await

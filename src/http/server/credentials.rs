@@ -35,9 +35,9 @@ pub async fn oversee(
     // nothing.
     let mut authority = None;
     if let Some(secret) = bearer_secret(request.headers()) {
-        let authenticated = engine.authenticate(secret).await;
+        let authenticated = engine.callers.authenticate(secret).await;
         if let Ok(Some(principal)) = &authenticated {
-            authority = Some(Authority::new(engine, principal.clone()));
+            authority = Some(Authority::new(&engine.callers, principal.clone()));
         }
         request
             .extensions_mut()
@@ -54,7 +54,11 @@ pub async fn oversee(
     // or after a wait, or is replaced by 429.
     if let Some(ApiError::WrongKey) = error {
         let address = request.peer_addr();
-        let note = || engine.wrong_key(address.map(|address| address.ip()));
+        let note = || {
+            engine
+                .callers
+                .wrong_key(address.map(|address| address.ip()))
+        };
         match id.span().in_scope(note) {
             WrongKeyAnswer::Now => {}
             WrongKeyAnswer::After(wait, _place) => sleep(wait).await,

@@ -42,7 +42,7 @@ fn reading(handler: Handling, is_repeatable: bool) -> Handling {
         Box::pin(async move {
             let engine = request.app_data::<EngineData>();
             let began_at = Instant::now();
-            let lag = engine.and_then(|engine| engine.lag());
+            let lag = engine.and_then(|engine| engine.instance.lag());
             let mut answer = handler(request.clone(), payload).await;
             if is_repeatable && met_the_replay(&answer) {
                 answer = handler(request, Payload::None).await;

@@ -111,6 +111,6 @@ pub async fn post(
     let (draft, range) = body.0.check(engine.has_counters())?;
     let name = policy.0.clone();
     let key = caller.key();
-    let tried = engine.backtest(&key, name, draft, range).await?;
+    let tried = engine.record.backtest(&key, name, draft, range).await?;
     Ok(HttpResponse::Ok().json(answer(&policy.0, tried)))
 }

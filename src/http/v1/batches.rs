@@ -143,9 +143,9 @@ async fn claim_each(
     claims: Vec<Checked>,
     engine: &EngineData,
 ) -> Vec<BatchMember> {
-    let deadline = engine.claim_deadline();
+    let deadline = engine.claims.claim_deadline();
     let claims = stream::iter(claims).then(async |claim| {
-        let admission = engine.admit_in_turn(caller, deadline);
+        let admission = engine.claims.admit_in_turn(caller, deadline);
         match claim {
             Ok((policy, claim)) => Ok((policy, claim, admission.await?)),
             Err(error) => Err(error),
@@ -155,7 +155,7 @@ async fn claim_each(
         async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
             let (policy, claim, admission) = claim?;
             let claimed = Claimed::of(&policy, &claim);
-            let foretold = engine.claim(admission, &policy, claim).await?;
+            let foretold = engine.claims.claim(admission, &policy, claim).await?;
             claimed.tell(foretold, engine).await
         },
     );
@@ -184,7 +184,7 @@ async fn claim_together(
     // 2. Let the engine decide the valid claims together. With a wrong claim it grants none.
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
-    let members = engine.claim_together(caller, valid, is_doomed).await;
+    let members = engine.claims.claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::from)?.into_iter();
     // 3. Answer in the order of the request. The engine's answers are those of the valid claims.
     let mut answers = Vec::with_capacity(checked.len());

@@ -55,10 +55,11 @@ pub async fn put(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (terms, reason) = check(body.0, engine.now())?;
+    let (terms, reason) = check(body.0, engine.instance.now())?;
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
+        .admin
         .put_of_subject(name, subject.0, terms, Some(reason), precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
@@ -88,6 +89,7 @@ pub async fn get(
     let policy = policy.0;
     let subject = subject.0;
     let found: Block = engine
+        .admin
         .of_subject(policy.clone(), &subject)
         .await?
         .map_err(|error| (policy.clone(), error))?;
@@ -113,7 +115,9 @@ pub async fn list(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
+    let found = engine
+        .admin
+        .of_subjects(policy.0.clone(), page.limit, page.cursor());
     Ok(
         HttpResponse::Ok().json(BlockList::new(found.await?, |found: Block| {
             BlockAnswer::new(&policy.0, found)
@@ -144,6 +148,7 @@ pub async fn remove(
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
+        .admin
         .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;

@@ -192,7 +192,10 @@ pub async fn list(
     let query = faults.or(Some(query))?;
     let policy = query.policy.clone();
     let subject = query.subject.clone();
-    let found = engine.changes(query, page.limit, page.cursor()).await?;
+    let found = engine
+        .record
+        .changes(query, page.limit, page.cursor())
+        .await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Changes, policy.as_ref(), subject);
     read.await?;

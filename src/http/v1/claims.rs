@@ -114,13 +114,13 @@ impl Claimed {
         foretold: Foretold,
         engine: &EngineData,
     ) -> Result<GrantedClaim, ApiError> {
-        let now = engine.now();
+        let now = engine.instance.now();
         let Foretold { outcome, forecast } = foretold;
         let subject = Some(self.subject.as_str());
         let of_denial = forecast.clone();
         let (entry, is_repeat) = entered(outcome, of_denial, subject, self.units, now)?;
         let followers = if is_repeat {
-            engine.followers(&entry).await?
+            engine.claims.followers(&entry).await?
         } else {
             Followers::default()
         };
@@ -184,9 +184,9 @@ pub async fn post(
 ) -> HttpAnswer {
     let (claim, dry_run) = body.0.check(key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
-    let admission = engine.admit(&caller.key())?;
+    let admission = engine.claims.admit(&caller.key())?;
     let foretold = if dry_run {
-        match engine.try_claim(admission, &policy.0, claim).await? {
+        match engine.claims.try_claim(admission, &policy.0, claim).await? {
             Rehearsal::WouldGrant {
                 totals,
                 would_deny,
@@ -197,7 +197,7 @@ pub async fn post(
                     would_deny,
                     &totals,
                     &forecast,
-                    engine.now(),
+                    engine.instance.now(),
                 ));
             }
             Rehearsal::Ended(Foretold {
@@ -209,13 +209,13 @@ pub async fn post(
                     false,
                     &denied.totals,
                     &forecast,
-                    engine.now(),
+                    engine.instance.now(),
                 ));
             }
             Rehearsal::Ended(foretold) => foretold,
         }
     } else {
-        engine.claim(admission, &policy.0, claim).await?
+        engine.claims.claim(admission, &policy.0, claim).await?
     };
     let granted = claimed.tell(foretold, &engine).await?;
     let mut response = entered_once(granted.is_repeat);
@@ -223,7 +223,7 @@ pub async fn post(
         &mut response,
         &granted.totals,
         &granted.forecast,
-        engine.now(),
+        engine.instance.now(),
     );
     Ok(respond(granted.answer, response))
 }
@@ -271,7 +271,7 @@ pub async fn usage(
         caller.must_be::<Auditor>()?;
         return explain(&caller, policy.0, subject.0, query.0, &engine).await;
     }
-    let usage = engine.usage(&policy.0, &subject.0).await?;
+    let usage = engine.claims.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let kind = ReadKind::Usage;
     let subject = subject.0.as_str();

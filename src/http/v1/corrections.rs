@@ -44,7 +44,7 @@ pub async fn reverse(
     request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
-    let admission = engine.admit(&caller.key())?;
+    let admission = engine.claims.admit(&caller.key())?;
     let grant = find(&caller, &request, &engine, &admission).await?;
     let ReversalRequest { reason, units } = body.0;
     check_reason(&reason).map_err(|detail| ApiError::invalid_body("/reason", detail))?;
@@ -94,7 +94,7 @@ pub async fn confirm(
     request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
-    let admission = engine.admit(&caller.key())?;
+    let admission = engine.claims.admit(&caller.key())?;
     let grant = find(&caller, &request, &engine, &admission).await?;
     let units = check_units(body.0.unwrap_or_default().units)?;
     let correction = Correction::Confirmation(units);
@@ -113,7 +113,7 @@ async fn find(
     admission: &Admission,
 ) -> Result<Grant, ApiError> {
     let id = path_id(request, "a grant's id")?;
-    let grant = timeout_at(admission.deadline, engine.grant(id)).await;
+    let grant = timeout_at(admission.deadline, engine.claims.grant(id)).await;
     let grant = grant.map_err(|_| Undecided::Deadline)??;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
@@ -134,7 +134,7 @@ async fn correct(
         reason,
     };
     let claimed_by = caller.key_number();
-    let correcting = engine.correct(
+    let correcting = engine.claims.correct(
         admission,
         &grant,
         correction,
@@ -146,11 +146,11 @@ async fn correct(
     let subject = grant.subject.as_deref();
     let units = grant.entry.units;
     let not_denied = Forecast::default();
-    let (entry, is_repeat) = entered(outcome, not_denied, subject, units, engine.now())?;
+    let (entry, is_repeat) = entered(outcome, not_denied, subject, units, engine.instance.now())?;
     let forecast = if is_repeat {
         Forecast::default()
     } else {
-        engine.foretell_entry(&grant.policy, &entry).await
+        engine.claims.foretell_entry(&grant.policy, &entry).await
     };
     let mut response = if is_repeat {
         HttpResponse::Ok()
@@ -168,13 +168,13 @@ async fn correct(
         Correction::Reversal(_)
             if grant.entry.held_until().is_some() || entry.units != grant.entry.units =>
         {
-            engine.followers(&grant.entry).await?
+            engine.claims.followers(&grant.entry).await?
         }
         Correction::Reversal(_) => of_entry,
     };
     let grant = Grant { followers, ..grant };
     Ok(response.json(CorrectionAnswer {
-        grant: GrantBody::new(&grant, engine.now()),
+        grant: GrantBody::new(&grant, engine.instance.now()),
         limits: LimitUsage::foretold(&entry.line.totals, &forecast),
     }))
 }

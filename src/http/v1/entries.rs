@@ -87,12 +87,15 @@ pub async fn adjust(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let now = engine.now();
+    let now = engine.instance.now();
     let name = subject.0.as_str().to_owned();
     let adjustment = check(body.0, subject.0, key, &caller, now)?;
     let units = adjustment.units;
-    let admission = engine.admit(&caller.key())?;
-    let outcome = engine.adjust(admission, &policy.0, adjustment).await?;
+    let admission = engine.claims.admit(&caller.key())?;
+    let outcome = engine
+        .claims
+        .adjust(admission, &policy.0, adjustment)
+        .await?;
     let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
     Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
@@ -117,12 +120,14 @@ pub async fn list(
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found = engine.entries(policy.clone(), &subject, page.limit, page.cursor());
+    let found = engine
+        .record
+        .entries(policy.clone(), &subject, page.limit, page.cursor());
     let (entries, next_cursor) = found.await?;
     let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());
     read.await?;
     let instants = entries.iter().map(Entry::counted_at).collect();
-    let zones = engine.zones(policy, instants).await?;
+    let zones = engine.record.zones(policy, instants).await?;
     let entries = entries.iter().zip(zones).collect();
     Ok(
         HttpResponse::Ok().json(EntryList::new((entries, next_cursor), |(entry, zone)| {

@@ -47,7 +47,7 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
         Failure::from(LedgerError::Corrupt(what))
     })?;
     let key = match act.by.parse() {
-        Ok(id) => engine.key(id).await?,
+        Ok(id) => engine.admin.key(id).await?,
         Err(_) => None,
     };
     Ok(ExportMade {
@@ -174,7 +174,7 @@ pub async fn export(
     let history = parse_filters(&filters, &mut faults)?;
     let (format, history) = faults.or(format.map(|format| (format, history)))?;
     // 2. Record the export as an act, with the position up to which it reads.
-    if engine.is_read_only() {
+    if engine.instance.is_read_only() {
         return Err(ApiError::Unrecorded);
     }
     filters.remove("as_of");
@@ -188,7 +188,10 @@ pub async fn export(
         };
         serde_json::json!(act).to_string()
     };
-    let (act, export) = engine.export_entries(&caller.key(), history, about).await?;
+    let (act, export) = engine
+        .record
+        .export_entries(&caller.key(), history, about)
+        .await?;
     // 3. Stream the rows.
     let begun = (made(&engine, act).await?, format, export);
     Ok(answer(&caller, &request, &engine, begun))
@@ -207,7 +210,7 @@ async fn export_again(
     let revision = faults.parameter("export", Some(revision), parse_position);
     let after = faults.parameter("after", after.as_ref(), parse_position);
     let revision = faults.or(revision)?;
-    let act = engine.export_act(revision).await?;
+    let act = engine.record.export_act(revision).await?;
     let mut made = made(engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
     made.check_again(&caller.key(), &given)?;
     let (format, mut history) = made.query()?;
@@ -218,7 +221,7 @@ async fn export_again(
         made.about.filters.extend(after);
     }
     record_read(caller, engine, &history).await?;
-    let export = engine.repeat_export(&caller.key(), history).await?;
+    let export = engine.record.repeat_export(&caller.key(), history).await?;
     Ok((made, format, export))
 }
 
@@ -237,7 +240,7 @@ pub async fn manifest(
     revision: RevisionPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let act = engine.export_act(revision.0).await?;
+    let act = engine.record.export_act(revision.0).await?;
     let made = made(&engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
     let (format, history) = made.query()?;
     match &history.policy {
@@ -245,7 +248,10 @@ pub async fn manifest(
         None if caller.policies().is_some() => return Err(Forbidden::AllPolicies.into()),
         None => {}
     }
-    let mut export = engine.repeat_export(&caller.key(), history.clone()).await?;
+    let mut export = engine
+        .record
+        .repeat_export(&caller.key(), history.clone())
+        .await?;
     let mut file = ExportFile::new(made, format, export.span);
     file.header();
     while let Some(piece) = export.pieces.recv().await {

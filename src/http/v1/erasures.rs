@@ -54,6 +54,7 @@ pub async fn post(
     });
     checked.map_err(|detail| ApiError::invalid_body("/reason", detail))?;
     let erased = engine
+        .admin
         .erase(subject.0, reason, &caller.key(), about)
         .await?;
     let SubjectErasure { act, is_done } = erased.ok_or(ApiError::NotFound(UNKNOWN))?;

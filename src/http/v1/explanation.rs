@@ -237,7 +237,7 @@ pub async fn explain<W, P>(
     engine: &EngineData,
 ) -> HttpAnswer {
     let query = query.check(policy, subject)?;
-    let found = engine.explain_claim(query.clone()).await?;
+    let found = engine.record.explain_claim(query.clone()).await?;
     let policy = Some(&query.policy);
     let subject = query.subject.as_str();
     let read = caller.record_read(engine, ReadKind::Explanation, policy, subject);
@@ -266,10 +266,10 @@ pub async fn of_grant(
     let mut faults = Faults::default();
     let known_at = faults.parameter("known_at", query.0.known_at.as_ref(), parse_as_of);
     faults.or(Some(()))?;
-    let grant = engine.grant(id).await?;
+    let grant = engine.claims.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    let found = engine.explain_grant(grant, known_at).await?;
+    let found = engine.record.explain_grant(grant, known_at).await?;
     let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
     let policy = Some(&found.grant.policy);

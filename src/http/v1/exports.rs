@@ -60,7 +60,7 @@ pub async fn export(
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
     let policy = filter.policy.clone();
     let subject = filter.subject.clone();
-    let pieces = engine.export(&caller.key(), filter).await?;
+    let pieces = engine.record.export(&caller.key(), filter).await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
     read.await?;
@@ -68,7 +68,7 @@ pub async fn export(
         ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
         ExportFormat::Ndjson => Bytes::new(),
     };
-    let now = engine.now();
+    let now = engine.instance.now();
     let render = move |piece| match piece {
         ExportPiece::Rows(grants) => page(format, &grants, now),
         ExportPiece::End(()) => Bytes::new(),

@@ -106,14 +106,14 @@ pub async fn get(
     engine: EngineData,
 ) -> HttpAnswer {
     let id = path_id(&request, "a grant's id")?;
-    let grant = engine.grant(id).await?;
+    let grant = engine.claims.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let policy = Some(&grant.policy);
     let subject = grant.subject.as_deref();
     let read = caller.record_read(&engine, ReadKind::Grant, policy, subject);
     read.await?;
-    Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.now())))
+    Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.instance.now())))
 }
 
 /// List grants, newest first.
@@ -140,11 +140,14 @@ pub async fn list(
     let filter = faults.or(Some(filter))?;
     let policy = filter.policy.clone();
     let subject = filter.subject.clone();
-    let found = engine.grants(filter, page.limit, page.cursor()).await?;
+    let found = engine
+        .record
+        .grants(filter, page.limit, page.cursor())
+        .await?;
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
     read.await?;
-    let now = engine.now();
+    let now = engine.instance.now();
     let found = (found.grants, found.next_cursor);
     Ok(HttpResponse::Ok().json(GrantList::new(found, |grant| GrantBody::new(&grant, now))))
 }

@@ -196,20 +196,23 @@ pub async fn list(
     let mut waiting = None;
     loop {
         // 1. Read the list. All requests that ask the same share a read, and its place.
-        let deadline = Instant::now() + engine.answer_time();
+        let deadline = Instant::now() + engine.instance.answer_time;
         let asked = (page.limit, page.cursor());
         let times = (known_at, deadline);
-        let found = engine.history(&key, &filter, asked, times, written);
+        let found = engine.record.history(&key, &filter, asked, times, written);
         let found = timeout_at(deadline, found).await;
         let found = found.map_err(|_| ApiError::TooSlow)??;
         // 2. If the list is empty and there is time, wait until the record grows.
         let mut grown_at = None;
         if found.is_empty && Instant::now() < waits_until {
             if waiting.is_none() {
-                let place = engine.place(Share::Waits, &key, waits_until).await;
+                let place = engine.callers.place(Share::Waits, &key, waits_until).await;
                 waiting = Some(place.ok_or(ApiError::TooManyAtOnce)?);
             }
-            grown_at = engine.recorded_above(found.newest, waits_until).await;
+            grown_at = engine
+                .record
+                .recorded_above(found.newest, waits_until)
+                .await;
         }
         // 3. Then read again. The list is empty up to `as_of`, so the next read begins there.
         if let Some(grown_at) = grown_at {

@@ -66,8 +66,11 @@ const REASON_NEEDED: &str = "the reason is missing: write why the key gets anoth
     ),
 )]
 pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
-    let (rule, reason) = check_new(body.0, engine.now())?;
-    let (key, secret) = engine.create_key(rule, reason, caller.key()).await??;
+    let (rule, reason) = check_new(body.0, engine.instance.now())?;
+    let (key, secret) = engine
+        .admin
+        .create_key(rule, reason, caller.key())
+        .await??;
     Ok(versioned(StatusCode::CREATED, key.version)
         .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
         .json(NewKeyAnswer {
@@ -87,7 +90,7 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
     responses((status = 200, description = "A page.", body = KeyList)),
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine.keys(page.limit, page.cursor()).await?;
+    let found = engine.admin.keys(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
 }
 
@@ -99,7 +102,7 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> H
     responses((status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String)))),
 )]
 pub async fn get(_caller: Caller<Auditor>, id: IdPath, engine: EngineData) -> HttpAnswer {
-    let key = engine.key(id.0).await?;
+    let key = engine.admin.key(id.0).await?;
     let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
     Ok(rendered(key))
 }
@@ -129,8 +132,10 @@ pub async fn patch(
     Then(body, (id, precondition)): Then<Body<KeyEndBody>, (IdPath, Precondition)>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (ends_at, reason) = check_new_end(body.0, engine.now())?;
-    let changed = engine.end_key(id.0, ends_at, reason, precondition, caller.key());
+    let (ends_at, reason) = check_new_end(body.0, engine.instance.now())?;
+    let changed = engine
+        .admin
+        .end_key(id.0, ends_at, reason, precondition, caller.key());
     Ok(rendered(changed.await??))
 }
 
@@ -156,6 +161,8 @@ pub async fn revoke(
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {
-    let revoked = engine.revoke_key(id.0, reason.0, precondition, caller.key());
+    let revoked = engine
+        .admin
+        .revoke_key(id.0, reason.0, precondition, caller.key());
     Ok(rendered(revoked.await??))
 }

@@ -61,10 +61,11 @@ pub async fn put(
     >,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (terms, reason) = check(body.0, engine.now())?;
+    let (terms, reason) = check(body.0, engine.instance.now())?;
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
+        .admin
         .put_of_subject(name, subject.0, terms, reason, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
@@ -94,6 +95,7 @@ pub async fn get(
     let policy = policy.0;
     let subject = subject.0;
     let found: Override = engine
+        .admin
         .of_subject(policy.clone(), &subject)
         .await?
         .map_err(|error| (policy.clone(), error))?;
@@ -119,7 +121,9 @@ pub async fn list(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.of_subjects(policy.0.clone(), page.limit, page.cursor());
+    let found = engine
+        .admin
+        .of_subjects(policy.0.clone(), page.limit, page.cursor());
     Ok(
         HttpResponse::Ok().json(OverrideList::new(found.await?, |found: Override| {
             OverrideAnswer::new(&policy.0, found)
@@ -150,6 +154,7 @@ pub async fn delete(
     let name = policy.0.clone();
     let key = caller.key();
     let edited = engine
+        .admin
         .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;

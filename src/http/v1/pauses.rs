@@ -38,6 +38,7 @@ pub async fn put(
     let checked = faults.body("/reason", check_reason(&reason));
     faults.or(checked)?;
     let edited = engine
+        .admin
         .pause_policy(policy.0.clone(), true, reason, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -64,6 +65,7 @@ pub async fn end(
     engine: EngineData,
 ) -> HttpAnswer {
     let edited = engine
+        .admin
         .pause_policy(
             policy.0.clone(),
             false,

@@ -128,6 +128,7 @@ pub async fn put(
     let change = check(body.0, engine.has_counters())?;
     let name = policy.0.clone();
     let edited = engine
+        .admin
         .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -159,7 +160,7 @@ pub async fn put(
     responses((status = 200, description = "The policy.", body = PolicyAnswer, headers(("ETag" = String)))),
 )]
 pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineData) -> HttpAnswer {
-    let found = engine.policy(policy.0.clone()).await?;
+    let found = engine.admin.policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let mut response = versioned(StatusCode::OK, found.newest.version);
     Ok(response.json(PolicyAnswer::from(found)))
@@ -180,7 +181,9 @@ pub async fn list(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let found = engine.policies(caller.policies(), page.limit, page.cursor());
+    let found = engine
+        .admin
+        .policies(caller.policies(), page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, PolicyAnswer::from)))
 }
 
@@ -203,6 +206,7 @@ pub async fn archive(
     engine: EngineData,
 ) -> HttpAnswer {
     let edited = engine
+        .admin
         .archive_policy(policy.0.clone(), reason.0, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -225,7 +229,9 @@ pub async fn versions(
     page: Page,
     engine: EngineData,
 ) -> HttpAnswer {
-    let versions = engine.versions(policy.0.clone(), page.limit, page.cursor());
+    let versions = engine
+        .admin
+        .versions(policy.0.clone(), page.limit, page.cursor());
     let versions = versions.await?;
     if versions.0.is_empty() && page.cursor().is_none() {
         return Err(ApiError::UnknownPolicy(policy.0.to_string()));

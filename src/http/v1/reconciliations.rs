@@ -38,7 +38,7 @@ pub async fn post(
     if body.0.apply {
         caller.must_be::<Admin>()?;
     }
-    let report = engine.reconcile(body.0.apply, caller.key()).await?;
+    let report = engine.audit.reconcile(body.0.apply, caller.key()).await?;
     let mut response = match report.0.finished {
         Some(_) => HttpResponse::Created(),
         None => HttpResponse::Accepted(),
@@ -58,7 +58,7 @@ pub async fn post(
 )]
 pub async fn get(_caller: Caller<Auditor>, request: HttpRequest, engine: EngineData) -> HttpAnswer {
     let id = path_id(&request, "a report's id")?;
-    let report = engine.reconciliation(id).await?;
+    let report = engine.audit.reconciliation(id).await?;
     let report = report.ok_or(ApiError::NotFound("there is no report with this id"))?;
     Ok(HttpResponse::Ok().json(ReconciliationAnswer::from(report)))
 }
@@ -72,6 +72,9 @@ pub async fn get(_caller: Caller<Auditor>, request: HttpRequest, engine: EngineD
     responses((status = 200, description = "A page.", body = ReconciliationList)),
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine.reconciliations(page.limit, page.cursor()).await?;
+    let found = engine
+        .audit
+        .reconciliations(page.limit, page.cursor())
+        .await?;
     Ok(HttpResponse::Ok().json(ReconciliationList::new(found, ReconciliationReport::from)))
 }

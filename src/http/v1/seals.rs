@@ -44,7 +44,7 @@ impl From<Seal> for SealBody {
     ),
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine.seals(page.limit, page.cursor()).await?;
+    let found = engine.audit.seals(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(SealList::new(
         (found.seals, found.next_cursor),
         SealBody::from,
@@ -62,8 +62,8 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> H
     ),
 )]
 pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
-    let seal = engine.latest_seal().await?;
-    let verifier_key = engine.seal_verifier(&seal.origin.name);
+    let seal = engine.audit.latest_seal().await?;
+    let verifier_key = engine.audit.seal_verifier(&seal.origin.name);
     Ok(HttpResponse::Ok().json(LatestSeal {
         seal: seal.into(),
         verifier_key,
@@ -111,7 +111,7 @@ pub async fn consistency(
             "write a size that is not below `from`",
         ));
     }
-    let proof = engine.seal_consistency(from, to).await?;
+    let proof = engine.audit.seal_consistency(from, to).await?;
     Ok(HttpResponse::Ok().json(SealConsistency {
         origin: proof.origin,
         from: proof.from,
@@ -139,10 +139,10 @@ pub async fn proof(
     engine: EngineData,
 ) -> HttpAnswer {
     let id = path_id(&request, "a grant's id")?;
-    let grant = engine.grant(id).await?;
+    let grant = engine.claims.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    let proof = engine.grant_proof(id).await?;
+    let proof = engine.audit.grant_proof(id).await?;
     let policy = Some(&grant.policy);
     let subject = proof.opened.subject();
     let read = caller.record_read(&engine, ReadKind::Proof, policy, subject.as_deref());
@@ -169,7 +169,7 @@ pub async fn change_proof(
     revision: RevisionPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let proof = engine.change_proof(revision.0).await?;
+    let proof = engine.audit.change_proof(revision.0).await?;
     // The subject of an override or a block.
     let subject = proof.opened.subject();
     let read = caller.record_read(&engine, ReadKind::Proof, None, subject.as_deref());
@@ -196,7 +196,7 @@ fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
     ),
 )]
 pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
-    let seal = engine.latest_seal().await?;
+    let seal = engine.audit.latest_seal().await?;
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
         .body(seal.note))
@@ -244,7 +244,7 @@ pub async fn tile(
             "write LEVEL/INDEX, such as 0/000 or entries/x001/234.p/8",
         )
     })?;
-    let bytes = engine.log_tile(tile).await?;
+    let bytes = engine.audit.log_tile(tile).await?;
     let mut answer = HttpResponse::Ok();
     // A partial tile is replaced when it is full. An answer that requires a key is private.
     if tile.width == TILE_WIDTH {

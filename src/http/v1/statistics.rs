@@ -113,7 +113,10 @@ pub async fn list(
     let query = query.0.check(&mut faults);
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;
-    let found = engine.statistics(&query, page.limit, page.cursor()).await?;
+    let found = engine
+        .record
+        .statistics(&query, page.limit, page.cursor())
+        .await?;
     Ok(HttpResponse::Ok().json(StatisticsList::from(found)))
 }
 
@@ -137,7 +140,9 @@ pub async fn denials(
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found = engine.first_denials(&policy, &subject, page.limit, page.cursor());
+    let found = engine
+        .record
+        .first_denials(&policy, &subject, page.limit, page.cursor());
     let found = found.await?;
     let read = caller.record_read(&engine, ReadKind::Denials, Some(&policy), subject.as_str());
     read.await?;

@@ -68,8 +68,10 @@ pub async fn list(
     faults.or(Some(()))?;
     let query = WindowQuery { per, from, to };
     // An archived policy has no windows.
-    let found = engine.policy(policy.0.clone()).await?;
+    let found = engine.admin.policy(policy.0.clone()).await?;
     found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let windows = engine.windows(&policy.0, &query, page.limit, page.cursor());
+    let windows = engine
+        .record
+        .windows(&policy.0, &query, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, WindowAnswer::from)))
 }

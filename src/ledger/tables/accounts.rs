@@ -9,7 +9,7 @@ use crate::domain::identity::{AccountId, KeyId};
 use crate::ledger::entry_rows::decode_entry;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError, RecordTables};
 
 /// How many open holds are read in addition to those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
@@ -82,13 +82,7 @@ const KEYS: &str = "
 const ENTRIES: &str =
     "SELECT * FROM entry_rows WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3";
 
-impl Ledger {
-    /// The instant of the last entry that an account has lost to a cut.
-    pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
-        let cut = query(CUT_AT).bind(account);
-        self.reads().await?.lend().first(cut, only).await
-    }
-
+impl ClaimTables {
     /// The holds that are open at an instant, after the account's entries up to its line `last`. Of
     /// those that have lapsed, at most `lapsed_most`.
     pub async fn holds(
@@ -112,6 +106,7 @@ impl Ledger {
         let lapsed = holds(LAPSED_HOLDS, lapsed_most);
         let next = holds(NEXT_HOLDS, HOLDS_AHEAD);
         let found = self
+            .ledger
             .in_time(async |mut session| {
                 let mut found = session.all(lapsed, decode_hold).await?;
                 found.append(&mut session.all(next, decode_hold).await?);
@@ -135,18 +130,19 @@ impl Ledger {
         let of_account = |text| query(text).bind(account).bind(last.number).bind(from);
         let holds = of_account(HOLDS_TO_COME).bind(HOLDS_MOST as u32);
         let last_end = of_account(LAST_END);
-        self.in_time(async |mut session| {
-            let holds = session.all(holds, decode_hold).await?;
-            let mut last_ends_at = None;
-            if holds.len() >= HOLDS_MOST {
-                last_ends_at = session.first(last_end, only).await?;
-            }
-            Ok(HoldsAhead {
-                holds,
-                last_ends_at,
+        self.ledger
+            .in_time(async |mut session| {
+                let holds = session.all(holds, decode_hold).await?;
+                let mut last_ends_at = None;
+                if holds.len() >= HOLDS_MOST {
+                    last_ends_at = session.first(last_end, only).await?;
+                }
+                Ok(HoldsAhead {
+                    holds,
+                    last_ends_at,
+                })
             })
-        })
-        .await
+            .await
     }
 
     /// The keys of an account's entries since an instant, newest first, at most `limit`.
@@ -157,8 +153,17 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<KeyId>, LedgerError> {
         let keys = query(KEYS).bind(account).bind(since).bind(limit);
-        self.in_time(async |mut session| session.all(keys, only).await)
+        self.ledger
+            .in_time(async |mut session| session.all(keys, only).await)
             .await
+    }
+}
+
+impl RecordTables {
+    /// The instant of the last entry that an account has lost to a cut.
+    pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
+        let cut = query(CUT_AT).bind(account);
+        self.ledger.reads().await?.lend().first(cut, only).await
     }
 
     /// An account's entries with numbers below `before`, newest first, at most `limit`.
@@ -169,6 +174,11 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Entry>, LedgerError> {
         let entries = query(ENTRIES).bind(account).bind(before).bind(limit);
-        self.reads().await?.lend().all(entries, decode_entry).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(entries, decode_entry)
+            .await
     }
 }

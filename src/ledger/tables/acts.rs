@@ -7,7 +7,7 @@ use super::versions::{ChangeFilter, next_revision, next_revisions};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError, new_blind};
+use crate::ledger::{LedgerError, RecordTables, new_blind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActKind {
@@ -135,43 +135,45 @@ const ADD_MANY: Texts = Texts {
         FROM json_each($1)",
 };
 
-impl Ledger {
+impl RecordTables {
     /// Adds an act, and returns its revision. The revision of the argument is ignored.
     pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
-        self.edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
+        self.ledger
+            .edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
             .await
     }
 
     /// Adds acts in one transaction. The revisions of the arguments are ignored.
     pub async fn add_acts(&self, acts: &[Act]) -> Result<(), LedgerError> {
         let count = u32::try_from(acts.len()).unwrap_or(u32::MAX);
-        self.edit(async |mut session| {
-            let last = next_revisions(&mut session, count).await?;
-            let row = |(act, revision): (&Act, i64)| {
-                json!([
-                    revision,
-                    act.kind.as_str(),
-                    act.about,
-                    act.by,
-                    act.reason,
-                    new_blind().simple().to_string(),
-                    act.at,
-                    act.at.timestamp_micros(),
-                ])
-            };
-            let first = last - i64::from(count) + 1;
-            let rows: Value = acts.iter().zip(first..).map(row).collect();
-            session
-                .execute(query(ADD_MANY).bind(rows.to_string()))
-                .await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .edit(async |mut session| {
+                let last = next_revisions(&mut session, count).await?;
+                let row = |(act, revision): (&Act, i64)| {
+                    json!([
+                        revision,
+                        act.kind.as_str(),
+                        act.about,
+                        act.by,
+                        act.reason,
+                        new_blind().simple().to_string(),
+                        act.at,
+                        act.at.timestamp_micros(),
+                    ])
+                };
+                let first = last - i64::from(count) + 1;
+                let rows: Value = acts.iter().zip(first..).map(row).collect();
+                session
+                    .execute(query(ADD_MANY).bind(rows.to_string()))
+                    .await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 
     /// The act with this revision.
     pub async fn act(&self, revision: u64) -> Result<Option<Act>, LedgerError> {
-        one(&mut self.reads().await?.lend(), revision).await
+        one(&mut self.ledger.reads().await?.lend(), revision).await
     }
 
     /// The acts of a kind, newest first, at most `limit`.
@@ -186,11 +188,11 @@ impl Ledger {
             (ActKind::Read, Some(subject)) => filter.bind(READS_OF, limit).bind(subject.as_str()),
             _ => filter.bind(LISTED, limit).bind(kind.as_str()),
         };
-        self.reads().await?.lend().all(listed, decode).await
+        self.ledger.reads().await?.lend().all(listed, decode).await
     }
 }
 
-/// As [`Ledger::add_act`], in a transaction.
+/// As [`RecordTables::add_act`], in a transaction.
 pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u64, LedgerError> {
     let revision = next_revision(session).await?;
     add(session, act, revision).await?;

@@ -10,7 +10,7 @@ use crate::domain::policy::PolicyName;
 use crate::ledger::entry_rows::{decode_entry, decode_line};
 use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError, postgres, sqlite};
+use crate::ledger::{AuditTables, LedgerError, postgres, sqlite};
 
 /// An entry under audit, as its row has it.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ const AUDITED: &str =
     LEFT JOIN cuts AS c ON c.entry = e.id
     ORDER BY e.account, e.number";
 
-impl Ledger {
+impl AuditTables {
     /// Entries in the order of accounts and numbers, after one of them, at most `limit`.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Ledger {
     ) -> Result<Vec<Audited>, LedgerError> {
         let (account, number) = after.unwrap_or((AccountId(Uuid::nil()), 0));
         let entries = query(AUDITED).bind(account).bind(number).bind(limit);
-        self.own().await?.lend().all(entries, decode).await
+        self.ledger.own().await?.lend().all(entries, decode).await
     }
 
     /// Accounts with a row, in order, after one of them, at most `limit`; each with whether it has
@@ -85,7 +85,7 @@ impl Ledger {
         );
         let opened = opened.bind(after.unwrap_or(AccountId(Uuid::nil())));
         let account = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("has_entry")?));
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         held.lend().all(opened.bind(limit), account).await
     }
 
@@ -99,7 +99,7 @@ impl Ledger {
         accounts: &[AccountId],
     ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
         let line = |row: StoredRow<'_>| Ok((row.get("account")?, decode_line(&row)));
-        match self.own().await?.lend() {
+        match self.ledger.own().await?.lend() {
             Session::Postgres(connection) => {
                 let rows = postgres::last_lines(connection, accounts).await?;
                 rows.iter().map(StoredRow::Postgres).map(line).collect()

@@ -9,7 +9,7 @@ use crate::domain::key::Key;
 use crate::domain::overrides::Block;
 use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, RecordTables};
 
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl PastChange {
     }
 }
 
-impl Ledger {
+impl RecordTables {
     /// The changes of one kind, or of all kinds except days and reads, newest first, at most `limit`.
     pub async fn changes(
         &self,
@@ -88,7 +88,7 @@ impl Ledger {
     ) -> Result<Vec<PastChange>, LedgerError> {
         // Every change up to this revision is visible already. No change can appear among them
         // later, so the lists of the kinds fit together.
-        let newest = self.revision().await?;
+        let newest = self.ledger.admin().revision().await?;
         filter.below = filter.below.min(newest.saturating_add(1));
         let is_of_any = filter.policy.is_none() && filter.accounts.is_none();
         let is_wanted = |of: &ChangeKind| {
@@ -106,19 +106,19 @@ impl Ledger {
         for kind in ChangeKind::ALL.into_iter().filter(is_wanted) {
             match kind {
                 ChangeKind::Policy => {
-                    let policies = self.policy_history(&filter, limit).await?;
+                    let policies = self.ledger.admin().policy_history(&filter, limit).await?;
                     changes.extend(policies.into_iter().map(PastChange::Policy));
                 }
                 ChangeKind::Override => {
-                    let overrides = self.override_history(&filter, limit).await?;
+                    let overrides = self.ledger.admin().override_history(&filter, limit).await?;
                     changes.extend(overrides.into_iter().map(PastChange::Override));
                 }
                 ChangeKind::Block => {
-                    let blocks = self.block_history(&filter, limit).await?;
+                    let blocks = self.ledger.admin().block_history(&filter, limit).await?;
                     changes.extend(blocks.into_iter().map(PastChange::Block));
                 }
                 ChangeKind::Key => {
-                    let keys = self.key_history(&filter, limit).await?;
+                    let keys = self.ledger.admin().key_history(&filter, limit).await?;
                     changes.extend(keys.into_iter().map(PastChange::Key));
                 }
                 ChangeKind::Act(kind) => {

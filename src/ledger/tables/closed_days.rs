@@ -9,7 +9,7 @@ use crate::domain::statistics::OpenDay;
 use crate::ledger::access::Ending;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{FigureTables, LedgerError};
 
 const TO_CLOSE: &str = "SELECT d.policy, d.counted_on, d.ends_at, p.name
     FROM open_days AS d JOIN policies AS p ON p.id = d.policy
@@ -28,7 +28,7 @@ fn decode(row: &StoredRow<'_>) -> Result<(PolicyName, OpenDay), LedgerError> {
     Ok((row.get("name")?, day))
 }
 
-impl Ledger {
+impl FigureTables {
     /// The days that ended, and last changed, before an instant; the earliest end first, at most
     /// `limit`.
     pub async fn days_to_close(
@@ -37,7 +37,7 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<(PolicyName, OpenDay)>, LedgerError> {
         let days = query(TO_CLOSE).bind(before).bind(limit);
-        self.own().await?.lend().all(days, decode).await
+        self.ledger.own().await?.lend().all(days, decode).await
     }
 
     /// Adds the act that `tell` makes of a day's figures. Adds nothing if the figures changed since
@@ -48,29 +48,30 @@ impl Ledger {
         before: DateTime<Utc>,
         tell: impl FnOnce(Option<&PolicyDay>) -> Act,
     ) -> Result<(), LedgerError> {
-        self.own_edit(async |mut session| {
-            let take = query(TAKE)
-                .bind(day.policy)
-                .bind(day.counted_on)
-                .bind(before);
-            if session.first(take, only::<i32>).await?.is_none() {
-                return Ok(Ending::Rollback(()));
-            }
-            // Read the figures after the row of the day is taken: a later change of the figures
-            // opens the day again.
-            let filter = FigureFilter {
-                policy: Some(day.policy),
-                from: Some(day.counted_on),
-                to: day.counted_on.succ_opt(),
-                ..FigureFilter::default()
-            };
-            let figures = figures_in(&mut session, &filter, 1).await?;
-            add_act_in(&mut session, &tell(figures.first())).await?;
-            // The row goes only with the act.
-            let close = query(CLOSE).bind(day.policy).bind(day.counted_on);
-            session.execute(close).await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                let take = query(TAKE)
+                    .bind(day.policy)
+                    .bind(day.counted_on)
+                    .bind(before);
+                if session.first(take, only::<i32>).await?.is_none() {
+                    return Ok(Ending::Rollback(()));
+                }
+                // Read the figures after the row of the day is taken: a later change of the figures
+                // opens the day again.
+                let filter = FigureFilter {
+                    policy: Some(day.policy),
+                    from: Some(day.counted_on),
+                    to: day.counted_on.succ_opt(),
+                    ..FigureFilter::default()
+                };
+                let figures = figures_in(&mut session, &filter, 1).await?;
+                add_act_in(&mut session, &tell(figures.first())).await?;
+                // The row goes only with the act.
+                let close = query(CLOSE).bind(day.policy).bind(day.counted_on);
+                session.execute(close).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 }

@@ -15,7 +15,7 @@ use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::service_role::Ownership;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError, RecordTables};
 
 /// How many entries one transaction drops.
 const ENTRIES_MOST: u64 = 500;
@@ -279,7 +279,15 @@ impl DropStep {
     }
 }
 
-impl Ledger {
+impl ClaimTables {
+    /// Whether an entry was archived and dropped.
+    pub async fn is_dropped(&self, entry: EntryId) -> Result<bool, LedgerError> {
+        let dropped = query(IS_DROPPED).bind(entry);
+        self.ledger.reads().await?.lend().one(dropped).await
+    }
+}
+
+impl RecordTables {
     /// The newest cut whose own place is at or below a place.
     pub async fn last_cut(&self, up_to: RecordPlace) -> Result<Option<Cut>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
@@ -290,7 +298,7 @@ impl Ledger {
             };
             Ok((place, row.get("about")?))
         };
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let cuts: Vec<(RecordPlace, String)> = held.lend().all(query(LAST_CUTS), decode).await?;
         drop(held);
         let Some((own, about)) = cuts.into_iter().find(|(own, _)| *own <= up_to) else {
@@ -306,15 +314,9 @@ impl Ledger {
         }))
     }
 
-    /// Whether an entry was archived and dropped.
-    pub async fn is_dropped(&self, entry: EntryId) -> Result<bool, LedgerError> {
-        let dropped = query(IS_DROPPED).bind(entry);
-        self.reads().await?.lend().one(dropped).await
-    }
-
     /// Whether this user may drop entries. On PostgreSQL only the owner of the tables may.
     pub async fn may_drop(&self) -> Result<bool, LedgerError> {
-        match self.own().await?.lend() {
+        match self.ledger.own().await?.lend() {
             Session::Postgres(connection) => Ok(Ownership::read(connection).await?.is_ours),
             Session::Sqlite(_) => Ok(true),
         }
@@ -326,26 +328,33 @@ impl Ledger {
             let moves: u64 = row.get("erasures")?;
             Ok((!row.get::<bool>("is_moving")?).then_some(moves))
         };
-        let moves = self.own().await?.lend().first(query(MOVES), decode).await?;
+        let moves = self
+            .ledger
+            .own()
+            .await?
+            .lend()
+            .first(query(MOVES), decode)
+            .await?;
         Ok(moves.flatten())
     }
 
     /// How many entries the ledger has up to a place.
     pub async fn count_entries(&self, up_to: RecordPlace) -> Result<u64, LedgerError> {
         let count = query(COUNT).bind(up_to.xact).bind(up_to.id);
-        self.own().await?.lend().one(count).await
+        self.ledger.own().await?.lend().one(count).await
     }
 
     /// Adds the act of a cut. From then on the figures that were recorded up to `kept_to` are kept
     /// as they are.
     pub async fn add_cut(&self, act: &Act, kept_to: NaiveDate) -> Result<u64, LedgerError> {
-        self.own_edit(async |mut session| {
-            let revision = add_act_in(&mut session, act).await?;
-            let keep = query(KEEP_FIGURES).bind(kept_to);
-            session.execute(keep).await?;
-            Ok(Ending::Commit(revision))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                let revision = add_act_in(&mut session, act).await?;
+                let keep = query(KEEP_FIGURES).bind(kept_to);
+                session.execute(keep).await?;
+                Ok(Ending::Commit(revision))
+            })
+            .await
     }
 
     /// The next entries that a cut up to a place drops. It takes no lock.
@@ -361,7 +370,7 @@ impl Ledger {
             .bind(up_to.id)
             .bind(ACCOUNTS_MOST)
             .bind(ENTRIES_MOST);
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let accounts = held.lend().all(accounts, decode_account).await?;
         let has_more = accounts.len() == ACCOUNTS_MOST as usize;
         Ok(DropStep::of(&accounts, has_more))
@@ -379,29 +388,30 @@ impl Ledger {
         }
         let spans = step.encode();
         let of_spans = |texts: Texts| query(texts).bind(&*spans);
-        self.own_edit(async |mut session| {
-            // Every transaction takes these locks in the same order. No account gets another id
-            // while this one is held.
-            // 1. Lock the ledger and the positions.
-            session.execute(query(HOLD_LEDGER)).await?;
-            session.execute(query(HOLD_POSITIONS)).await?;
-            if session.one::<bool>(query(IS_MOVING)).await? {
-                return Ok(Ending::Rollback(None));
-            }
-            // 2. Store the places of the entries and the cuts of the accounts.
-            let places = of_spans(NOTE_PLACES).bind(cut.revision);
-            let places: Vec<EntryId> = session.all(places, only).await?;
-            session
-                .execute(of_spans(ADD_CUTS).bind(cut.revision))
-                .await?;
-            // 3. Drop the entries.
-            for texts in [FORGET_CUTS, DROP_DETAILS, DROP_ENTRIES] {
-                session.execute(of_spans(texts)).await?;
-            }
-            reach("drop.deleted");
-            Ok(Ending::Commit(Some(places.len() as u64)))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                // Every transaction takes these locks in the same order. No account gets another id
+                // while this one is held.
+                // 1. Lock the ledger and the positions.
+                session.execute(query(HOLD_LEDGER)).await?;
+                session.execute(query(HOLD_POSITIONS)).await?;
+                if session.one::<bool>(query(IS_MOVING)).await? {
+                    return Ok(Ending::Rollback(None));
+                }
+                // 2. Store the places of the entries and the cuts of the accounts.
+                let places = of_spans(NOTE_PLACES).bind(cut.revision);
+                let places: Vec<EntryId> = session.all(places, only).await?;
+                session
+                    .execute(of_spans(ADD_CUTS).bind(cut.revision))
+                    .await?;
+                // 3. Drop the entries.
+                for texts in [FORGET_CUTS, DROP_DETAILS, DROP_ENTRIES] {
+                    session.execute(of_spans(texts)).await?;
+                }
+                reach("drop.deleted");
+                Ok(Ending::Commit(Some(places.len() as u64)))
+            })
+            .await
     }
 }
 

@@ -7,7 +7,7 @@ use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError};
 
 /// A hold that has ended.
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +58,10 @@ fn decode_mark(row: &StoredRow<'_>) -> Result<LapsesMark, LedgerError> {
     })
 }
 
-impl Ledger {
+impl ClaimTables {
     pub async fn lapses_mark(&self) -> Result<LapsesMark, LedgerError> {
         let mark = self
+            .ledger
             .own()
             .await?
             .lend()
@@ -78,26 +79,33 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<EndedHold>, LedgerError> {
         let ended = query(ENDED).bind(after).bind(grant).bind(until).bind(limit);
-        self.own().await?.lend().all(ended, decode_ended).await
+        self.ledger
+            .own()
+            .await?
+            .lend()
+            .all(ended, decode_ended)
+            .await
     }
 
     /// Takes the next turn. Returns whether no other instance took it first.
     pub async fn take_lapses_turn(&self, turn: i64) -> Result<bool, LedgerError> {
         let taking = query(TAKE_TURN).bind(turn);
-        self.own_edit(async |mut session| {
-            let taking = session.first(taking, only::<i64>).await?;
-            Ok(Ending::Commit(taking.is_some()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                let taking = session.first(taking, only::<i64>).await?;
+                Ok(Ending::Commit(taking.is_some()))
+            })
+            .await
     }
 
     /// Notes how far lapses were recorded, unless another instance has taken a turn since.
     pub async fn move_lapses_mark(&self, mark: LapsesMark) -> Result<(), LedgerError> {
         let moved = query(MOVE_MARK).bind(mark.turn).bind(mark.until);
-        self.own_edit(async |mut session| {
-            session.first(moved, only::<i64>).await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                session.first(moved, only::<i64>).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 }

@@ -18,7 +18,7 @@ use crate::ledger::access::Ending;
 use crate::ledger::entry_rows::decode_line;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AdminTables, LedgerError};
 
 /// How many entries one transaction erases.
 pub(super) const ENTRIES_MOST: u32 = 1000;
@@ -221,63 +221,64 @@ impl AccountOwner {
     }
 }
 
-impl Ledger {
+impl AdminTables {
     /// Begins to erase a subject, and returns the act. If an erasure is running and nothing else
     /// is left to erase, returns the act of that one. `None` if the subject is unknown.
     pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
-        self.edit(async |mut session| {
-            // 1. Lock: the order of changes, then the positions.
-            let revision = next_revision(&mut session).await?;
-            session.execute(query(HOLD_POSITIONS)).await?;
-            // 2. Find the denials, the accounts that have the name, and the acts that tell it.
-            let has_denials = query(HAS_DENIALS).bind(new.accounts);
-            let has_denials: bool = session.one(has_denials).await?;
-            let named = query(NAMED).bind(new.accounts);
-            let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
-            let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
-            let naming = naming_acts(&mut session, new.subject).await?;
-            // 3. Nothing to erase: an earlier erasure may still be running.
-            if named.is_empty() && !has_denials && naming.is_empty() {
-                let before = query(BEGUN_BEFORE).bind(new.accounts);
-                let before: Option<u64> = session.one(before).await?;
-                let act = match before {
-                    Some(before) => acts::one(&mut session, before).await?,
-                    None => None,
+        self.ledger
+            .edit(async |mut session| {
+                // 1. Lock: the order of changes, then the positions.
+                let revision = next_revision(&mut session).await?;
+                session.execute(query(HOLD_POSITIONS)).await?;
+                // 2. Find the denials, the accounts that have the name, and the acts that tell it.
+                let has_denials = query(HAS_DENIALS).bind(new.accounts);
+                let has_denials: bool = session.one(has_denials).await?;
+                let named = query(NAMED).bind(new.accounts);
+                let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
+                let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
+                let naming = naming_acts(&mut session, new.subject).await?;
+                // 3. Nothing to erase: an earlier erasure may still be running.
+                if named.is_empty() && !has_denials && naming.is_empty() {
+                    let before = query(BEGUN_BEFORE).bind(new.accounts);
+                    let before: Option<u64> = session.one(before).await?;
+                    let act = match before {
+                        Some(before) => acts::one(&mut session, before).await?,
+                        None => None,
+                    };
+                    return Ok(Ending::Rollback(act));
+                }
+                // 4. Add the act of the erasure. Nothing is erased before it.
+                let act = Act {
+                    revision: revision.cast_unsigned(),
+                    about: (new.about)(named.len() as u64),
+                    ..new.act.clone()
                 };
-                return Ok(Ending::Rollback(act));
-            }
-            // 4. Add the act of the erasure. Nothing is erased before it.
-            let act = Act {
-                revision: revision.cast_unsigned(),
-                about: (new.about)(named.len() as u64),
-                ..new.act.clone()
-            };
-            acts::add(&mut session, &act, revision).await?;
-            // 5. Delete the denials, and begin to erase each account: its name goes at once.
-            let denials = query(FORGET_DENIALS).bind(new.accounts);
-            session.execute(denials).await?;
-            for (account, policy) in named {
-                let begin = query(BEGIN)
-                    .bind(Uuid::new_v4())
-                    .bind(account)
-                    .bind(policy)
-                    .bind(revision)
-                    .bind(new.due_at);
-                session.execute(begin).await?;
-                erase_names(&mut session, account).await?;
-            }
-            for act in &naming {
-                erase_from_act(&mut session, act).await?;
-            }
-            Ok(Ending::Commit(Some(act)))
-        })
-        .await
+                acts::add(&mut session, &act, revision).await?;
+                // 5. Delete the denials, and begin to erase each account: its name goes at once.
+                let denials = query(FORGET_DENIALS).bind(new.accounts);
+                session.execute(denials).await?;
+                for (account, policy) in named {
+                    let begin = query(BEGIN)
+                        .bind(Uuid::new_v4())
+                        .bind(account)
+                        .bind(policy)
+                        .bind(revision)
+                        .bind(new.due_at);
+                    session.execute(begin).await?;
+                    erase_names(&mut session, account).await?;
+                }
+                for act in &naming {
+                    erase_from_act(&mut session, act).await?;
+                }
+                Ok(Ending::Commit(Some(act)))
+            })
+            .await
     }
 
     /// The accounts of an erasure that are not erased yet.
     pub async fn erasing_of(&self, revision: u64) -> Result<Vec<ErasingAccount>, LedgerError> {
         let erasing = query(OF_REVISION).bind(revision);
-        self.own().await?.lend().all(erasing, decode).await
+        self.ledger.own().await?.lend().all(erasing, decode).await
     }
 
     /// The accounts whose next step is due, at most `limit`.
@@ -287,13 +288,13 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<ErasingAccount>, LedgerError> {
         let due = query(DUE).bind(now).bind(limit);
-        self.own().await?.lend().all(due, decode).await
+        self.ledger.own().await?.lend().all(due, decode).await
     }
 
     /// Whether an account still counts, without its subject's name.
     pub async fn is_hidden(&self, account: AccountId) -> Result<bool, LedgerError> {
         let hidden = query(HIDDEN).bind(account);
-        self.reads().await?.lend().one(hidden).await
+        self.ledger.reads().await?.lend().one(hidden).await
     }
 
     /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is
@@ -304,48 +305,49 @@ impl Ledger {
         margin: TimeDelta,
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
-        self.own_edit(async |mut session| {
-            // 1. Every transaction takes its locks in this order: the ledger's row, the positions, the
-            // erasure's row.
-            session.execute(query(HOLD_POSITIONS)).await?;
-            let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
-                return Ok(Ending::Rollback(false));
-            };
-            // 2. Keep the digests of the next entries' texts, then erase the texts.
-            let entries = private_entries(&mut session, &erasing).await?;
-            let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
-            if let (Some(owner), Some(last)) = (&owner, entries.last()) {
-                keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
-                for texts in [ERASE_ENTRIES, ERASE_DETAILS] {
-                    let erase = query(texts)
-                        .bind(erasing.account)
-                        .bind(erasing.done)
-                        .bind(last.number);
-                    session.execute(erase).await?;
+        self.ledger
+            .own_edit(async |mut session| {
+                // 1. Every transaction takes its locks in this order: the ledger's row, the positions, the
+                // erasure's row.
+                session.execute(query(HOLD_POSITIONS)).await?;
+                let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
+                    return Ok(Ending::Rollback(false));
+                };
+                // 2. Keep the digests of the next entries' texts, then erase the texts.
+                let entries = private_entries(&mut session, &erasing).await?;
+                let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
+                if let (Some(owner), Some(last)) = (&owner, entries.last()) {
+                    keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
+                    for texts in [ERASE_ENTRIES, ERASE_DETAILS] {
+                        let erase = query(texts)
+                            .bind(erasing.account)
+                            .bind(erasing.done)
+                            .bind(last.number);
+                        session.execute(erase).await?;
+                    }
                 }
-            }
-            // 3. If more entries are left, another transaction continues.
-            let has_more = entries.len() == ENTRIES_MOST as usize;
-            if let Some(last) = entries.last().filter(|_| has_more) {
-                note_done(&mut session, &erasing, last.number).await?;
-                return Ok(Ending::Commit(true));
-            }
-            // 4. Erase the name, and the denials.
-            erase_names(&mut session, erasing.account).await?;
-            let denials = query("DELETE FROM first_denials WHERE account = $1");
-            session.execute(denials.bind(erasing.account)).await?;
-            // 5. The next step is due when nothing counts in the account any more.
-            let over = over(&mut session, erasing.account, margin).await?;
-            go_on(
-                &mut session,
-                &erasing,
-                ErasureStep::Counts,
-                over.unwrap_or(now),
-            )
-            .await?;
-            Ok(Ending::Commit(false))
-        })
-        .await
+                // 3. If more entries are left, another transaction continues.
+                let has_more = entries.len() == ENTRIES_MOST as usize;
+                if let Some(last) = entries.last().filter(|_| has_more) {
+                    note_done(&mut session, &erasing, last.number).await?;
+                    return Ok(Ending::Commit(true));
+                }
+                // 4. Erase the name, and the denials.
+                erase_names(&mut session, erasing.account).await?;
+                let denials = query("DELETE FROM first_denials WHERE account = $1");
+                session.execute(denials.bind(erasing.account)).await?;
+                // 5. The next step is due when nothing counts in the account any more.
+                let over = over(&mut session, erasing.account, margin).await?;
+                go_on(
+                    &mut session,
+                    &erasing,
+                    ErasureStep::Counts,
+                    over.unwrap_or(now),
+                )
+                .await?;
+                Ok(Ending::Commit(false))
+            })
+            .await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::domain::record::RecordPlace;
 use crate::domain::window::Window;
 use crate::ledger::entry_rows::decode_line;
 use crate::ledger::query::query;
-use crate::ledger::{Ledger, LedgerError, ListedEntry};
+use crate::ledger::{LedgerError, ListedEntry, RecordTables};
 
 /// The last line of the account $1 that was appended until $2, up to the place ($3, $4) and up to
 /// the number $5.
@@ -34,7 +34,7 @@ const LIFE: &str = "SELECT * FROM listed_entries WHERE account = $1 AND number =
     WHERE named.of_grant = $3
     ORDER BY number";
 
-impl Ledger {
+impl RecordTables {
     /// The last line of an account that was appended up to an instant, and is up to a place of the
     /// record.
     pub async fn line_then(
@@ -49,7 +49,12 @@ impl Ledger {
             .bind(up_to.xact)
             .bind(up_to.id)
             .bind(i64::MAX);
-        self.reads().await?.lend().first(line, decode_line).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .first(line, decode_line)
+            .await
     }
 
     /// The line before an entry's line.
@@ -60,7 +65,12 @@ impl Ledger {
             .bind(RecordPlace::LAST.xact)
             .bind(RecordPlace::LAST.id)
             .bind(entry.line.number - 1);
-        self.reads().await?.lend().first(line, decode_line).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .first(line, decode_line)
+            .await
     }
 
     /// The entries of an account, up to a line, that count in a window: how many there are, and the
@@ -79,7 +89,7 @@ impl Ledger {
                 .bind(EntryId::first_at(window.start))
                 .bind(EntryId::first_at(window.end))
         };
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let mut session = held.lend();
         let newest = session
             .all(counted(NEWEST).bind(limit), decode_listed)
@@ -98,6 +108,11 @@ impl Ledger {
             .bind(grant.account)
             .bind(grant.line.number)
             .bind(grant.id);
-        self.reads().await?.lend().all(life, decode_listed).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(life, decode_listed)
+            .await
     }
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AuditTables, LedgerError};
 
 /// Whether an entry or a change has a place before the record, where no follower finds it.
 const IS_BEFORE: &str = "SELECT EXISTS (SELECT 1 FROM entries WHERE xact < 0)
@@ -53,11 +53,16 @@ const FORGED: Texts = Texts {
         LIMIT 1",
 };
 
-impl Ledger {
+impl AuditTables {
     /// Whether an entry or a change has a place before the record. perdiem never gives such a
     /// place.
     pub async fn has_leaves_before(&self) -> Result<bool, LedgerError> {
-        self.reads().await?.lend().one(query(IS_BEFORE)).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .one(query(IS_BEFORE))
+            .await
     }
 
     /// An entry or a change whose place no transaction has had, as text for people.
@@ -71,7 +76,7 @@ impl Ledger {
                 None => format!("the change {revision} (transaction {xact})"),
             })
         };
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         held.lend().first(query(FORGED), decode).await
     }
 }

@@ -13,7 +13,7 @@ use crate::ledger::access::Snapshot;
 use crate::ledger::encoding::encode_flags;
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::only;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, RecordTables};
 
 /// Whose grants to list.
 #[derive(Debug, Clone)]
@@ -361,19 +361,19 @@ pub struct FoundGrants {
     pub below: Option<EntryId>,
 }
 
-impl Ledger {
+impl RecordTables {
     /// Grants, newest first, at most `limit`.
     pub async fn grants(
         &self,
         filter: &GrantFilter,
         limit: u32,
     ) -> Result<FoundGrants, LedgerError> {
-        grants(&mut self.reads().await?.lend(), filter, limit).await
+        grants(&mut self.ledger.reads().await?.lend(), filter, limit).await
     }
 }
 
 impl Snapshot {
-    /// As [`Ledger::grants`], as of the beginning of the snapshot.
+    /// As [`RecordTables::grants`], as of the beginning of the snapshot.
     pub async fn grants(
         &mut self,
         filter: &GrantFilter,

@@ -6,7 +6,7 @@ use crate::ledger::encoding::{decode_follower, decode_note};
 use crate::ledger::entry_rows::decode_entry;
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError};
 
 pub(super) fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
     let entry = decode_entry(row)?;
@@ -45,11 +45,12 @@ const ONE: Texts = Texts {
     sqlite: "SELECT * FROM grant_rows WHERE id = $1",
 };
 
-impl Ledger {
+impl ClaimTables {
     /// One grant.
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
         let one = query(ONE).bind(id);
-        self.in_time(async |mut session| session.first(one, decode).await)
+        self.ledger
+            .in_time(async |mut session| session.first(one, decode).await)
             .await
     }
 }

@@ -12,7 +12,7 @@ use crate::domain::record::RecordPlace;
 use crate::ledger::entry_rows::decode_entry;
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, RecordTables};
 
 /// The numbers of a kind of entry, from one up to another. Without a kind: all.
 fn numbers(word: Option<KindWord>) -> (i16, i16) {
@@ -93,13 +93,13 @@ impl EntryIndex {
     }
 }
 
-impl Ledger {
+impl RecordTables {
     /// An index that finds few entries for a filter. `None` if there is none.
     pub async fn entry_index(
         &self,
         filter: &EntryFilter,
     ) -> Result<Option<EntryIndex>, LedgerError> {
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let mut session = held.lend();
         for index in EntryIndex::ALL {
             if index.serves(filter) {
@@ -121,7 +121,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<ListedEntry>, LedgerError> {
         let list = filter.bind(index.statements().list, limit);
-        self.reads().await?.lend().all(list, decode_listed).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(list, decode_listed)
+            .await
     }
 
     /// Entries in the order of the record, at most `limit`. Reads every entry between the filter's
@@ -132,7 +137,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<ListedEntry>, LedgerError> {
         let list = filter.bind(IN_TURN, limit);
-        self.reads().await?.lend().all(list, decode_listed).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(list, decode_listed)
+            .await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ledger::access::Ending;
 use crate::ledger::encoding::encode_names;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AdminTables, LedgerError};
 
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];
@@ -95,15 +95,16 @@ const ADD_VERSION: Texts = Texts {
             (SELECT COALESCE(MAX(xact), 0) FROM entries))",
 };
 
-impl Ledger {
+impl AdminTables {
     /// Stores a new key.
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
-        self.edit(async |mut session| {
-            let revision = next_revision(&mut session).await?;
-            insert_key(&mut session, key, secret_hash, revision).await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .edit(async |mut session| {
+                let revision = next_revision(&mut session).await?;
+                insert_key(&mut session, key, secret_hash, revision).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 
     /// Stores the first key of a ledger. Returns false if there is a key already, also if another
@@ -113,16 +114,17 @@ impl Ledger {
         key: &Key,
         secret_hash: &SecretHash,
     ) -> Result<bool, LedgerError> {
-        self.edit(async |mut session| {
-            let revision = next_revision(&mut session).await?;
-            let any = query("SELECT EXISTS (SELECT 1 FROM keys)");
-            if session.one(any).await? {
-                return Ok(Ending::Rollback(false));
-            }
-            insert_key(&mut session, key, secret_hash, revision).await?;
-            Ok(Ending::Commit(true))
-        })
-        .await
+        self.ledger
+            .edit(async |mut session| {
+                let revision = next_revision(&mut session).await?;
+                let any = query("SELECT EXISTS (SELECT 1 FROM keys)");
+                if session.one(any).await? {
+                    return Ok(Ending::Rollback(false));
+                }
+                insert_key(&mut session, key, secret_hash, revision).await?;
+                Ok(Ending::Commit(true))
+            })
+            .await
     }
 
     /// Changes a key as `decide` says. `decide` gets the last version while no other change is
@@ -184,18 +186,18 @@ impl Ledger {
     /// The number that entries store for a key.
     pub async fn key_number(&self, id: Uuid) -> Result<Option<KeyNumber>, LedgerError> {
         let number = query("SELECT number FROM keys WHERE id = $1").bind(id);
-        self.reads().await?.lend().first(number, only).await
+        self.ledger.reads().await?.lend().first(number, only).await
     }
 
     /// A key's last version.
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        last_key(&mut self.reads().await?.lend(), id).await
+        last_key(&mut self.ledger.reads().await?.lend(), id).await
     }
 
     /// The last versions of the keys below an id, newest key first, at most `limit`.
     pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<Key>, LedgerError> {
         let keys = query(LISTED).bind(before).bind(limit);
-        self.reads().await?.lend().all(keys, decode).await
+        self.ledger.reads().await?.lend().all(keys, decode).await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::domain::seal::leaf::{
 use crate::ledger::encoding::{ERASED, OVER, PROVISIONAL, WOULD_DENY, kind_of_number};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AuditTables, LedgerError};
 
 /// Entries after ($1, $2) and up to ($3, $4), each with everything that its leaf needs.
 const ENTRIES: &str = "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy,
@@ -338,23 +338,23 @@ fn changes_between(texts: impl Into<Texts>, after: RecordPlace, up_to: RecordPla
         .bind(up_to.revision)
 }
 
-impl Ledger {
+impl AuditTables {
     /// The leaves of all entries and changes after a place and up to another, in order.
     pub async fn leaves(
         &self,
         after: RecordPlace,
         up_to: RecordPlace,
     ) -> Result<Vec<StoredLeaf>, LedgerError> {
-        leaves(&mut self.reads().await?.lend(), after, up_to).await
+        leaves(&mut self.ledger.reads().await?.lend(), after, up_to).await
     }
 
-    /// As [`Ledger::leaves`], for the sealer.
+    /// As [`AuditTables::leaves`], for the sealer.
     pub async fn leaves_to_seal(
         &self,
         after: RecordPlace,
         up_to: RecordPlace,
     ) -> Result<Vec<StoredLeaf>, LedgerError> {
-        leaves(&mut self.own().await?.lend(), after, up_to).await
+        leaves(&mut self.ledger.own().await?.lend(), after, up_to).await
     }
 }
 

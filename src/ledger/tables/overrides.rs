@@ -19,7 +19,7 @@ use crate::ledger::row::{StoredRow, only};
 use crate::ledger::subject_encoding::{
     decode_blocked, decode_override, encode_blocked, encode_override,
 };
-use crate::ledger::{Ledger, LedgerError, new_blind};
+use crate::ledger::{AdminTables, LedgerError, RecordTables, new_blind};
 
 /// The instant of the next step of an erasure that keeps the account's id until then.
 const ERASED_AT: &str = "SELECT due_at FROM erasing_accounts WHERE account = $1 AND step < 3";
@@ -221,7 +221,7 @@ const ADD_VERSION: Texts = Texts {
             (SELECT COALESCE(MAX(xact), 0) FROM entries))",
 };
 
-impl Ledger {
+impl AdminTables {
     /// The last versions, up to a revision, of the overrides or blocks that changed after another
     /// revision, in the order of their changes.
     pub async fn of_subjects_between<T: StoredTerms>(
@@ -270,20 +270,7 @@ impl Ledger {
         &self,
         account: AccountId,
     ) -> Result<Option<OfSubject<T>>, LedgerError> {
-        last_of_subject(&mut self.reads().await?.lend(), account).await
-    }
-
-    /// The versions of an account's override or block up to a place of the record, oldest first.
-    pub async fn known_of_subject<T: StoredTerms>(
-        &self,
-        account: AccountId,
-        up_to: RecordPlace,
-    ) -> Result<Vec<OfSubject<T>>, LedgerError> {
-        let versions = query(T::STATEMENTS.known)
-            .bind(account)
-            .bind(up_to.xact)
-            .bind(up_to.revision);
-        self.reads().await?.lend().all(versions, decode).await
+        last_of_subject(&mut self.ledger.reads().await?.lend(), account).await
     }
 
     /// A policy's overrides that are not deleted, or its blocks that are not removed, by account after
@@ -294,13 +281,13 @@ impl Ledger {
         after: AccountId,
         limit: u32,
     ) -> Result<Vec<OfSubject<T>>, LedgerError> {
-        listed(&mut self.reads().await?.lend(), policy, after, limit).await
+        listed(&mut self.ledger.reads().await?.lend(), policy, after, limit).await
     }
 
     /// All versions of the blocks of a policy, those of an account in their order.
     pub async fn every_block(&self, policy: PolicyId) -> Result<Vec<Block>, LedgerError> {
         let blocks = query(EVERY_BLOCK).bind(policy);
-        self.reads().await?.lend().all(blocks, decode).await
+        self.ledger.reads().await?.lend().all(blocks, decode).await
     }
 
     /// Changes a subject's override or block as `decide` says. `decide` gets the policy and the last
@@ -321,7 +308,7 @@ impl Ledger {
         + Send
         + Sync,
     ) -> Result<Result<Edited<OfSubject<T>>, E>, LedgerError> {
-        let account = self.identity().account(policy, subject);
+        let account = self.ledger.identity().account(policy, subject);
         self.change(
             false,
             async |session: &mut Session<'_>| {
@@ -352,6 +339,26 @@ impl Ledger {
             },
         )
         .await
+    }
+}
+
+impl RecordTables {
+    /// The versions of an account's override or block up to a place of the record, oldest first.
+    pub async fn known_of_subject<T: StoredTerms>(
+        &self,
+        account: AccountId,
+        up_to: RecordPlace,
+    ) -> Result<Vec<OfSubject<T>>, LedgerError> {
+        let versions = query(T::STATEMENTS.known)
+            .bind(account)
+            .bind(up_to.xact)
+            .bind(up_to.revision);
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(versions, decode)
+            .await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::domain::window::Window;
 use crate::ledger::encoding::decode_kind;
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError};
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
 /// way.
@@ -51,7 +51,7 @@ fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
     })
 }
 
-impl Ledger {
+impl ClaimTables {
     /// What a decision needs of an account's entries up to its line `last`.
     ///
     /// # Errors
@@ -93,14 +93,15 @@ impl Ledger {
             .bind(number)
             .bind(EntryId::first_at(window.start))
             .bind(EntryId::first_at(window.end));
-        self.in_time(async |mut session| {
-            let sum = session.one(sum).await?;
-            // After the sum: entries may be dropped between the two.
-            let cut = session.first(query(CUT_AT).bind(account), only).await?;
-            check_window(cut, window)?;
-            Ok(sum)
-        })
-        .await
+        self.ledger
+            .in_time(async |mut session| {
+                let sum = session.one(sum).await?;
+                // After the sum: entries may be dropped between the two.
+                let cut = session.first(query(CUT_AT).bind(account), only).await?;
+                check_window(cut, window)?;
+                Ok(sum)
+            })
+            .await
     }
 
     /// The entries that moved units after an instant, up to a number.
@@ -111,13 +112,14 @@ impl Ledger {
         since: DateTime<Utc>,
     ) -> Result<Vec<Movement>, LedgerError> {
         let tail = query(TAIL).bind(account).bind(number).bind(since);
-        self.in_time(async |mut session| {
-            let tail = session.all(tail, decode_movement).await?;
-            let cut = session.first(query(CUT_AT).bind(account), only).await?;
-            check_since(cut, since)?;
-            Ok(tail)
-        })
-        .await
+        self.ledger
+            .in_time(async |mut session| {
+                let tail = session.all(tail, decode_movement).await?;
+                let cut = session.first(query(CUT_AT).bind(account), only).await?;
+                check_since(cut, since)?;
+                Ok(tail)
+            })
+            .await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion,
 use crate::ledger::encoding::{decode_rule, encode_rule};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AdminTables, LedgerError, RecordTables};
 
 /// The content of a version of a policy.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ const ADD_VERSION: Texts = Texts {
             (SELECT COALESCE(MAX(xact), 0) FROM entries))",
 };
 
-impl Ledger {
+impl AdminTables {
     /// The versions of policies after a revision and up to another, in order.
     pub async fn policies_between(
         &self,
@@ -164,35 +164,12 @@ impl Ledger {
         name: &PolicyName,
         at: DateTime<Utc>,
     ) -> Result<Option<Standing>, LedgerError> {
-        standing(&mut self.reads().await?.lend(), name, at).await
+        standing(&mut self.ledger.reads().await?.lend(), name, at).await
     }
 
     /// The pause of a policy as of a version.
     pub async fn pause(&self, version: &Policy) -> Result<Option<PolicyPause>, LedgerError> {
-        pause_of(&mut self.reads().await?.lend(), version).await
-    }
-
-    /// The versions of a policy up to a place of the record, oldest first.
-    pub async fn known_versions(
-        &self,
-        name: &PolicyName,
-        up_to: RecordPlace,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        let versions = query(KNOWN)
-            .bind(name.as_str())
-            .bind(up_to.xact)
-            .bind(up_to.revision);
-        self.reads().await?.lend().all(versions, decode).await
-    }
-
-    /// All versions of some policies, the oldest first for each, for a follower of the record.
-    pub async fn versions_to_follow(
-        &self,
-        policies: &[PolicyId],
-    ) -> Result<Vec<Policy>, LedgerError> {
-        let numbers = policies.iter().map(|policy| policy.0.to_string());
-        let versions = query(TO_FOLLOW).bind(numbers.collect::<Vec<String>>());
-        self.own().await?.lend().all(versions, decode).await
+        pause_of(&mut self.ledger.reads().await?.lend(), version).await
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.
@@ -203,7 +180,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Policy>, LedgerError> {
         let versions = query(BELOW).bind(name.as_str()).bind(before).bind(limit);
-        self.reads().await?.lend().all(versions, decode).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(versions, decode)
+            .await
     }
 
     /// Policies that are not archived, by name after `after`, at most `limit`: all, or `only`
@@ -215,7 +197,42 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Policy>, LedgerError> {
         let policies = query(LISTED).bind(after).bind(limit).bind(only);
-        self.reads().await?.lend().all(policies, decode).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(policies, decode)
+            .await
+    }
+}
+
+impl RecordTables {
+    /// The versions of a policy up to a place of the record, oldest first.
+    pub async fn known_versions(
+        &self,
+        name: &PolicyName,
+        up_to: RecordPlace,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let versions = query(KNOWN)
+            .bind(name.as_str())
+            .bind(up_to.xact)
+            .bind(up_to.revision);
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(versions, decode)
+            .await
+    }
+
+    /// All versions of some policies, the oldest first for each, for a follower of the record.
+    pub async fn versions_to_follow(
+        &self,
+        policies: &[PolicyId],
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let numbers = policies.iter().map(|policy| policy.0.to_string());
+        let versions = query(TO_FOLLOW).bind(numbers.collect::<Vec<String>>());
+        self.ledger.own().await?.lend().all(versions, decode).await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::domain::orphans::{OrphanedOverride, may_orphan};
 use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName, Rule};
 use crate::ledger::query::Session;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AdminTables, LedgerError};
 
 /// How many overrides are read at once.
 const OVERRIDES_PAGE: u32 = 1000;
@@ -26,7 +26,7 @@ pub struct EditedPolicy {
     pub dropped: Vec<Override>,
 }
 
-impl Ledger {
+impl AdminTables {
     /// Changes a policy as `decide` says. `decide` gets the policy, the overrides that `draft` would
     /// orphan, and the instant, while no other change is possible. The outer error is the ledger's,
     /// the inner one is `decide`'s. On both, and in a dry run, nothing is changed.
@@ -135,7 +135,7 @@ impl Ledger {
         draft: &Rule,
         now: DateTime<Utc>,
     ) -> Result<Vec<OrphanedOverride>, LedgerError> {
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let mut session = held.lend();
         match standing(&mut session, name, now).await? {
             Some(before) => find_orphans(&mut session, &before, draft, now).await,

@@ -8,7 +8,7 @@ use super::record::decode_mark;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, RecordTables};
 
 // `marks` are the marks that a question needs, `places` what is in them. `numbered` has each place with its number
 // in its mark, and how many places are left of the mark. $1 is the first place's id, and $2 the id in the
@@ -147,7 +147,7 @@ fn decode_mark_at(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
     decode_mark(row)
 }
 
-impl Ledger {
+impl RecordTables {
     /// The positions of places that have one, which must be in order; each with the instant when it was
     /// given.
     pub async fn positions(
@@ -161,7 +161,7 @@ impl Ledger {
         }
         let count = rows.len();
         let positions = numbering(POSITIONS).bind(json!(rows).to_string());
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let found = held.lend().all(positions, decode_position).await?;
         if found.len() == count {
             Ok(found)
@@ -190,7 +190,7 @@ impl Ledger {
             return Ok(None);
         };
         let at = numbering(MARK_AT).bind(mark.after).bind(position);
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let found = held.lend().first(at, decode_mark_at).await?;
         match found {
             Some(mark) => Ok(Some(mark)),

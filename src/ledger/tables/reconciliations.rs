@@ -15,7 +15,7 @@ use crate::ledger::access::Ending;
 use crate::ledger::encoding::signed;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AuditTables, LedgerError};
 
 fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
     let finished = match row.get("finished_at")? {
@@ -123,7 +123,7 @@ fn encode_differences(differences: &[Difference]) -> String {
     rows.to_string()
 }
 
-impl Ledger {
+impl AuditTables {
     /// Begins a report. Returns false if a report that heals began since `unless_since`.
     pub async fn begin_reconciliation(
         &self,
@@ -133,34 +133,35 @@ impl Ledger {
         let now = started.started_at;
         if let Some(since) = unless_since {
             // Look without a lock first: usually this is enough. The look under the lock decides.
-            let mut session = self.own().await?;
+            let mut session = self.ledger.own().await?;
             if began_since(&mut session.lend(), since, now).await? {
                 return Ok(false);
             }
         }
-        self.own_edit(async |mut session| {
-            if let Some(since) = unless_since {
-                // SQLite has one writer and needs no lock.
-                if let Session::Postgres(_) = session {
-                    let lock = "LOCK TABLE reconciliations IN SHARE ROW EXCLUSIVE MODE";
-                    session.execute(query(lock)).await?;
+        self.ledger
+            .own_edit(async |mut session| {
+                if let Some(since) = unless_since {
+                    // SQLite has one writer and needs no lock.
+                    if let Session::Postgres(_) = session {
+                        let lock = "LOCK TABLE reconciliations IN SHARE ROW EXCLUSIVE MODE";
+                        session.execute(query(lock)).await?;
+                    }
+                    if began_since(&mut session, since, now).await? {
+                        return Ok(Ending::Rollback(false));
+                    }
                 }
-                if began_since(&mut session, since, now).await? {
-                    return Ok(Ending::Rollback(false));
-                }
-            }
-            let insert = query(
-                "INSERT INTO reconciliations (id, started_at, requested_by, apply)
+                let insert = query(
+                    "INSERT INTO reconciliations (id, started_at, requested_by, apply)
                  VALUES ($1, $2, $3, $4)",
-            )
-            .bind(started.id)
-            .bind(started.started_at)
-            .bind(started.requested_by.as_deref())
-            .bind(started.apply);
-            session.execute(insert).await?;
-            Ok(Ending::Commit(true))
-        })
-        .await
+                )
+                .bind(started.id)
+                .bind(started.started_at)
+                .bind(started.requested_by.as_deref())
+                .bind(started.apply);
+                session.execute(insert).await?;
+                Ok(Ending::Commit(true))
+            })
+            .await
     }
 
     /// Ends a report.
@@ -185,13 +186,14 @@ impl Ledger {
         .bind(tally.differences)
         .bind(tally.healed)
         .bind(tally.alarms);
-        self.own_edit(async |mut session| {
-            session.execute(update).await?;
-            let insert = query(KEEP).bind(id).bind(encode_differences(differences));
-            session.execute(insert).await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                session.execute(update).await?;
+                let insert = query(KEEP).bind(id).bind(encode_differences(differences));
+                session.execute(insert).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 
     /// Reports below an id, newest first, at most `limit`.
@@ -201,7 +203,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Reconciliation>, LedgerError> {
         let reports = query(LISTED).bind(before).bind(limit);
-        self.reads().await?.lend().all(reports, decode_report).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(reports, decode_report)
+            .await
     }
 
     /// One report, with its stored differences.
@@ -209,7 +216,7 @@ impl Ledger {
         &self,
         id: Uuid,
     ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, LedgerError> {
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let mut session = held.lend();
         let report = query(ONE).bind(id);
         let Some(report) = session.first(report, decode_report).await? else {
@@ -227,7 +234,7 @@ impl Ledger {
              ORDER BY id DESC LIMIT 1",
         );
         let alarms = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("alarms")?));
-        self.own().await?.lend().first(newest, alarms).await
+        self.ledger.own().await?.lend().first(newest, alarms).await
     }
 }
 

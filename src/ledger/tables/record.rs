@@ -10,7 +10,7 @@ use crate::domain::record::{Mark, RecordPlace, RecordRun};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, RecordTables};
 
 /// How far the store knows the order of committed transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ fn decode_change(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
     Ok(RecordRun { end, count: 1 })
 }
 
-impl Ledger {
+impl RecordTables {
     /// Up to where the order of committed transactions is known. Invariant: a later read sees
     /// everything below [`Horizon::ended`].
     pub async fn horizon(&self) -> Result<Horizon, LedgerError> {
@@ -155,6 +155,7 @@ impl Ledger {
             })
         };
         let horizon = self
+            .ledger
             .own()
             .await?
             .lend()
@@ -165,7 +166,7 @@ impl Ledger {
 
     /// The last mark, for the follower; [`Mark::FIRST`] if there is none.
     pub async fn mark_to_follow(&self) -> Result<Mark, LedgerError> {
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let last = held.lend().first(query(LAST_MARK), decode_mark).await?;
         Ok(last.unwrap_or(Mark::FIRST))
     }
@@ -198,7 +199,12 @@ impl Ledger {
             .bind(place.id)
             .bind(place.revision)
             .bind(limit);
-        self.reads().await?.lend().all(marks, decode_mark).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(marks, decode_mark)
+            .await
     }
 
     /// The marks with some positions, in order, from the first position on and before another. The
@@ -207,7 +213,12 @@ impl Ledger {
         let marks = query(MARKS_FROM_POSITION)
             .bind(positions.start)
             .bind(positions.end);
-        self.own().await?.lend().all(marks, decode_mark).await
+        self.ledger
+            .own()
+            .await?
+            .lend()
+            .all(marks, decode_mark)
+            .await
     }
 
     /// The last mark that was made before an instant; [`Mark::FIRST`] if there is none.
@@ -217,20 +228,25 @@ impl Ledger {
     }
 
     async fn mark(&self, mark: Statement) -> Result<Option<Mark>, LedgerError> {
-        self.reads().await?.lend().first(mark, decode_mark).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .first(mark, decode_mark)
+            .await
     }
 
     /// The place of an entry.
     pub async fn place_of(&self, entry: EntryId) -> Result<Option<RecordPlace>, LedgerError> {
         let place = query(PLACE_OF).bind(entry);
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         held.lend().first(place, decode_entry_place).await
     }
 
     /// The place of a change.
     pub async fn place_of_change(&self, revision: u64) -> Result<Option<RecordPlace>, LedgerError> {
         let change = query(PLACE_OF_CHANGE).bind(revision);
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         let run = held.lend().first(change, decode_change).await?;
         Ok(run.map(|run| run.end))
     }
@@ -243,7 +259,7 @@ impl Ledger {
         horizon: Horizon,
         limit: u32,
     ) -> Result<Vec<RecordRun>, LedgerError> {
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let mut session = held.lend();
         let entries = query(ENTRY_RUNS)
             .bind(after.xact)
@@ -269,6 +285,7 @@ impl Ledger {
             return Ok(true);
         };
         let added = self
+            .ledger
             .own_edit(async |mut session| {
                 session.execute(query(HOLD_POSITIONS)).await?;
                 let add = query(ADD_MARKS).bind(encode_marks(marks));

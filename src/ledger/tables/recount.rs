@@ -11,7 +11,7 @@ use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
 use crate::ledger::query::{Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{FigureTables, LedgerError};
 
 /// Figures of one moment, and how far all are made.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ fn decode_day(row: &StoredRow<'_>) -> Result<NamedDay, LedgerError> {
     Ok((row.get("name")?, row.get("counted_on")?))
 }
 
-impl Ledger {
+impl FigureTables {
     /// All stored figures of entries.
     pub async fn stored_figures(&self) -> Result<StoredFigures, LedgerError> {
         self.stored(query(STORED)).await
@@ -175,7 +175,7 @@ impl Ledger {
     }
 
     async fn stored(&self, statement: Statement) -> Result<StoredFigures, LedgerError> {
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let rows = held.lend().all(statement, decode_stored).await?;
         let (mark, _) = rows
             .first()
@@ -201,7 +201,13 @@ impl Ledger {
             };
             Ok((decode_day(row)?, counts))
         };
-        let rows = self.own().await?.lend().all(query(DENIED), decode).await?;
+        let rows = self
+            .ledger
+            .own()
+            .await?
+            .lend()
+            .all(query(DENIED), decode)
+            .await?;
         let mut days: BTreeMap<NamedDay, DenialCount> = BTreeMap::new();
         for (day, counts) in rows {
             let all = days.entry(day).or_default();
@@ -223,7 +229,7 @@ impl Ledger {
             let recorded = recorded.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
             Ok((revision, recorded))
         };
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let mut session = held.lend();
         let recorded = session.all(query(RECORDED), decode).await?;
         let open = session.all(query(OPEN), decode_day).await?;
@@ -243,7 +249,7 @@ impl Ledger {
     /// A day whose figures are to be counted again: the one that had a wrong figure in the newest
     /// report; otherwise one that the record tells, chosen by a random number.
     pub async fn day_to_recount(&self, random: u64) -> Result<Option<CountedDay>, LedgerError> {
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let mut session = held.lend();
         let wrong = session.first(query(WRONG_DAY), decode_counted).await?;
         if wrong.is_some() {
@@ -277,7 +283,12 @@ impl Ledger {
             .bind(above)
             .bind(below)
             .bind(limit);
-        self.own().await?.lend().all(entries, decode_tallied).await
+        self.ledger
+            .own()
+            .await?
+            .lend()
+            .all(entries, decode_tallied)
+            .await
     }
 
     /// The entries that name a grant, of all policies, in the order of their grants: those after an
@@ -293,6 +304,11 @@ impl Ledger {
             .bind(number)
             .bind(below)
             .bind(limit);
-        self.own().await?.lend().all(entries, decode_tallied).await
+        self.ledger
+            .own()
+            .await?
+            .lend()
+            .all(entries, decode_tallied)
+            .await
     }
 }

@@ -17,7 +17,7 @@ use crate::domain::seal::leaf::pseudonym;
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
+use crate::ledger::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
 
 /// How long after the end of its override or block an account gets its new id. Every instance has learned of
 /// the end by then.
@@ -80,7 +80,162 @@ const REPLACED: Texts = Texts {
         WHERE replacement IN (SELECT unhex(value) FROM json_each($1))",
 };
 
-impl Ledger {
+impl AdminTables {
+    /// Ends the override and the block of an account whose windows are over, if it has them. The
+    /// account gets its new id after every instance has learned of the end. Returns the versions that
+    /// end them.
+    pub async fn end_erased_terms(
+        &self,
+        erasing: &ErasingAccount,
+        margin: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<(Option<Override>, Option<Block>), LedgerError> {
+        self.ledger
+            .own_edit(async |mut session| {
+                session.execute(query(HOLD_LEDGER)).await?;
+                let erasing = take(&mut session, erasing, ErasureStep::Counts).await?;
+                let Some(erasing) = erasing.filter(|erasing| !erasing.override_ended) else {
+                    return Ok(Ending::Rollback((None, None)));
+                };
+                let over = over(&mut session, erasing.account, margin).await?;
+                if over.is_some_and(|over| over > now) {
+                    return Ok(Ending::Rollback((None, None)));
+                }
+                let ended_override = end_terms(&mut session, erasing.account, now).await?;
+                let ended_block = end_terms(&mut session, erasing.account, now).await?;
+                if ended_override.is_none() && ended_block.is_none() {
+                    return Ok(Ending::Rollback((None, None)));
+                }
+                let learned = query(
+                    "UPDATE erasing_accounts SET override_ended = true, due_at = $2
+                 WHERE replacement = $1",
+                );
+                let learned = learned
+                    .bind(erasing.replacement)
+                    .bind(now + OVERRIDE_LEARNED);
+                session.execute(learned).await?;
+                Ok(Ending::Commit((ended_override, ended_block)))
+            })
+            .await
+    }
+
+    /// Gives some entries of an account its random id, after the account's windows are over. The
+    /// oldest entries come first, so that the last line stays the last line. Returns whether more
+    /// can be done now. If the subject has claimed again, the step waits for the end of those
+    /// windows.
+    pub async fn replace_account(
+        &self,
+        erasing: &ErasingAccount,
+        margin: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        self.ledger
+            .own_edit(async |mut session| {
+                // 1. Lock the ledger's row and the erasure.
+                session.execute(query(WAIT_BRIEFLY)).await?;
+                session.execute(query(HOLD_LEDGER)).await?;
+                let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
+                    return Ok(Ending::Rollback(false));
+                };
+                let account = erasing.account;
+                // 2. Read the next entries. If they include the last line, stop appends first, and read
+                //    again.
+                let mut entries = private_entries(&mut session, &erasing).await?;
+                if entries.len() < ENTRIES_MOST as usize {
+                    session.execute(query(HOLD_APPENDS)).await?;
+                    entries = private_entries(&mut session, &erasing).await?;
+                }
+                // The last line moves while nothing can be appended after it.
+                let has_more = entries.len() == ENTRIES_MOST as usize;
+                if has_more {
+                    entries.pop();
+                }
+                let over = over(&mut session, account, margin).await?;
+                // 3. The subject may have claimed again: then wait.
+                if let Some(over) = over.filter(|over| *over > now) {
+                    go_on_later(&mut session, &erasing, over).await?;
+                    return Ok(Ending::Commit(false));
+                }
+                let owner = AccountOwner::of_account(&mut session, account).await?;
+                // A row with a name was opened since then.
+                let owner = owner.filter(|owner| owner.subject.is_none());
+                // 4. Keep the digests of these entries, and give them the random id.
+                if let (Some(owner), Some(newest)) = (&owner, entries.last()) {
+                    keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
+                    replace_entries(&mut session, &erasing, owner, newest.number).await?;
+                    if has_more {
+                        note_done(&mut session, &erasing, newest.number).await?;
+                        return Ok(Ending::Commit(true));
+                    }
+                }
+                // 5. After the last entry: close the old account, and move the override.
+                if owner.is_some() {
+                    close_account(&mut session, &erasing).await?;
+                }
+                replace_override(&mut session, &erasing).await?;
+                go_on(&mut session, &erasing, ErasureStep::Counter, now).await?;
+                Ok(Ending::Commit(false))
+            })
+            .await
+    }
+
+    /// Stores that the counter of the account's old id is forgotten.
+    pub async fn note_counter_forgotten(
+        &self,
+        erasing: &ErasingAccount,
+    ) -> Result<(), LedgerError> {
+        self.ledger
+            .own_edit(async |mut session| {
+                let erasing = take(&mut session, erasing, ErasureStep::Counter).await?;
+                if let Some(erasing) = erasing {
+                    let last = last_line(&mut session, erasing.replacement).await?;
+                    let due_at = last.map_or(DateTime::UNIX_EPOCH, |last| keys_over_at(&last));
+                    go_on(&mut session, &erasing, ErasureStep::Keys, due_at).await?;
+                }
+                Ok(Ending::Commit(()))
+            })
+            .await
+    }
+
+    /// Clears some keys of an account that has its random id. Returns whether more are left. After
+    /// the last keys the account is erased, and nothing names its old id any more.
+    pub async fn clear_keys(
+        &self,
+        erasing: &ErasingAccount,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        self.ledger
+            .own_edit(async |mut session| {
+                let Some(erasing) = take(&mut session, erasing, ErasureStep::Keys).await? else {
+                    return Ok(Ending::Rollback(false));
+                };
+                let last = last_line(&mut session, erasing.replacement).await?;
+                if let Some(last) = &last {
+                    // A correction was appended since then: wait again.
+                    if keys_over_at(last) > now {
+                        go_on_later(&mut session, &erasing, keys_over_at(last)).await?;
+                        return Ok(Ending::Commit(false));
+                    }
+                    let done = erasing.done + u64::from(ENTRIES_MOST);
+                    let clear = query(CLEAR_KEYS)
+                        .bind(erasing.replacement)
+                        .bind(erasing.done)
+                        .bind(done);
+                    session.execute(clear).await?;
+                    if done < last.number {
+                        note_done(&mut session, &erasing, done).await?;
+                        return Ok(Ending::Commit(true));
+                    }
+                }
+                let end = query("DELETE FROM erasing_accounts WHERE replacement = $1");
+                session.execute(end.bind(erasing.replacement)).await?;
+                Ok(Ending::Commit(false))
+            })
+            .await
+    }
+}
+
+impl ClaimTables {
     /// Some keys' entries are in accounts that got a random id. This gives them the account's id
     /// from before the erasure, because a claim names its account by the hash of its subject. A
     /// correction names its grant, which has the new account.
@@ -101,6 +256,7 @@ impl Ledger {
         let replaced = query(REPLACED).bind(accounts.as_slice());
         let pair = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("replacement")?));
         let replaced: Vec<(AccountId, AccountId)> = self
+            .ledger
             .in_time(async |mut session| session.all(replaced, pair).await)
             .await?;
         for entry in found {
@@ -109,155 +265,6 @@ impl Ledger {
             }
         }
         Ok(())
-    }
-
-    /// Ends the override and the block of an account whose windows are over, if it has them. The
-    /// account gets its new id after every instance has learned of the end. Returns the versions that
-    /// end them.
-    pub async fn end_erased_terms(
-        &self,
-        erasing: &ErasingAccount,
-        margin: TimeDelta,
-        now: DateTime<Utc>,
-    ) -> Result<(Option<Override>, Option<Block>), LedgerError> {
-        self.own_edit(async |mut session| {
-            session.execute(query(HOLD_LEDGER)).await?;
-            let erasing = take(&mut session, erasing, ErasureStep::Counts).await?;
-            let Some(erasing) = erasing.filter(|erasing| !erasing.override_ended) else {
-                return Ok(Ending::Rollback((None, None)));
-            };
-            let over = over(&mut session, erasing.account, margin).await?;
-            if over.is_some_and(|over| over > now) {
-                return Ok(Ending::Rollback((None, None)));
-            }
-            let ended_override = end_terms(&mut session, erasing.account, now).await?;
-            let ended_block = end_terms(&mut session, erasing.account, now).await?;
-            if ended_override.is_none() && ended_block.is_none() {
-                return Ok(Ending::Rollback((None, None)));
-            }
-            let learned = query(
-                "UPDATE erasing_accounts SET override_ended = true, due_at = $2
-                 WHERE replacement = $1",
-            );
-            let learned = learned
-                .bind(erasing.replacement)
-                .bind(now + OVERRIDE_LEARNED);
-            session.execute(learned).await?;
-            Ok(Ending::Commit((ended_override, ended_block)))
-        })
-        .await
-    }
-
-    /// Gives some entries of an account its random id, after the account's windows are over. The
-    /// oldest entries come first, so that the last line stays the last line. Returns whether more
-    /// can be done now. If the subject has claimed again, the step waits for the end of those
-    /// windows.
-    pub async fn replace_account(
-        &self,
-        erasing: &ErasingAccount,
-        margin: TimeDelta,
-        now: DateTime<Utc>,
-    ) -> Result<bool, LedgerError> {
-        self.own_edit(async |mut session| {
-            // 1. Lock the ledger's row and the erasure.
-            session.execute(query(WAIT_BRIEFLY)).await?;
-            session.execute(query(HOLD_LEDGER)).await?;
-            let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
-                return Ok(Ending::Rollback(false));
-            };
-            let account = erasing.account;
-            // 2. Read the next entries. If they include the last line, stop appends first, and read
-            //    again.
-            let mut entries = private_entries(&mut session, &erasing).await?;
-            if entries.len() < ENTRIES_MOST as usize {
-                session.execute(query(HOLD_APPENDS)).await?;
-                entries = private_entries(&mut session, &erasing).await?;
-            }
-            // The last line moves while nothing can be appended after it.
-            let has_more = entries.len() == ENTRIES_MOST as usize;
-            if has_more {
-                entries.pop();
-            }
-            let over = over(&mut session, account, margin).await?;
-            // 3. The subject may have claimed again: then wait.
-            if let Some(over) = over.filter(|over| *over > now) {
-                go_on_later(&mut session, &erasing, over).await?;
-                return Ok(Ending::Commit(false));
-            }
-            let owner = AccountOwner::of_account(&mut session, account).await?;
-            // A row with a name was opened since then.
-            let owner = owner.filter(|owner| owner.subject.is_none());
-            // 4. Keep the digests of these entries, and give them the random id.
-            if let (Some(owner), Some(newest)) = (&owner, entries.last()) {
-                keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
-                replace_entries(&mut session, &erasing, owner, newest.number).await?;
-                if has_more {
-                    note_done(&mut session, &erasing, newest.number).await?;
-                    return Ok(Ending::Commit(true));
-                }
-            }
-            // 5. After the last entry: close the old account, and move the override.
-            if owner.is_some() {
-                close_account(&mut session, &erasing).await?;
-            }
-            replace_override(&mut session, &erasing).await?;
-            go_on(&mut session, &erasing, ErasureStep::Counter, now).await?;
-            Ok(Ending::Commit(false))
-        })
-        .await
-    }
-
-    /// Stores that the counter of the account's old id is forgotten.
-    pub async fn note_counter_forgotten(
-        &self,
-        erasing: &ErasingAccount,
-    ) -> Result<(), LedgerError> {
-        self.own_edit(async |mut session| {
-            let erasing = take(&mut session, erasing, ErasureStep::Counter).await?;
-            if let Some(erasing) = erasing {
-                let last = last_line(&mut session, erasing.replacement).await?;
-                let due_at = last.map_or(DateTime::UNIX_EPOCH, |last| keys_over_at(&last));
-                go_on(&mut session, &erasing, ErasureStep::Keys, due_at).await?;
-            }
-            Ok(Ending::Commit(()))
-        })
-        .await
-    }
-
-    /// Clears some keys of an account that has its random id. Returns whether more are left. After
-    /// the last keys the account is erased, and nothing names its old id any more.
-    pub async fn clear_keys(
-        &self,
-        erasing: &ErasingAccount,
-        now: DateTime<Utc>,
-    ) -> Result<bool, LedgerError> {
-        self.own_edit(async |mut session| {
-            let Some(erasing) = take(&mut session, erasing, ErasureStep::Keys).await? else {
-                return Ok(Ending::Rollback(false));
-            };
-            let last = last_line(&mut session, erasing.replacement).await?;
-            if let Some(last) = &last {
-                // A correction was appended since then: wait again.
-                if keys_over_at(last) > now {
-                    go_on_later(&mut session, &erasing, keys_over_at(last)).await?;
-                    return Ok(Ending::Commit(false));
-                }
-                let done = erasing.done + u64::from(ENTRIES_MOST);
-                let clear = query(CLEAR_KEYS)
-                    .bind(erasing.replacement)
-                    .bind(erasing.done)
-                    .bind(done);
-                session.execute(clear).await?;
-                if done < last.number {
-                    note_done(&mut session, &erasing, done).await?;
-                    return Ok(Ending::Commit(true));
-                }
-            }
-            let end = query("DELETE FROM erasing_accounts WHERE replacement = $1");
-            session.execute(end.bind(erasing.replacement)).await?;
-            Ok(Ending::Commit(false))
-        })
-        .await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AuditTables, LedgerError};
 
 /// The name of a log: the first line of its checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,23 +123,23 @@ const HAS_RESTART: Texts = Texts {
         SELECT 1 FROM acts WHERE kind = 'seal-restart' AND instr(about, $1) > 0)",
 };
 
-impl Ledger {
+impl AuditTables {
     /// The present log; `None` if nothing was ever sealed.
     pub async fn sealed_log(&self) -> Result<Option<SealedLog>, LedgerError> {
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         held.lend().first(query(LOG), decode_log).await
     }
 
     /// All origins, the first one first.
     pub async fn seal_origins(&self) -> Result<Vec<SealOrigin>, LedgerError> {
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         held.lend().all(query(ORIGINS), decode_origin).await
     }
 
     /// Whether an act records the restart that began this origin.
     pub async fn has_restart(&self, origin: &str) -> Result<bool, LedgerError> {
         let named = format!("\"origin\":\"{origin}\"");
-        let mut held = self.reads().await?;
+        let mut held = self.ledger.reads().await?;
         held.lend().one(query(HAS_RESTART).bind(named)).await
     }
 
@@ -153,6 +153,7 @@ impl Ledger {
         restart: Option<&Act>,
     ) -> Result<bool, LedgerError> {
         let added = self
+            .ledger
             .own_edit(async |mut session| {
                 if let Some(act) = restart {
                     add_act_in(&mut session, act).await?;
@@ -179,6 +180,7 @@ impl Ledger {
         seal: Option<&Seal>,
     ) -> Result<bool, LedgerError> {
         let added = self
+            .ledger
             .own_edit(async |mut session| {
                 add_seal_in(&mut session, origin, rows, seal).await?;
                 Ok(Ending::Commit(()))
@@ -225,7 +227,12 @@ impl Ledger {
             .bind(i16::from(level))
             .bind(from)
             .bind(to);
-        self.reads().await?.lend().all(rows, decode_row).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(rows, decode_row)
+            .await
     }
 
     /// Seals of all origins, newest first, below the seal with this origin and size, at most
@@ -236,7 +243,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Seal>, LedgerError> {
         let list = query(LISTED).bind(origin).bind(size).bind(limit);
-        self.reads().await?.lend().all(list, decode_seal).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(list, decode_seal)
+            .await
     }
 
     /// The newest seal.
@@ -253,7 +265,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Seal>, LedgerError> {
         let list = query(FROM_SIZE).bind(origin).bind(size).bind(limit);
-        self.reads().await?.lend().all(list, decode_seal).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(list, decode_seal)
+            .await
     }
 }
 

@@ -20,7 +20,7 @@ use crate::ledger::access::Ending;
 use crate::ledger::encoding::{decode_flags, decode_kind, kind_of_number};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{FigureTables, LedgerError};
 
 /// The first and the last day. Days are compared as texts, so a year has four digits.
 const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");
@@ -265,10 +265,10 @@ fn decode_figure(row: &StoredRow<'_>) -> Result<(PolicyDay, String, u64), Ledger
     Ok((day, row.get("figure")?, row.get("value")?))
 }
 
-impl Ledger {
+impl FigureTables {
     /// The position up to which the figures are made.
     pub async fn figures_position(&self) -> Result<u64, LedgerError> {
-        self.reads().await?.lend().one(query(POSITION)).await
+        self.ledger.reads().await?.lend().one(query(POSITION)).await
     }
 
     /// How far the figures are made, for the follower.
@@ -279,7 +279,7 @@ impl Ledger {
                 kept_to: row.get("kept_to")?,
             })
         };
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         let mark = held.lend().first(query(FIGURES_MARK), decode).await?;
         Ok(mark.ok_or(sqlx::Error::RowNotFound)?)
     }
@@ -296,7 +296,7 @@ impl Ledger {
             .bind(after.id)
             .bind(up_to.xact)
             .bind(up_to.id);
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         held.lend().many(tallied, decode_tallied).await
     }
 
@@ -316,7 +316,7 @@ impl Ledger {
             .bind(json!(wanted).to_string())
             .bind(limit)
             .bind(since);
-        let mut held = self.own().await?;
+        let mut held = self.ledger.own().await?;
         held.lend().many(earlier, decode_earlier).await
     }
 
@@ -330,20 +330,21 @@ impl Ledger {
         open_days: &BTreeSet<OpenDay>,
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
-        self.own_edit(async |mut session| {
-            let moved = query(MOVE_POSITION).bind(after).bind(position);
-            if session.first(moved, only::<i64>).await?.is_none() {
-                return Ok(Ending::Rollback(false));
-            }
-            // Figures change only on open days.
-            open(&mut session, open_days.iter().copied(), now).await?;
-            if !figures.0.is_empty() {
-                let add = query(ADD_FIGURES).bind(encode_figures(figures));
-                session.execute(add).await?;
-            }
-            Ok(Ending::Commit(true))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                let moved = query(MOVE_POSITION).bind(after).bind(position);
+                if session.first(moved, only::<i64>).await?.is_none() {
+                    return Ok(Ending::Rollback(false));
+                }
+                // Figures change only on open days.
+                open(&mut session, open_days.iter().copied(), now).await?;
+                if !figures.0.is_empty() {
+                    let add = query(ADD_FIGURES).bind(encode_figures(figures));
+                    session.execute(add).await?;
+                }
+                Ok(Ending::Commit(true))
+            })
+            .await
     }
 
     /// The figures of days, oldest first, at most `limit` days.
@@ -352,7 +353,7 @@ impl Ledger {
         filter: &FigureFilter,
         limit: u32,
     ) -> Result<Vec<PolicyDay>, LedgerError> {
-        figures_in(&mut self.reads().await?.lend(), filter, limit).await
+        figures_in(&mut self.ledger.reads().await?.lend(), filter, limit).await
     }
 
     /// Stores how many claims a run of an instance has denied so far, and first denials. A second
@@ -365,33 +366,34 @@ impl Ledger {
         open_days: &BTreeSet<OpenDay>,
         now: DateTime<Utc>,
     ) -> Result<(), LedgerError> {
-        self.own_edit(async |mut session| {
-            // Counts change only on open days.
-            open(&mut session, open_days.iter().copied(), now).await?;
-            for (of, count) in denied {
-                let save = query(SAVE_DENIED)
-                    .bind(run)
-                    .bind(of.policy)
-                    .bind(of.date)
-                    .bind(count.denied)
-                    .bind(count.not_kept);
-                session.execute(save).await?;
-            }
-            for denial in first {
-                let (per, Window { start, .. }) = denial.window;
-                let add = query(ADD_FIRST_DENIAL)
-                    .bind(denial.account)
-                    .bind(per.to_string())
-                    .bind(start)
-                    .bind(denial.denied_at)
-                    .bind(denial.units)
-                    .bind(denial.policy_version)
-                    .bind(encode_totals(&denial.totals));
-                session.execute(add).await?;
-            }
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                // Counts change only on open days.
+                open(&mut session, open_days.iter().copied(), now).await?;
+                for (of, count) in denied {
+                    let save = query(SAVE_DENIED)
+                        .bind(run)
+                        .bind(of.policy)
+                        .bind(of.date)
+                        .bind(count.denied)
+                        .bind(count.not_kept);
+                    session.execute(save).await?;
+                }
+                for denial in first {
+                    let (per, Window { start, .. }) = denial.window;
+                    let add = query(ADD_FIRST_DENIAL)
+                        .bind(denial.account)
+                        .bind(per.to_string())
+                        .bind(start)
+                        .bind(denial.denied_at)
+                        .bind(denial.units)
+                        .bind(denial.policy_version)
+                        .bind(encode_totals(&denial.totals));
+                    session.execute(add).await?;
+                }
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 
     /// An account's first denials, newest first, at most `limit`: those before an instant, or at
@@ -407,7 +409,12 @@ impl Ledger {
             .bind(denied_at)
             .bind(window_start)
             .bind(limit);
-        self.reads().await?.lend().all(list, decode_denial).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(list, decode_denial)
+            .await
     }
 
     /// Deletes first denials before an instant, at most `limit`.
@@ -416,16 +423,17 @@ impl Ledger {
         before: DateTime<Utc>,
         limit: u32,
     ) -> Result<(), LedgerError> {
-        self.own_edit(async |mut session| {
-            let forget = query(FORGET_DENIALS).bind(before).bind(limit);
-            session.execute(forget).await?;
-            Ok(Ending::Commit(()))
-        })
-        .await
+        self.ledger
+            .own_edit(async |mut session| {
+                let forget = query(FORGET_DENIALS).bind(before).bind(limit);
+                session.execute(forget).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await
     }
 }
 
-/// As [`Ledger::figures`], on a connection.
+/// As [`FigureTables::figures`], on a connection.
 pub(super) async fn figures_in(
     session: &mut Session<'_>,
     filter: &FigureFilter,

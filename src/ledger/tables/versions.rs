@@ -8,7 +8,7 @@ use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{AdminTables, LedgerError};
 
 /// The result of a decision about a change.
 #[derive(Debug)]
@@ -78,12 +78,13 @@ impl ChangeFilter {
     }
 }
 
-impl Ledger {
+impl AdminTables {
     /// The number of the last change of a policy, override or key. It grows with each change.
     /// Invariant: changes become visible in the order of their numbers.
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision = query("SELECT revision FROM ledger");
-        self.polled(async |mut session| session.one(revision).await)
+        self.ledger
+            .polled(async |mut session| session.one(revision).await)
             .await
     }
 
@@ -96,7 +97,8 @@ impl Ledger {
         decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<V>, LedgerError> {
         let versions = query(text).bind(after).bind(up_to);
-        self.polled(async |mut session| session.all(versions, decode).await)
+        self.ledger
+            .polled(async |mut session| session.all(versions, decode).await)
             .await
     }
 
@@ -107,7 +109,13 @@ impl Ledger {
         decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<Changed<V>>, LedgerError> {
         let version = |row: &StoredRow<'_>| Ok((row.get("listed")?, decode(row)?));
-        let listed = self.reads().await?.lend().all(history, version).await?;
+        let listed = self
+            .ledger
+            .reads()
+            .await?
+            .lend()
+            .all(history, version)
+            .await?;
         Ok(pair(listed))
     }
 
@@ -121,31 +129,32 @@ impl Ledger {
         decide: impl FnOnce(Option<&V>, &B) -> Result<Change<T>, E>,
         add: impl AsyncFnOnce(&mut Session<'_>, Option<&V>, B, Accepted<T>) -> Result<V, LedgerError>,
     ) -> Result<Result<Edited<V>, E>, LedgerError> {
-        self.edit(async |mut session| {
-            let revision = next_revision(&mut session).await?;
-            let (before, beside) = see(&mut session).await?;
-            let (terms, reason) = match decide(before.as_ref(), &beside) {
-                Err(error) => return Ok(Ending::Rollback(Err(error))),
-                Ok(Change::Keep) => {
-                    let after = before.clone().ok_or_else(nothing)?;
-                    return Ok(Ending::Rollback(Ok(Edited { before, after })));
-                }
-                Ok(Change::Version { terms, reason }) => (terms, reason),
-            };
-            let accepted = Accepted {
-                revision,
-                terms,
-                reason,
-            };
-            let after = add(&mut session, before.as_ref(), beside, accepted).await?;
-            let edited = Ok(Edited { before, after });
-            Ok(if dry_run {
-                Ending::Rollback(edited)
-            } else {
-                Ending::Commit(edited)
+        self.ledger
+            .edit(async |mut session| {
+                let revision = next_revision(&mut session).await?;
+                let (before, beside) = see(&mut session).await?;
+                let (terms, reason) = match decide(before.as_ref(), &beside) {
+                    Err(error) => return Ok(Ending::Rollback(Err(error))),
+                    Ok(Change::Keep) => {
+                        let after = before.clone().ok_or_else(nothing)?;
+                        return Ok(Ending::Rollback(Ok(Edited { before, after })));
+                    }
+                    Ok(Change::Version { terms, reason }) => (terms, reason),
+                };
+                let accepted = Accepted {
+                    revision,
+                    terms,
+                    reason,
+                };
+                let after = add(&mut session, before.as_ref(), beside, accepted).await?;
+                let edited = Ok(Edited { before, after });
+                Ok(if dry_run {
+                    Ending::Rollback(edited)
+                } else {
+                    Ending::Commit(edited)
+                })
             })
-        })
-        .await
+            .await
     }
 }
 

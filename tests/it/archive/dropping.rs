@@ -104,7 +104,11 @@ pub async fn with_years(stack: Stack) -> (Archivist, Vec<String>) {
 /// The last position that was recorded in the first year.
 async fn last_of_year_one(archivist: &Archivist) -> u64 {
     let ledger = ledger(&archivist.ground).await;
-    let mark = ledger.mark_before(instant(NEW_YEAR)).await.expect("a mark");
+    let mark = ledger
+        .record()
+        .mark_before(instant(NEW_YEAR))
+        .await
+        .expect("a mark");
     ledger.close().await;
     mark.position
 }
@@ -352,11 +356,22 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     is_sealed(&archivist).await;
     // The process is killed after some transactions.
     let killed = ledger(&archivist.ground).await;
-    let cut = killed.last_cut(RecordPlace::LAST).await.expect("a read");
+    let cut = killed
+        .record()
+        .last_cut(RecordPlace::LAST)
+        .await
+        .expect("a read");
     let cut = cut.expect("a cut");
-    let step = killed.drop_step(cut.place, DropCursor::FIRST).await;
+    let step = killed
+        .record()
+        .drop_step(cut.place, DropCursor::FIRST)
+        .await;
     let step = step.expect("a step");
-    let dropped = killed.drop_entries(&cut, &step).await.expect("a drop");
+    let dropped = killed
+        .record()
+        .drop_entries(&cut, &step)
+        .await
+        .expect("a drop");
     let dropped = dropped.expect("no erasure is open");
     killed.close().await;
     is_sealed(&archivist).await;

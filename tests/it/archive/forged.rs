@@ -93,7 +93,7 @@ async fn what_no_cut_records_is_found(stack: Stack) {
 async fn a_cut_of_young_entries_is_found(stack: Stack) {
     let (archivist, _) = with_years(stack).await;
     let writing = ledger(&archivist.ground).await;
-    let newest = writing.last_mark().await.expect("a mark").position;
+    let newest = writing.record().last_mark().await.expect("a mark").position;
     // Also a position within a mark, and a position that no row has.
     for last_position in [newest, newest - 1, newest + 1000] {
         let text = CutText {
@@ -113,7 +113,7 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
             reason: None,
         };
         let day = text.before.date_naive();
-        writing.add_cut(&act, day).await.expect("a change");
+        writing.record().add_cut(&act, day).await.expect("a change");
         is_sealed(&archivist).await;
         let found = verified(&archivist.ground, None).await;
         let found = found.expect_err("a fault").to_string();

@@ -60,16 +60,21 @@ async fn an_append_refuses_an_instant_that_is_far_from_the_stores_clock(stack: S
             r#"{"a":1}"#.to_owned(),
         ));
         for drafts in [[draft.clone(), right.clone()], [keyed, right.clone()]] {
-            let burst = desk.ledger.burst(&drafts, &fence).await.expect("an answer");
+            let burst = desk
+                .ledger
+                .claims()
+                .burst(&drafts, &fence)
+                .await
+                .expect("an answer");
             assert!(matches!(burst, Burst::Untimely(_)), "{seconds}: {burst:?}");
         }
         // 2. So does the guarded statement, alone and in a transaction.
-        let appended = desk.ledger.append(&both).await;
+        let appended = desk.ledger.claims().append(&both).await;
         assert!(
             appended.as_ref().is_err_and(is_it),
             "{seconds}: {appended:?}"
         );
-        let appended = desk.ledger.append_together(&both).await;
+        let appended = desk.ledger.claims().append_together(&both).await;
         assert!(
             appended.as_ref().is_err_and(is_it),
             "{seconds}: {appended:?}"
@@ -109,6 +114,7 @@ async fn an_append_takes_what_is_rightly_old(stack: Stack) {
         draft.entries.extend(next.entries);
         let burst = desk
             .ledger
+            .claims()
             .burst(&[draft], &fence)
             .await
             .expect("an answer");
@@ -117,7 +123,7 @@ async fn an_append_takes_what_is_rightly_old(stack: Stack) {
         desk.now = now + TimeDelta::hours(1);
         let mut ahead = desk.draft(&format!("{subject}-ahead"), None, 1);
         make(&mut ahead);
-        let refused = desk.ledger.append(&[ahead]).await;
+        let refused = desk.ledger.claims().append(&[ahead]).await;
         assert!(
             matches!(refused, Err(LedgerError::Untimely(_))),
             "{refused:?}"
@@ -139,7 +145,11 @@ async fn an_append_leaves_out_what_it_refuses(stack: Stack) {
         let fence = desk.look(&[&name("off")], &[]).await.fence;
         let fence = fence.filter(|_| has_fence);
         let drafts = [off.clone(), ahead.clone(), right.clone()];
-        let appended = desk.ledger.append_in_burst(&drafts, fence.as_ref()).await;
+        let appended = desk
+            .ledger
+            .claims()
+            .append_in_burst(&drafts, fence.as_ref())
+            .await;
         let appended = appended.expect("an answer");
         assert_eq!(appended.accounts, [right.account].into());
         let why = |draft: &Draft| {

@@ -74,19 +74,24 @@ async fn begins_and_ends(ledger: &Ledger, now: DateTime<Utc>) {
         about: |accounts| json!({ "accounts": accounts }).to_string(),
         due_at: now + TimeDelta::seconds(30),
     };
-    let act = ledger.begin_erasure(&new).await.expect("an act");
+    let act = ledger.admin().begin_erasure(&new).await.expect("an act");
     let act = act.expect("the subject is known");
     let erasing = ledger
+        .admin()
         .erasing_of(act.revision)
         .await
         .expect("the subject's accounts");
-    let has_more = ledger.erase_texts(&erasing[0], MARGIN, now).await;
+    let has_more = ledger.admin().erase_texts(&erasing[0], MARGIN, now).await;
     assert!(has_more.expect("an erasure of texts"));
 }
 
 /// The account whose next step is due. The test expects that it is this step.
 async fn due(ledger: &Ledger, now: DateTime<Utc>, step: ErasureStep) -> ErasingAccount {
-    let due = ledger.due_erasures(now, 2).await.expect("the due erasures");
+    let due = ledger
+        .admin()
+        .due_erasures(now, 2)
+        .await
+        .expect("the due erasures");
     let [one] = &due[..] else {
         panic!("one account is due: {due:?}");
     };
@@ -154,7 +159,10 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     let next_day = instant("2026-11-22T00:10:00Z");
     let instance = ledger(&ground).await;
     let account = due(&instance, next_day, ErasureStep::Counts).await;
-    let has_more = instance.replace_account(&account, MARGIN, next_day).await;
+    let has_more = instance
+        .admin()
+        .replace_account(&account, MARGIN, next_day)
+        .await;
     assert!(has_more.expect("entries are replaced"));
     instance.close().await;
     let of_old = format!("account = {}", ground.literal(account.account.0));
@@ -171,7 +179,7 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     let third_day = next_day + TimeDelta::hours(48);
     let instance = ledger(&ground).await;
     let account = due(&instance, third_day, ErasureStep::Keys).await;
-    let has_more = instance.clear_keys(&account, third_day).await;
+    let has_more = instance.admin().clear_keys(&account, third_day).await;
     assert!(has_more.expect("an erasure of keys"));
     instance.close().await;
     let keys = "key IS NOT NULL";

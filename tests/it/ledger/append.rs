@@ -28,7 +28,7 @@ on_every_store!(
 async fn lines_go_on_from_one_another(stack: Stack) {
     let mut desk = Desk::open(stack).await;
     let nothing: [Draft; 0] = [];
-    let appended = desk.ledger.append(&nothing).await;
+    let appended = desk.ledger.claims().append(&nothing).await;
     assert_eq!(appended.expect("an empty append"), [].into());
     let first = desk.append(desk.draft("a", None, 1)).await;
     let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
@@ -102,7 +102,12 @@ async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
         desk.draft("d", Some(&first), 2),
         desk.draft("e", None, 2),
     ];
-    let appended = desk.ledger.append(&batch).await.expect("an answer");
+    let appended = desk
+        .ledger
+        .claims()
+        .append(&batch)
+        .await
+        .expect("an answer");
     let won = ["a", "c", "e"].map(|subject| desk.account(subject));
     assert_eq!(appended, won.into());
     for (subject, entries) in [("a", 3), ("b", 2), ("c", 1), ("d", 0), ("e", 2)] {
@@ -120,7 +125,12 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
             desk.draft_of(subject, None, &[(1, Some(subject.as_str())), (2, None)])
         };
         let mut batch: Vec<Draft> = subjects.iter().map(of).collect();
-        let appended = desk.ledger.append(&batch).await.expect("an answer");
+        let appended = desk
+            .ledger
+            .claims()
+            .append(&batch)
+            .await
+            .expect("an answer");
         assert_eq!(appended.len(), width);
         let look = Look {
             accounts: batch.iter().map(|draft| draft.account).collect(),
@@ -131,14 +141,19 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
             entries: batch.iter().map(|draft| draft.entries[0].id).collect(),
             ..Look::default()
         };
-        let seen = desk.ledger.look(&look).await.expect("a look");
+        let seen = desk.ledger.claims().look(&look).await.expect("a look");
         assert_eq!((seen.lines.len(), seen.entries.len()), (width, width));
         for draft in &batch {
             assert_eq!(seen.lines[&draft.account], draft.entries[1].line);
         }
         // All drafts but one are committed already.
         batch.push(desk.draft(&format!("{width} and one"), None, 1));
-        let appended = desk.ledger.append(&batch).await.expect("an answer");
+        let appended = desk
+            .ledger
+            .claims()
+            .append(&batch)
+            .await
+            .expect("an answer");
         assert_eq!(appended, [batch[width].account].into());
         assert_eq!(desk.entries(&subjects[0]).await, 2);
     }
@@ -155,7 +170,12 @@ async fn a_taken_first_key_is_refused(stack: Stack) {
         desk.draft_of("b", None, &[(1, Some("order-1"))]),
         desk.draft_of("c", None, &[(1, Some("order-2")), (1, Some("order-3"))]),
     ];
-    let appended = desk.ledger.append(&batch).await.expect("an answer");
+    let appended = desk
+        .ledger
+        .claims()
+        .append(&batch)
+        .await
+        .expect("an answer");
     assert_eq!(appended, [desk.account("c")].into());
     assert_eq!(desk.entries("a").await, 1);
     assert_eq!(desk.entries("b").await, 0);
@@ -168,7 +188,7 @@ async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
     desk.append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
         .await;
     let conflicts = async |batch: &[Draft]| {
-        let result = desk.ledger.append(batch).await;
+        let result = desk.ledger.claims().append(batch).await;
         assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
     };
     let key = Some("order-1");
@@ -211,7 +231,7 @@ async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
             accounts: accounts.collect(),
             ..Look::default()
         };
-        let seen = ledger.look(&look).await.expect("a look");
+        let seen = ledger.claims().look(&look).await.expect("a look");
         let drafts: Vec<Draft> = open
             .iter()
             .map(|(text, left)| {
@@ -220,7 +240,7 @@ async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
             })
             .collect();
         // No error, not even a deadlock that the server resolves.
-        let appended = ledger.append(&drafts).await.expect("an answer");
+        let appended = ledger.claims().append(&drafts).await.expect("an answer");
         for (text, left) in &mut open {
             *left -= usize::from(appended.contains(&desk.account(text)));
         }
@@ -263,10 +283,20 @@ async fn turns_come_one_by_one(stack: Stack) {
     let desk = Desk::open(stack).await;
     let other = another_ledger(&desk.ground).await;
     let accounts = ["a", "b", "c"].map(|subject| desk.account(subject));
-    let turn = desk.ledger.turn(&accounts).await.expect("a turn");
-    let unrelated = other.turn(&[desk.account("d")]).await.expect("a turn");
+    let turn = desk.ledger.claims().turn(&accounts).await.expect("a turn");
+    let unrelated = other
+        .claims()
+        .turn(&[desk.account("d")])
+        .await
+        .expect("a turn");
     drop(unrelated);
-    let waits = tokio::spawn(async move { other.turn(&[accounts[2], accounts[0]]).await.is_ok() });
+    let waits = tokio::spawn(async move {
+        other
+            .claims()
+            .turn(&[accounts[2], accounts[0]])
+            .await
+            .is_ok()
+    });
     if stack == Stack::Postgres {
         let pool = sqlx::PgPool::connect(&desk.ground.database_url)
             .await

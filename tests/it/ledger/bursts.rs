@@ -26,7 +26,7 @@ async fn fence(desk: &Desk, subject: &str) -> Fence {
 }
 
 async fn burst(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Burst {
-    let burst = desk.ledger.burst(drafts, fence).await;
+    let burst = desk.ledger.claims().burst(drafts, fence).await;
     burst.expect("an answer")
 }
 
@@ -132,7 +132,11 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
         other => panic!("{other:?}"),
     };
     let existing: HashSet<_> = standing.iter().map(|draft| draft.account).collect();
-    let appended = desk.ledger.append_in_burst(&opening, Some(&fence)).await;
+    let appended = desk
+        .ledger
+        .claims()
+        .append_in_burst(&opening, Some(&fence))
+        .await;
     let appended = appended.expect("an answer");
     assert_eq!(appended.accounts, HashSet::new());
     assert_eq!(exist(appended.burst), existing);
@@ -145,7 +149,11 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
     assert_eq!(exist(Some(told)), existing);
     let found = Books::open(&desk.ground).await.entries().await;
     assert_eq!(found.len(), standing.len());
-    let appended = desk.ledger.append_in_burst(&drafts, Some(&fence)).await;
+    let appended = desk
+        .ledger
+        .claims()
+        .append_in_burst(&drafts, Some(&fence))
+        .await;
     let appended = appended.expect("an answer");
     assert!(matches!(appended.burst, Some(Burst::Committed(_))));
     assert_eq!(appended.accounts.len(), 100);
@@ -215,7 +223,11 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     let copy = Desk { ledger, ..desk };
     assert_eq!(burst(&copy, &third, &known).await, Burst::Behind);
     assert_eq!(
-        copy.ledger.append(&third).await.expect("an answer"),
+        copy.ledger
+            .claims()
+            .append(&third)
+            .await
+            .expect("an answer"),
         [].into()
     );
     assert_eq!(copy.last("a").await, Some(first.clone()));
@@ -244,7 +256,7 @@ async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
         sqlx::query(sql).execute(&file).await.expect("the SQL runs");
     }
     assert_eq!(burst(&desk, &third, &known).await, Burst::Behind);
-    let appended = desk.ledger.append(&third).await;
+    let appended = desk.ledger.claims().append(&third).await;
     assert_eq!(appended.expect("an answer"), [].into());
     assert_eq!(desk.last("a").await, Some(first));
 }
@@ -271,7 +283,7 @@ async fn a_copy_beside_the_database_takes_no_burst_after_what_it_lacks() {
             accounts: vec![second.account],
             ..Look::default()
         };
-        match desk.ledger.look(&look).await {
+        match desk.ledger.claims().look(&look).await {
             Ok(view) => break view.fence.expect("a fence"),
             // The copy's connections were ended.
             Err(error) => assert!(matches!(error, LedgerError::Unavailable(_)), "{error:?}"),
@@ -339,7 +351,13 @@ async fn batches_whose_keys_cross_end() {
                     )
                 })
                 .collect();
-            writers.spawn(async move { ledger.burst(&drafts, &fence).await.expect("an answer") });
+            writers.spawn(async move {
+                ledger
+                    .claims()
+                    .burst(&drafts, &fence)
+                    .await
+                    .expect("an answer")
+            });
         }
         let ended = writers.join_all().await;
         let committed = ended

@@ -77,7 +77,12 @@ impl Statement {
             match line {
                 Ok(line) => break line,
                 Err(Unknown::Past(wanted)) => {
-                    let more = self.desk.ledger.past(account, after, &wanted).await;
+                    let more = self
+                        .desk
+                        .ledger
+                        .claims()
+                        .past(account, after, &wanted)
+                        .await;
                     past.extend(more.expect("the past"));
                 }
                 Err(unknown) => panic!("{unknown:?}"),
@@ -141,8 +146,10 @@ impl Statement {
         let holds = self
             .desk
             .ledger
-            .holds(self.desk.account("a"), line, at, u32::MAX);
-        holds.await.expect("holds")
+            .claims()
+            .holds(self.desk.account("a"), line, at, u32::MAX)
+            .await;
+        holds.expect("holds")
     }
 }
 
@@ -176,7 +183,7 @@ async fn a_grant_is_closed_once(stack: Stack) {
             statement.draft(vec![forged]),
             statement.desk.draft(&other, None, 1),
         ];
-        let appended = statement.desk.ledger.append(&batch).await;
+        let appended = statement.desk.ledger.claims().append(&batch).await;
         let appended = appended.expect("an answer");
         assert_eq!(
             appended,
@@ -203,7 +210,7 @@ async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
         statement.draft(vec![first.clone(), twice]),
         statement.desk.draft("b", None, 1),
     ];
-    let result = statement.desk.ledger.append(&batch).await;
+    let result = statement.desk.ledger.claims().append(&batch).await;
     assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
     assert_eq!(statement.desk.last("b").await, None);
     assert_eq!(statement.desk.last("a").await, statement.last);
@@ -285,7 +292,12 @@ async fn entries_come_back_as_they_were(stack: Stack) {
     );
     expected.reverse();
     let page = async |before: u64, limit| {
-        let page = statement.desk.ledger.entries(account, before, limit).await;
+        let page = statement
+            .desk
+            .ledger
+            .record()
+            .entries(account, before, limit)
+            .await;
         page.expect("entries")
     };
     assert_eq!(page(i64::MAX.cast_unsigned(), 100).await, expected);
@@ -296,10 +308,22 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         followers_of: vec![hold],
         ..Look::default()
     };
-    let mut seen = statement.desk.ledger.look(&look).await.expect("a look");
+    let mut seen = statement
+        .desk
+        .ledger
+        .claims()
+        .look(&look)
+        .await
+        .expect("a look");
     seen.entries.sort_by_key(|entry| entry.line.number);
     assert_eq!(seen.entries, [expected[3].clone(), expected[2].clone()]);
-    let grant = statement.desk.ledger.grant(hold).await.expect("an answer");
+    let grant = statement
+        .desk
+        .ledger
+        .claims()
+        .grant(hold)
+        .await
+        .expect("an answer");
     let followers = grant.expect("a grant").followers;
     let ids = [followers.confirmation, followers.closing].map(|found| found.map(|found| found.id));
     assert_eq!(ids, [Some(expected[3].id), Some(expected[2].id)]);
@@ -342,8 +366,10 @@ async fn open_holds_are_told_as_of_a_line(stack: Stack) {
     let other = statement
         .desk
         .ledger
-        .holds(statement.desk.account("b"), &before, now, u32::MAX);
-    assert_eq!(other.await.expect("holds"), Holds::default());
+        .claims()
+        .holds(statement.desk.account("b"), &before, now, u32::MAX)
+        .await;
+    assert_eq!(other.expect("holds"), Holds::default());
 }
 
 /// Not all of so many holds are read at once. For the others, the answer has the earliest possible

@@ -44,7 +44,12 @@ async fn older(stack: Stack) -> Ground {
 }
 
 async fn entries(ledger: &Ledger) -> usize {
-    ledger.audited(None, 10).await.expect("entries").len()
+    ledger
+        .audit()
+        .audited(None, 10)
+        .await
+        .expect("entries")
+        .len()
 }
 
 async fn the_next_migration_runs_once(stack: Stack) {

@@ -29,7 +29,7 @@ async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {
         accounts: vec![account],
         ..Default::default()
     };
-    let seen = again.look(&look).await.expect("a look");
+    let seen = again.claims().look(&look).await.expect("a look");
     assert_eq!(seen.lines.get(&account), Some(&line));
 }
 

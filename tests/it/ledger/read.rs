@@ -34,10 +34,21 @@ async fn a_look_sees_lines_keys_and_ids(stack: Stack) {
         entries: vec![draft.entries[1].id, EntryId(Uuid::from_u128(7))],
         ..Look::default()
     };
-    let mut entries = desk.ledger.look(&look).await.expect("a look").entries;
+    let mut entries = desk
+        .ledger
+        .claims()
+        .look(&look)
+        .await
+        .expect("a look")
+        .entries;
     entries.sort_by_key(|entry| entry.line.number);
     assert_eq!(entries, draft.entries);
-    let nothing = desk.ledger.look(&Look::default()).await.expect("a look");
+    let nothing = desk
+        .ledger
+        .claims()
+        .look(&Look::default())
+        .await
+        .expect("a look");
     assert!(nothing.lines.is_empty() && nothing.entries.is_empty());
 }
 
@@ -76,7 +87,11 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
             windows: vec![window],
             ..WantedPast::default()
         };
-        let past = desk.ledger.past(desk.account("a"), line, &wanted).await;
+        let past = desk
+            .ledger
+            .claims()
+            .past(desk.account("a"), line, &wanted)
+            .await;
         let told = past.expect("the past").sum(window);
         assert_eq!(told, Some(units), "{from:?} {to:?}");
     }
@@ -94,7 +109,7 @@ async fn keys_of_an_account_are_newest_first(stack: Stack) {
         .await;
     let account = desk.account("a");
     let keys = async |since, limit| {
-        let keys = desk.ledger.keys_of(account, since, limit).await;
+        let keys = desk.ledger.claims().keys_of(account, since, limit).await;
         keys.expect("keys")
     };
     let all = ["order-3", "order-2", "order-1"].map(|key| desk.key(key));

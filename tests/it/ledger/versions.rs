@@ -49,7 +49,7 @@ fn hash(id: u128) -> [u8; 32] {
 }
 
 async fn add(ledger: &Ledger, key: &Key) {
-    let added = ledger.add_key(key, &hash(key.id.as_u128())).await;
+    let added = ledger.admin().add_key(key, &hash(key.id.as_u128())).await;
     added.expect("the key is added");
 }
 
@@ -63,11 +63,11 @@ fn version(key: &Key, number: u32) -> KeyVersion {
 }
 
 async fn revision(ledger: &Ledger) -> u64 {
-    ledger.revision().await.expect("a revision")
+    ledger.admin().revision().await.expect("a revision")
 }
 
 async fn keys_between(ledger: &Ledger, after: u64, up_to: u64) -> Vec<KeyVersion> {
-    let versions = ledger.keys_between(after, up_to).await;
+    let versions = ledger.admin().keys_between(after, up_to).await;
     versions.expect("versions")
 }
 
@@ -86,6 +86,7 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
     });
     let edited = desk
         .ledger
+        .admin()
         .edit_of_subject(policy, &subject, "a test", instant(NOON), |_, _, _| {
             let terms = terms.clone();
             let reason = Some("vip".to_owned());
@@ -114,7 +115,10 @@ async fn revoke(ledger: &Ledger, key: &Key) -> Key {
             reason,
         })
     };
-    let revoked = ledger.edit_key(key.id, "me", changed_at, revoke).await;
+    let revoked = ledger
+        .admin()
+        .edit_key(key.id, "me", changed_at, revoke)
+        .await;
     let revoked = revoked.expect("an edit").expect("the edit is accepted");
     let mut expected = Key {
         version: 2,
@@ -145,7 +149,7 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     let b1 = override_day(&desk, "b", Some(1)).await;
     let mail = put(ledger, "mail", rule("UTC", &[(5, "hour")])).await;
     let a2 = override_day(&desk, "a", Some(2)).await;
-    let found = ledger.key(shop.id).await.expect("an answer");
+    let found = ledger.admin().key(shop.id).await.expect("an answer");
     assert_eq!(found.as_ref(), Some(&shop));
     let revoked = revoke(ledger, &shop).await;
     let b2 = override_day(&desk, "b", None).await;
@@ -157,19 +161,22 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     assert_ne!(mail.id, sms.id);
     let policy = async |name| {
         let name = PolicyName::new(name).expect("a name");
-        let found = ledger.policy(&name, instant(NOON)).await;
+        let found = ledger.admin().policy(&name, instant(NOON)).await;
         found.expect("an answer")
     };
     let standing = policy("sms").await.expect("a policy");
     assert_eq!([&standing.newest, &standing.in_force], [&more; 2]);
     assert_eq!(policy("nobody").await, None);
-    let keys = async |below| ledger.keys(below, 9).await.expect("keys");
+    let keys = async |below| ledger.admin().keys(below, 9).await.expect("keys");
     assert_eq!(keys(Uuid::max()).await, std::slice::from_ref(&revoked));
     assert_eq!(keys(revoked.id).await, []);
 
     let policies = [sms, mail, more];
     for (after, up_to, of) in [(0, 9, 0..3), (0, 8, 0..2), (1, 9, 1..3), (9, 9, 3..3)] {
-        let found = ledger.policies_between(start + after, start + up_to).await;
+        let found = ledger
+            .admin()
+            .policies_between(start + after, start + up_to)
+            .await;
         let found = readable(found.expect("policies"));
         assert_eq!(found, policies[of], "{after}..{up_to}");
     }
@@ -185,6 +192,7 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     ];
     for (after, up_to, expected) in rows {
         let found = ledger
+            .admin()
             .of_subjects_between::<OverrideTerms>(start + after, start + up_to)
             .await;
         let found: Result<Vec<_>, _> = found.expect("overrides").into_iter().collect();
@@ -218,7 +226,7 @@ async fn many_editors_at_once(stack: Stack) {
                 let is_last = done.load(Ordering::SeqCst);
                 let newest = revision(&ledger).await;
                 assert!(newest >= known, "a revision went back");
-                let versions = ledger.policies_between(known, newest).await;
+                let versions = ledger.admin().policies_between(known, newest).await;
                 learned.extend(readable(versions.expect("policies")));
                 known = newest;
                 if is_last {
@@ -268,14 +276,14 @@ async fn one_first_key_wins(stack: Stack) {
         let ledger = another_ledger(&ground).await;
         adding.spawn(async move {
             let key = key(number, Role::Admin);
-            let added = ledger.add_first_key(&key, &hash(number)).await;
+            let added = ledger.admin().add_first_key(&key, &hash(number)).await;
             added.expect("an answer").then_some(key)
         });
     }
     let winners: Vec<Key> = adding.join_all().await.into_iter().flatten().collect();
     assert_eq!(winners.len(), 1, "{winners:?}");
     let ledger = another_ledger(&ground).await;
-    let found = ledger.keys(Uuid::max(), 1000).await.expect("keys");
+    let found = ledger.admin().keys(Uuid::max(), 1000).await.expect("keys");
     assert_eq!(found, winners);
     assert_eq!(revision(&ledger).await, 1);
 }

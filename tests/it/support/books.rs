@@ -40,7 +40,12 @@ impl Books {
         let mut accounts: BTreeMap<AccountId, Vec<Grant>> = BTreeMap::new();
         let mut filter = GrantFilter::of(GrantScope::All, instant("2026-11-21T00:00:00Z"));
         loop {
-            let page = self.ledger.grants(&filter, PAGE).await.expect("grants");
+            let page = self
+                .ledger
+                .record()
+                .grants(&filter, PAGE)
+                .await
+                .expect("grants");
             for grant in page.grants {
                 accounts.entry(grant.entry.account).or_default().push(grant);
             }
@@ -58,7 +63,12 @@ impl Books {
         let mut accounts: BTreeMap<AccountId, Vec<Entry>> = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = self.ledger.audited(after, PAGE).await.expect("entries");
+            let page = self
+                .ledger
+                .audit()
+                .audited(after, PAGE)
+                .await
+                .expect("entries");
             let Some(last) = page.last() else { break };
             after = Some((last.account, last.number));
             for audited in page {

@@ -118,7 +118,11 @@ impl Desk {
 
     /// Appends a draft that must be accepted. Returns its last line.
     pub async fn append(&self, draft: Draft) -> Line {
-        let appended = self.ledger.append(std::slice::from_ref(&draft)).await;
+        let appended = self
+            .ledger
+            .claims()
+            .append(std::slice::from_ref(&draft))
+            .await;
         let appended = appended.expect("the draft is appended");
         assert!(appended.contains(&draft.account), "another was there first");
         let last = draft.entries.last().expect("at least one entry");
@@ -127,7 +131,12 @@ impl Desk {
 
     /// Appends a draft that must be refused.
     pub async fn refuses(&self, draft: Draft) {
-        let appended = self.ledger.append(&[draft]).await.expect("an answer");
+        let appended = self
+            .ledger
+            .claims()
+            .append(&[draft])
+            .await
+            .expect("an answer");
         assert!(appended.is_empty());
     }
 
@@ -142,7 +151,7 @@ impl Desk {
             keys: keys.iter().map(|text| self.key(text)).collect(),
             ..Look::default()
         };
-        self.ledger.look(&look).await.expect("a look")
+        self.ledger.claims().look(&look).await.expect("a look")
     }
 
     /// Audits the whole ledger. Returns the number of the account's entries.
@@ -201,6 +210,9 @@ pub async fn try_put(
             reason: Some("a test".to_owned()),
         })
     };
-    let edited = ledger.edit_policy(&name, "a test", || instant(NOON), false, None, decide);
-    Ok(edited.await?.map(|edited| edited.edited))
+    let edited = ledger
+        .admin()
+        .edit_policy(&name, "a test", || instant(NOON), false, None, decide)
+        .await?;
+    Ok(edited.map(|edited| edited.edited))
 }

@@ -1,20 +1,25 @@
 //! Finding a grant by its id, also a grant that Redis has just counted and the ledger does not have
 //! yet.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, timeout_at};
 
+use uuid::Uuid;
+
+use super::Claims;
 use crate::domain::grant::Grant;
 use crate::domain::identity::EntryId;
-use crate::engine::{Engine, Failure};
+use crate::engine::instance::Failure;
 use crate::ledger::LedgerError;
 
-impl Engine {
+impl Claims {
     /// The grant with this id. If the ledger does not have it and it may wait in Redis, the queues
     /// are drained first.
     ///
     /// # Errors
     /// [`Failure`]; [`Failure::MayWait`] if this is not known at the deadline.
-    pub(in crate::engine) async fn find_grant(
+    pub async fn find_grant(
         &self,
         id: EntryId,
         deadline: Instant,
@@ -34,5 +39,16 @@ impl Engine {
             // A grant may also wait if its policy is not counted any more.
             Ok(Err(_)) | Err(_) => Err(Failure::MayWait),
         }
+    }
+
+    /// One grant.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn grant(self: &Arc<Self>, id: Uuid) -> Result<Option<Grant>, Failure> {
+        let deadline = Instant::now() + self.instance.claim_time;
+        let claims = self.clone();
+        let work = async move { claims.find_grant(EntryId(id), deadline).await };
+        self.instance.detached(work).await?
     }
 }

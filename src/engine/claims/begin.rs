@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::Claims;
 use super::foretell::Foretold;
-use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
-use super::present::Present;
 use super::submit::Admission;
-use super::way::begin;
 use crate::domain::claim::{Claim, Units};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
-use crate::engine::Engine;
+use crate::engine::claim::present::Present;
+use crate::engine::claim::way::begin;
+use crate::engine::claim::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
+use crate::engine::instance::nonce;
 
-impl Engine {
+impl Claims {
     /// Decides a claim. The claim ends in the same way whether or not the client still waits.
     ///
     /// # Errors
@@ -30,7 +31,7 @@ impl Engine {
         let came = Instant::now();
         let result = self.decide_claim(admission, policy, claim, came).await;
         let outcome = result.as_ref().map(|foretold| &foretold.outcome);
-        self.metrics.claim_ended(outcome_of(outcome), came);
+        self.instance.metrics.claim_ended(outcome_of(outcome), came);
         result
     }
 
@@ -45,8 +46,7 @@ impl Engine {
         let work = self.work(policy, claim);
         let counting = self.counting.as_ref();
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
-        let counters = self.counters.as_ref();
-        let counters_answer = counters.is_some_and(|counters| counters.is_available());
+        let counters_answer = counting.is_some_and(|counting| counting.counters.is_available());
         let first_step = |claim: &mut InFlight, present: &Present| {
             let redis_decides = counts && claim.may_be_counted;
             begin(claim, redis_decides, counters_answer, present)
@@ -64,7 +64,7 @@ impl Engine {
 
     /// Adds a denial to the statistics.
     pub(super) fn note_denial(&self, account: AccountId, units: Units, outcome: &Outcome) {
-        let now = self.clock.now();
+        let now = self.instance.clock.now();
         match outcome {
             Outcome::Refused(policy, Refusal::Denied(denied)) => {
                 self.denials
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// The work of a claim, under the present terms.
-    pub(in crate::engine) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
+    pub fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
         let identity = self.ledger.identity();
         let account = identity.account(&policy.name, &claim.subject);
         let key = claim.key.as_ref();
@@ -91,22 +91,24 @@ impl Engine {
             metadata: claim.metadata,
             claimed_by: claim.claimed_by,
             note: None,
-            nonce: Self::nonce(),
-            policy: self
-                .policies
-                .terms
-                .of(&policy, account, None, self.clock.now()),
+            nonce: nonce(),
+            policy: self.instance.policies.terms.of(
+                &policy,
+                account,
+                None,
+                self.instance.clock.now(),
+            ),
         }
     }
 
     /// The policy of a claim or an adjustment that came at an instant. The policy may be archived:
     /// the retry of an old grant gets its grant.
-    pub(in crate::engine) async fn policy_of_claim(
+    pub async fn policy_of_claim(
         &self,
         name: &PolicyName,
         came: Instant,
     ) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.usable_policy(name, came).await;
+        let policy = self.instance.usable_policy(name, came).await;
         let policy = policy.map_err(Undecided::from)?;
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::Record;
+use super::cursor::{self, cut_page};
+use super::{Bound, ListFailure};
 use crate::domain::claim::Subject;
 use crate::domain::identity::to_micros;
 use crate::domain::policy::PolicyName;
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::{Bound, Engine, Failure, ListFailure};
+use crate::engine::instance::Failure;
 use crate::ledger::{ChangeFilter, ChangeKind, PastChange};
 
 /// Which changes to list. Filters combine.
@@ -28,7 +30,7 @@ pub struct ChangeQuery {
     pub subject: Option<Subject>,
 }
 
-impl Engine {
+impl Record {
     /// A page of at most `limit` changes, newest first, and the cursor of the next page. New
     /// changes do not disturb a cursor: they come before it.
     ///
@@ -66,9 +68,15 @@ impl Engine {
             accounts,
             subject: query.subject.map(|subject| subject.as_str().to_owned()),
         };
-        let engine = self.clone();
-        let work = async move { engine.ledger.changes(filter, query.kind, limit + 1).await };
-        let mut changes = self.detached(work).await?.map_err(Failure::from)?;
+        let record = self.clone();
+        let work = async move {
+            record
+                .ledger
+                .record()
+                .changes(filter, query.kind, limit + 1)
+                .await
+        };
+        let mut changes = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut changes, limit)
             .map(|last| cursor::encode(identity, &list, &last.revision().to_be_bytes()));
         Ok((changes, next))

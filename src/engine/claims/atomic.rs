@@ -7,22 +7,22 @@ use std::sync::Arc;
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::dispatch::DRAIN_PAUSE;
+use super::Claims;
 use super::foretell::Foretold;
-use super::group::Group;
-use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
 use super::submit::Reply;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::work::Work;
-use crate::engine::Engine;
+use crate::engine::claim::DRAIN_PAUSE;
+use crate::engine::claim::group::Group;
+use crate::engine::claim::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
 
 /// The outcome of a claim of an atomic batch, with what is foretold.
 pub type ForetoldMember = Result<Foretold, ClaimFailure>;
 
-impl Engine {
+impl Claims {
     /// Decides claims together: all are granted, or none is. `is_doomed` tells that something
     /// outside of the claims prevents every grant: then nothing is granted, and the outcomes say
     /// what would be. The batch ends in the same way whether or not the client still waits.
@@ -44,7 +44,7 @@ impl Engine {
         let failed = undecided.iter().cycle().take(count);
         for member in decided.iter().flatten().chain(failed) {
             let outcome = member.as_ref().map(|foretold| &foretold.outcome);
-            self.metrics.claim_ended(outcome_of(outcome), came);
+            self.instance.metrics.claim_ended(outcome_of(outcome), came);
         }
         decided
     }
@@ -57,11 +57,11 @@ impl Engine {
         came: Instant,
     ) -> Result<Vec<ForetoldMember>, Undecided> {
         // 1. The batch needs a right clock, and one place for each claim.
-        if self.watch.clock_is_off() {
+        if self.instance.watch.clock_is_off() {
             return Err(Undecided::Clock);
         }
-        let deadline = came + self.claim_deadline;
-        let places = self.claims_under_way.try_take_many(caller, claims.len());
+        let deadline = came + self.instance.claim_time;
+        let places = self.under_way.try_take_many(caller, claims.len());
         let mut places = places.ok_or(Undecided::Overloaded)?;
         // 2. Each claim needs its policy, and the turn of its key. A claim without one of them
         //    dooms the batch.
@@ -104,7 +104,7 @@ impl Engine {
         let Some(counting) = &self.counting else {
             return;
         };
-        let terms = &self.policies.terms;
+        let terms = &self.instance.policies.terms;
         let may_be_counted = |claim: &&mut InFlight| terms.may_be_counted(claim.work.policy.id);
         let mut counted: Vec<_> = claims.iter_mut().filter(may_be_counted).collect();
         let accounts = counted.iter().map(|claim| claim.work.account);

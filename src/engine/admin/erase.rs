@@ -5,10 +5,11 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::Admin;
 use crate::domain::claim::Subject;
 use crate::domain::identity::{AccountId, to_micros};
 use crate::domain::policy::Policy;
-use crate::engine::{Engine, Failure};
+use crate::engine::instance::Failure;
 use crate::ledger::{Act, ActKind, LedgerError, NewErasure};
 
 /// After this time another instance continues to erase the texts.
@@ -22,7 +23,7 @@ pub struct SubjectErasure {
     pub is_done: bool,
 }
 
-impl Engine {
+impl Admin {
     /// Erases a subject under all policies: its texts are erased, and its name finds nothing any
     /// more. Safe to repeat. `None` if the subject is unknown. `about` makes the JSON of the act
     /// from the number of erased accounts.
@@ -36,10 +37,10 @@ impl Engine {
         by: &Arc<str>,
         about: fn(u64) -> String,
     ) -> Result<Option<SubjectErasure>, Failure> {
-        let deadline = Instant::now() + self.answer_time / 2;
-        self.learn_unknown(Instant::now()).await?;
+        let deadline = Instant::now() + self.instance.answer_time / 2;
+        self.instance.learn_unknown(Instant::now()).await?;
         self.clear_queues(deadline).await?;
-        let now = to_micros(self.clock.now());
+        let now = to_micros(self.instance.clock.now());
         let act = Act {
             revision: 0,
             kind: ActKind::Erasure,
@@ -48,9 +49,9 @@ impl Engine {
             by: by.to_string(),
             reason: Some(reason),
         };
-        let engine = self.clone();
+        let admin = self.clone();
         let erasing = async move {
-            let accounts = engine.accounts_of(&subject)?;
+            let accounts = admin.accounts_of(&subject)?;
             let new = NewErasure {
                 subject: &subject,
                 accounts: &accounts,
@@ -58,25 +59,31 @@ impl Engine {
                 about,
                 due_at: now + GIVEN_UP,
             };
-            let Some(act) = engine.ledger.begin_erasure(&new).await? else {
+            let Some(act) = admin.ledger.begin_erasure(&new).await? else {
                 return Ok(None);
             };
             let revision = act.revision;
-            let eraser = engine.eraser.clone();
-            let erasing = engine.detached(async move { eraser.erase_texts_of(revision).await });
-            let is_done = match timeout(engine.answer_time / 4, erasing).await {
+            let eraser = admin.eraser.clone();
+            let erasing = admin
+                .instance
+                .detached(async move { eraser.erase_texts_of(revision).await });
+            let is_done = match timeout(admin.instance.answer_time / 4, erasing).await {
                 Ok(Ok(erased)) => erased.is_ok(),
                 // The eraser continues in the background.
                 Ok(Err(_)) | Err(_) => false,
             };
             Ok::<_, LedgerError>(Some(SubjectErasure { act, is_done }))
         };
-        Ok(self.detached(erasing).await??)
+        Ok(self.instance.detached(erasing).await??)
     }
 
     fn accounts_of(&self, subject: &Subject) -> Result<Vec<AccountId>, LedgerError> {
         let identity = self.ledger.identity();
-        let policies = self.policies.terms.all(self.clock.now())?;
+        let policies = self
+            .instance
+            .policies
+            .terms
+            .all(self.instance.clock.now())?;
         let account = |policy: &Arc<Policy>| identity.account(&policy.name, subject);
         Ok(policies.iter().map(account).collect())
     }
@@ -84,14 +91,14 @@ impl Engine {
     /// Waits until the grants that wait in Redis are in the ledger, because they have the names of
     /// their subjects.
     async fn clear_queues(&self, deadline: Instant) -> Result<(), Failure> {
-        let policies = self.policies.terms.all(self.clock.now());
+        let policies = self.instance.policies.terms.all(self.instance.clock.now());
         let policies = policies.map_err(LedgerError::from)?;
         let mut ids = policies.iter().map(|policy| policy.id);
-        let may_be_counted = ids.any(|id| self.policies.terms.may_be_counted(id));
-        let Some(counting) = self.counting.as_ref().filter(|_| may_be_counted) else {
+        let may_be_counted = ids.any(|id| self.instance.policies.terms.may_be_counted(id));
+        let Some(drain) = self.drain.as_ref().filter(|_| may_be_counted) else {
             return Ok(());
         };
-        match timeout_at(deadline, counting.drain.cleared()).await {
+        match timeout_at(deadline, drain.cleared()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Failure::Unseen),
         }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Claims;
 use super::foretell::Foretold;
-use super::group::Group;
-use super::in_flight::{ClaimFailure, Outcome, Undecided};
-use super::learn::{last_line, totals};
 use super::submit::{Admission, in_flight};
 use crate::domain::account::{instant_after, line_of, refuse};
 use crate::domain::claim::{Claim, Subject};
@@ -20,8 +18,11 @@ use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
 use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::domain::work::Work;
+use crate::engine::claim::group::Group;
+use crate::engine::claim::{ClaimFailure, Outcome, Undecided};
+use crate::engine::claim::{last_line, totals};
+use crate::engine::instance::Failure;
 use crate::engine::instance::READ_AGAIN_AFTER;
-use crate::engine::{Engine, Failure};
 use crate::ledger::{LedgerError, Look};
 
 /// The present limits of an account.
@@ -52,7 +53,7 @@ pub enum Rehearsal {
     Ended(Foretold),
 }
 
-impl Engine {
+impl Claims {
     /// Says what the outcome of a claim would be, and changes nothing.
     ///
     /// # Errors
@@ -65,18 +66,18 @@ impl Engine {
     ) -> Result<Rehearsal, ClaimFailure> {
         let came = Instant::now();
         let policy = self.policy_of_claim(policy, came).await?;
-        if self.watch.clock_is_off() {
+        if self.instance.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }
-        let engine = self.clone();
+        let claims = self.clone();
         let deadline = admission.deadline;
-        let rehearsing = self.detached(async move {
-            let work = engine.work(policy, claim);
-            let outcome = match engine.rehearse_counted(&work, deadline).await? {
+        let rehearsing = self.instance.detached(async move {
+            let work = claims.work(policy, claim);
+            let outcome = match claims.rehearse_counted(&work, deadline).await? {
                 Some(outcome) => outcome,
-                None => engine.rehearse_on_ledger(&work, admission).await?,
+                None => claims.rehearse_on_ledger(&work, admission).await?,
             };
-            engine.foretell_rehearsed(work, outcome).await
+            claims.foretell_rehearsed(work, outcome).await
         });
         match timeout_at(deadline, rehearsing).await {
             Err(_) => Err(Undecided::Deadline.into()),
@@ -116,7 +117,7 @@ impl Engine {
     }
 
     async fn try_counted(&self, work: &Work) -> Result<Option<Outcome>, LedgerError> {
-        let now = self.clock.now();
+        let now = self.instance.clock.now();
         let Some(totals) = self.counted(&work.policy, work.account, now).await? else {
             return Ok(None);
         };
@@ -185,25 +186,25 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let policy = self.usable_policy(policy, Instant::now()).await?;
+        let policy = self.instance.usable_policy(policy, Instant::now()).await?;
         let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
         // Redis has the totals of counted policies, even while the ledger does not answer.
-        let is_counted = self.policies.terms.may_be_counted(policy.id);
-        let account = if is_counted && self.watch.ledger_is_silent() {
+        let is_counted = self.instance.policies.terms.may_be_counted(policy.id);
+        let account = if is_counted && self.instance.watch.ledger_is_silent() {
             self.ledger.identity().account(&policy.name, subject)
         } else {
-            self.account_in_view(&policy.name, subject).await?
+            self.instance.account_in_view(&policy.name, subject).await?
         };
-        let engine = self.clone();
+        let claims = self.clone();
         let work = async move {
-            let policies = &engine.policies;
-            let now = engine.clock.now();
+            let policies = &claims.instance.policies;
+            let now = claims.instance.clock.now();
             let terms = policies.terms.of(&policy, account, None, now);
-            if let Some(totals) = engine.counted(&terms, account, now).await? {
+            if let Some(totals) = claims.counted(&terms, account, now).await? {
                 let last = Some(line_of(terms.version, &totals, now));
-                let forecast = engine.foretell_totals(&terms, account, last, now);
+                let forecast = claims.foretell_totals(&terms, account, last, now);
                 return Ok(Some(Usage {
                     forecast: forecast.await,
                     policy: terms,
@@ -211,14 +212,14 @@ impl Engine {
                     override_terms: policies.terms.override_of(account, now),
                 }));
             }
-            let last = last_line(&engine.ledger, account).await?;
-            let now = engine.clock.now();
+            let last = last_line(&claims.ledger, account).await?;
+            let now = claims.instance.clock.now();
             let after = last.as_ref();
-            let terms = policies.terms_after(&policy, account, after, now, &engine.ledger);
+            let terms = policies.terms_after(&policy, account, after, now);
             let terms = terms.await?;
             let at = instant_after(after, now);
-            let totals = totals(&engine.ledger, &terms, account, last.clone(), now).await?;
-            let forecast = engine.foretell_totals(&terms, account, last, now);
+            let totals = totals(&claims.ledger, &terms, account, last.clone(), now).await?;
+            let forecast = claims.foretell_totals(&terms, account, last, now);
             Ok(Some(Usage {
                 forecast: forecast.await,
                 policy: terms,
@@ -226,7 +227,7 @@ impl Engine {
                 override_terms: policies.terms.override_of(account, at),
             }))
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 }
 

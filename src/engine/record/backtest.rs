@@ -6,14 +6,16 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
+use super::ListFailure;
+use super::Record;
+use super::cut::check_cut;
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::blocked_times::BlockedTimes;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::orphans::OrphanedOverride;
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
-use crate::engine::record::check_cut;
-use crate::engine::{Engine, Failure, ListFailure};
+use crate::engine::instance::Failure;
 use crate::ledger::{Ledger, LedgerError};
 
 /// The number of entries that are read at once.
@@ -29,7 +31,7 @@ pub struct Backtested {
     pub orphans: Vec<OrphanedOverride>,
 }
 
-impl Engine {
+impl Record {
     /// Tries a draft of a policy on the policy's entries, as they are at one instant. Memory grows
     /// with the accounts that are active in a window, not with the entries.
     ///
@@ -47,8 +49,8 @@ impl Engine {
         let place = self.long_place(caller).await?;
         let ledger = self.ledger.clone();
         let (answer, answered) = oneshot::channel();
-        let now = self.clock.now();
-        self.runtime.spawn(async move {
+        let now = self.instance.clock.now();
+        self.instance.runtime.spawn(async move {
             let _place = place;
             let replayed = replay(&ledger, &policy, draft, range, now, || answer.is_closed());
             if let Some(result) = replayed.await.transpose() {
@@ -70,8 +72,8 @@ async fn replay(
     now: DateTime<Utc>,
     is_left: impl Fn() -> bool,
 ) -> Result<Option<Backtested>, LedgerError> {
-    let orphans = ledger.orphans_of(&policy.name, &draft, now).await?;
-    let blocked = BlockedTimes::of(&ledger.every_block(policy.id).await?);
+    let orphans = ledger.admin().orphans_of(&policy.name, &draft, now).await?;
+    let blocked = BlockedTimes::of(&ledger.admin().every_block(policy.id).await?);
     let replay = Replay {
         backtest: Backtest::new(draft, range, blocked),
         policy: policy.id,

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, timeout_at};
 
-use super::in_flight::Outcome;
-use super::learn::{last_line, missing_version, totals};
+use super::Claims;
 use crate::domain::account::{Unknown, refuse};
 use crate::domain::claim::Units;
 use crate::domain::correction::HoldChange;
@@ -20,9 +19,10 @@ use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::refusal::{DeniedClaim, Refusal};
 use crate::domain::work::Work;
-use crate::engine::Engine;
+use crate::engine::claim::Outcome;
+use crate::engine::claim::{last_line, missing_version, totals};
 use crate::engine::instance::Outlook;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClaimTables, LedgerError};
 
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
@@ -61,9 +61,9 @@ struct Question {
 /// ledger has.
 ///
 /// # Errors
-/// As [`Ledger::past`].
+/// As [`ClaimTables::past`].
 pub async fn once_foreknown(
-    ledger: &Ledger,
+    ledger: &ClaimTables,
     account: AccountId,
     last: Option<&Line>,
     known: &mut Arc<Foreknown>,
@@ -84,11 +84,11 @@ impl Foreknown {
     /// Learns what a forecast asked for.
     ///
     /// # Errors
-    /// As [`Ledger::past`].
+    /// As [`ClaimTables::past`].
     pub async fn learn(
         &mut self,
         unknown: Unknown,
-        ledger: &Ledger,
+        ledger: &ClaimTables,
         account: AccountId,
         last: Option<&Line>,
     ) -> Result<(), LedgerError> {
@@ -106,10 +106,10 @@ impl Foreknown {
     }
 }
 
-impl Engine {
+impl Claims {
     /// Adds to the outcome of a claim what is known of the time to come. `is_committed` tells
     /// whether the line of a denial is in the ledger. No client waits after the deadline.
-    pub(in crate::engine) async fn foretell(
+    pub async fn foretell(
         self: &Arc<Self>,
         policy: &Arc<Policy>,
         account: AccountId,
@@ -130,7 +130,7 @@ impl Engine {
                     account,
                     after: After::Last,
                     units: Some(units),
-                    now: self.clock.now(),
+                    now: self.instance.clock.now(),
                     is_committed,
                     until,
                 };
@@ -163,7 +163,7 @@ impl Engine {
         line: &Line,
         until: Instant,
     ) -> Forecast {
-        let terms = &self.policies.terms;
+        let terms = &self.instance.policies.terms;
         if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
             return Forecast::default();
         }
@@ -202,7 +202,7 @@ impl Engine {
             known.change(change);
             known.entries.push(entry);
         }
-        let terms = &self.policies.terms;
+        let terms = &self.instance.policies.terms;
         let course = terms.course(&policy, account, Some(&line), now);
         let mut known = Arc::new(known);
         let foresee = |known: &Foreknown| foresee(&course, Some(&line), known, None, now);
@@ -212,7 +212,7 @@ impl Engine {
 
     /// What is foretold for the limits on the line of an entry, as of the entry.
     pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
-        match self.policies.terms.get(policy, entry.line.at) {
+        match self.instance.policies.terms.get(policy, entry.line.at) {
             Ok(Some(policy)) => {
                 let until = self.forecast_deadline();
                 let foretelling = self.foretell_after(&policy, entry.account, &entry.line, until);
@@ -247,7 +247,7 @@ impl Engine {
             outcome,
             forecast: Forecast::default(),
         };
-        let engine = self.clone();
+        let claims = self.clone();
         let Question {
             policy,
             account,
@@ -255,9 +255,9 @@ impl Engine {
             ..
         } = question.clone();
         // 1. The totals of now. They are told, so they are not those of a second ago.
-        let reading = self.detached(async move {
-            let last = engine.read_outlook(account).await?.last;
-            let totals = totals(&engine.ledger, &policy, account, last.clone(), now).await?;
+        let reading = self.instance.detached(async move {
+            let last = claims.read_outlook(account).await?.last;
+            let totals = totals(&claims.ledger, &policy, account, last.clone(), now).await?;
             Ok::<_, LedgerError>(DeniedClaim { totals, last })
         });
         let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
@@ -291,11 +291,11 @@ impl Engine {
     /// How long an answer waits for what only its forecast needs: a quarter of a claim's time. Without
     /// it the forecast knows windows and changes of the terms, so the told instant can be too late.
     fn forecast_deadline(&self) -> Instant {
-        Instant::now() + self.claim_deadline / 4
+        Instant::now() + self.instance.claim_time / 4
     }
 
     fn course(&self, question: &Question, last: Option<&Line>) -> Course {
-        let terms = &self.policies.terms;
+        let terms = &self.instance.policies.terms;
         terms.course(&question.policy, question.account, last, question.now)
     }
 
@@ -332,9 +332,11 @@ impl Engine {
     /// Reads what a forecast needs, in a task of its own. If the ledger does not answer in time, the
     /// forecast knows no holds.
     async fn read_in_time(self: &Arc<Self>, question: Question) -> Forecast {
-        let engine = self.clone();
+        let claims = self.clone();
         let own = question.clone();
-        let reading = self.detached(async move { engine.read_ahead(&own).await });
+        let reading = self
+            .instance
+            .detached(async move { claims.read_ahead(&own).await });
         if let Ok(Ok(Ok(forecast))) = timeout_at(question.until, reading).await {
             return forecast;
         }

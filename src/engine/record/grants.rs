@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::ListFailure;
+use super::Record;
+use super::cursor::{self, cut_page};
+use super::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
+use super::listed::MadeBy;
 use crate::domain::claim::{IdempotencyKey, MetadataFilter, Subject};
 use crate::domain::grant::{Grant, GrantState};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::record::RecordPlace;
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
-use crate::engine::listed::MadeBy;
+use crate::engine::instance::Failure;
 use crate::engine::record::{DaySpan, InstantSpan, check_cut, check_metadata};
-use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{
     CountedSpan, FoundGrants, GrantFilter, GrantScope, LedgerError, ProvisionalScope,
 };
@@ -50,18 +51,7 @@ pub struct GrantPage {
     pub next_cursor: Option<String>,
 }
 
-impl Engine {
-    /// One grant.
-    ///
-    /// # Errors
-    /// [`Failure`].
-    pub async fn grant(self: &Arc<Self>, id: Uuid) -> Result<Option<Grant>, Failure> {
-        let deadline = Instant::now() + self.claim_deadline;
-        let engine = self.clone();
-        let work = async move { engine.find_grant(EntryId(id), deadline).await };
-        self.detached(work).await?
-    }
-
+impl Record {
     /// A page of at most `limit` grants. New grants do not disturb a cursor: they come before it.
     ///
     /// # Errors
@@ -79,9 +69,9 @@ impl Engine {
             let position: [u8; 16] = cursor::decode(identity, &list, cursor)?;
             filter.to = filter.to.min(EntryId(Uuid::from_bytes(position)));
         }
-        let engine = self.clone();
-        let work = async move { engine.ledger.grants(&filter, limit + 1).await };
-        let found = self.detached(work).await?.map_err(Failure::from)?;
+        let record = self.clone();
+        let work = async move { record.ledger.record().grants(&filter, limit + 1).await };
+        let found = self.instance.detached(work).await?.map_err(Failure::from)?;
         let FoundGrants { mut grants, below } = found;
         let cut_at = cut_page(&mut grants, limit).map(|last| last.entry.id);
         let next_cursor = cut_at
@@ -106,8 +96,8 @@ impl Engine {
         let mut filter = self.filter(&query).await?;
         let place = self.long_place(caller).await?;
         // The states are those of the time at which the export begins.
-        filter.now = self.clock.now();
-        let engine = self.clone();
+        filter.now = self.instance.clock.now();
+        let record = self.clone();
         // Read the first page before the answer begins, so that an export that cannot begin gets an
         // error status.
         let begin = async move {
@@ -118,16 +108,16 @@ impl Engine {
                 GrantScope::Policy(_) | GrantScope::All => None,
             };
             let from = Some(filter.from.at());
-            let mut snapshot = engine.ledger.snapshot().await?;
+            let mut snapshot = record.ledger.snapshot().await?;
             // After the view began: what is dropped later is still in it.
-            check_cut(&engine.ledger, RecordPlace::FIRST, from, accounts).await?;
+            check_cut(&record.ledger, RecordPlace::FIRST, from, accounts).await?;
             let first = snapshot.grants(&filter, EXPORT_PAGE).await?;
             Ok::<_, LedgerError>((snapshot, filter, first))
         };
-        let begun = self.detached(begin).await?;
+        let begun = self.instance.detached(begin).await?;
         let (mut snapshot, mut filter, first) = begun.map_err(Failure::from)?;
         let (sender, received) = pieces();
-        self.runtime.spawn(async move {
+        self.instance.runtime.spawn(async move {
             let _place = place;
             let mut page = Ok(first);
             let mut is_end = false;
@@ -187,7 +177,7 @@ impl Engine {
             from,
             to,
             state: query.state,
-            now: self.clock.now(),
+            now: self.instance.clock.now(),
             provisional: query.provisional,
             would_deny: query.would_deny,
             by,

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::in_flight::{ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of};
-use super::present::Present;
-use super::wake::woken_together;
-use super::way::Step;
+use super::Claims;
 use crate::domain::work::Work;
-use crate::engine::Engine;
+use crate::engine::claim::present::Present;
+use crate::engine::claim::way::Step;
+use crate::engine::claim::woken_together;
+use crate::engine::claim::{
+    ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of,
+};
 use crate::engine::instance::Place;
 use crate::faults::reach;
 
@@ -24,13 +26,13 @@ pub struct Admission {
 /// The channel on which the answer to a claim arrives.
 pub type Reply = oneshot::Receiver<Result<Outcome, Undecided>>;
 
-impl Engine {
+impl Claims {
     /// Admits a claim or correction, unless its caller has too many in progress.
     ///
     /// # Errors
     /// [`Undecided::Overloaded`].
     pub fn admit(&self, caller: &Arc<str>) -> Result<Admission, Undecided> {
-        let place = self.claims_under_way.try_take(caller);
+        let place = self.under_way.try_take(caller);
         self.admission(place, self.claim_deadline())
     }
 
@@ -44,20 +46,21 @@ impl Engine {
         caller: &Arc<str>,
         deadline: Instant,
     ) -> Result<Admission, Undecided> {
-        let place = self.claims_under_way.take(caller, deadline).await;
+        let place = self.under_way.take(caller, deadline).await;
         self.admission(place, deadline)
     }
 
     /// The deadline of a claim or correction that comes now.
     pub fn claim_deadline(&self) -> Instant {
-        Instant::now() + self.claim_deadline
+        Instant::now() + self.instance.claim_time
     }
 
     fn admission(&self, place: Option<Place>, deadline: Instant) -> Result<Admission, Undecided> {
         let admission = place.map(|place| Admission { place, deadline });
         admission.ok_or_else(|| {
             let refused = Undecided::Overloaded.into();
-            self.metrics
+            self.instance
+                .metrics
                 .claim_ended(outcome_of(Err(&refused)), Instant::now());
             Undecided::Overloaded
         })
@@ -65,7 +68,7 @@ impl Engine {
 
     /// Submits a claim or correction. `begin` returns its first step. The claim ends in the same
     /// way whether or not the client still waits.
-    pub(in crate::engine) async fn submit(
+    pub async fn submit(
         &self,
         admission: Admission,
         work: Work,
@@ -74,13 +77,13 @@ impl Engine {
         let Admission { place, deadline } = admission;
         let (mut claim, answer) = self.take_on(work, deadline, place)?;
         if self.counting.is_some() {
-            claim.let_count(self.claim_deadline);
+            claim.let_count(self.instance.claim_time);
         }
         let present = self.dispatch.present();
         reach("claim.received");
         let first = begin(&mut claim, &present);
         // An answer that does not depend on the ledger needs no clock.
-        if !matches!(first, Step::End(_)) && self.watch.clock_is_off() {
+        if !matches!(first, Step::End(_)) && self.instance.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }
         self.dispatch.go(claim, first);

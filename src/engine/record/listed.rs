@@ -5,11 +5,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Engine, Failure, ListFailure};
+use super::Record;
+use super::cursor::InvalidCursor;
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::engine::instance::{Failure, Place};
 use crate::ledger::LedgerError;
 
 /// Whose key claimed or corrected.
@@ -48,16 +50,53 @@ pub enum Misfit {
     EmptySpan,
 }
 
-impl Engine {
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListFailure {
+    /// There never was a policy with this name.
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    /// The policy does not exist or is archived, and this list needs an active one.
+    #[error("there is no policy {0}, or it is archived")]
+    UnknownOrArchived(PolicyName),
+    /// The cursor belongs to another list.
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
+    /// The filter with this name makes no sense here.
+    #[error("{0}: {1}")]
+    Misfit(&'static str, Misfit),
+    /// Too many exports and backtests run.
+    #[error("too many exports and backtests are under way")]
+    Overloaded,
+    /// The caller has too many reads in progress.
+    #[error("too many reads of this caller are under way")]
+    NoPlace,
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+impl From<LedgerError> for ListFailure {
+    fn from(error: LedgerError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl Record {
+    /// A place for an export or a backtest.
+    ///
+    /// # Errors
+    /// [`ListFailure::Overloaded`].
+    pub async fn long_place(&self, caller: &Arc<str>) -> Result<Place, ListFailure> {
+        let place = self.callers.long_place(caller).await;
+        place.ok_or(ListFailure::Overloaded)
+    }
+
     /// The policy of a list, archived or not.
     ///
     /// # Errors
     /// [`ListFailure::UnknownPolicy`] and [`ListFailure::Failure`].
-    pub(in crate::engine) async fn listed_policy(
-        &self,
-        name: &PolicyName,
-    ) -> Result<Arc<Policy>, ListFailure> {
-        let policy = self.known_policy(name, Instant::now()).await?;
+    pub async fn listed_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ListFailure> {
+        let policy = self.instance.known_policy(name, Instant::now()).await?;
         policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
     }
 
@@ -65,16 +104,16 @@ impl Engine {
     /// instance made a moment ago.
     ///
     /// # Errors
-    /// As [`Engine::listed_policy`].
-    pub(in crate::engine) async fn listed_policies(
+    /// As [`Record::listed_policy`].
+    pub async fn listed_policies(
         &self,
         name: Option<&PolicyName>,
     ) -> Result<Vec<Arc<Policy>>, ListFailure> {
         match name {
             Some(name) => Ok(vec![self.listed_policy(name).await?]),
             None => {
-                self.learn_unknown(Instant::now()).await?;
-                let policies = self.policies.terms.all(self.clock.now());
+                self.instance.learn_unknown(Instant::now()).await?;
+                let policies = self.instance.policies.terms.all(self.instance.clock.now());
                 Ok(policies.map_err(|terms| Failure::from(LedgerError::from(terms)))?)
             }
         }
@@ -84,46 +123,27 @@ impl Engine {
     ///
     /// # Errors
     /// [`ListFailure::Misfit`] for an unknown key; [`ListFailure::Failure`].
-    pub(in crate::engine) async fn listed_key(&self, by: MadeBy) -> Result<KeyNumber, ListFailure> {
+    pub async fn listed_key(&self, by: MadeBy) -> Result<KeyNumber, ListFailure> {
         let MadeBy::Key(id) = by else {
             return Ok(KeyNumber::OF_SETTINGS);
         };
-        let number = self.ledger.key_number(id).await?;
+        let number = self.ledger.admin().key_number(id).await?;
         number.ok_or(ListFailure::Misfit("by", Misfit::UnknownKey))
     }
 
     /// A subject's accounts, under a policy or under all.
     ///
     /// # Errors
-    /// As [`Engine::listed_policy`].
-    pub(in crate::engine) async fn listed_accounts(
+    /// As [`Record::listed_policy`].
+    pub async fn listed_accounts(
         &self,
         subject: &Subject,
         policy: Option<&PolicyName>,
     ) -> Result<Vec<AccountId>, ListFailure> {
         let mut accounts = Vec::new();
         for policy in self.listed_policies(policy).await? {
-            accounts.push(self.account_in_view(&policy.name, subject).await?);
+            accounts.push(self.instance.account_in_view(&policy.name, subject).await?);
         }
         Ok(accounts)
-    }
-
-    /// The account under which views show a subject. For an erased subject: an account that nobody
-    /// has.
-    ///
-    /// # Errors
-    /// [`Failure::Ledger`].
-    pub(in crate::engine) async fn account_in_view(
-        &self,
-        policy: &PolicyName,
-        subject: &Subject,
-    ) -> Result<AccountId, Failure> {
-        let account = self.ledger.identity().account(policy, subject);
-        let is_hidden = self.ledger.is_hidden(account).await?;
-        Ok(if is_hidden {
-            AccountId::OF_NOBODY
-        } else {
-            account
-        })
     }
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::Admission;
+use super::Claims;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
 use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
-use crate::engine::claim::{Admission, ClaimFailure, Outcome, Step, Undecided};
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::{Engine, Failure, ListFailure};
+use crate::engine::claim::{ClaimFailure, Outcome, Step, Undecided};
+use crate::engine::instance::{Failure, nonce};
 
 /// What to do with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Adjustment {
     pub note: Note,
 }
 
-impl Engine {
+impl Claims {
     /// Corrects a grant, once. The correction ends in the same way whether or not somebody waits
     /// for it.
     ///
@@ -54,7 +55,10 @@ impl Engine {
         claimed_by: KeyNumber,
         note: Note,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(&grant.policy, Instant::now()).await;
+        let policy = self
+            .instance
+            .known_policy(&grant.policy, Instant::now())
+            .await;
         let policy = policy.map_err(Undecided::from)?;
         let policy = policy.ok_or_else(|| ClaimFailure::UnknownPolicy(grant.policy.clone()))?;
         let entry = Arc::new(grant.entry.clone());
@@ -67,7 +71,7 @@ impl Engine {
             metadata: None,
             claimed_by,
             note: Some(note),
-            nonce: Self::nonce(),
+            nonce: nonce(),
             task: match correction {
                 Correction::Reversal(units) => Task::Reverse(entry, units),
                 Correction::Confirmation(units) => Task::Confirm(entry, units),
@@ -102,37 +106,10 @@ impl Engine {
             metadata: None,
             claimed_by: adjustment.claimed_by,
             note: Some(adjustment.note),
-            nonce: Self::nonce(),
+            nonce: nonce(),
             policy,
         };
         self.submit(admission, work, |_, _| Step::Join).await
-    }
-
-    /// A page of an account's entries, newest first, and the cursor of the next page.
-    ///
-    /// # Errors
-    /// [`ListFailure`].
-    pub async fn entries(
-        self: &Arc<Self>,
-        policy: PolicyName,
-        subject: &Subject,
-        limit: u32,
-        cursor: Option<&str>,
-    ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
-        let identity = self.ledger.identity();
-        let account = self.account_in_view(&policy, subject).await?;
-        self.listed_policy(&policy).await?;
-        let list = format!("entries of {}", account.0);
-        let before = match cursor {
-            Some(cursor) => u64::from_be_bytes(cursor::decode(identity, &list, cursor)?),
-            None => i64::MAX.cast_unsigned(),
-        };
-        let engine = self.clone();
-        let work = async move { engine.ledger.entries(account, before, limit + 1).await };
-        let mut entries = self.detached(work).await?.map_err(Failure::from)?;
-        let next = cut_page(&mut entries, limit)
-            .map(|last| cursor::encode(identity, &list, &last.line.number.to_be_bytes()));
-        Ok((entries, next))
     }
 
     /// The entries that name a grant. None yet for a grant that waits for the ledger; the ledger

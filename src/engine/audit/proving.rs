@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::reader::{dropped, leaves_between, path, prove};
+use super::Audit;
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::{TILE_WIDTH, TileLevel, TileName};
 use crate::domain::seal::tree::consistency;
-use crate::engine::cursor::{self, cut_page};
-use crate::engine::{Engine, Failure, InvalidCursor};
+use crate::engine::instance::Failure;
+use crate::engine::record::InvalidCursor;
+use crate::engine::record::cursor::{self, cut_page};
+use crate::engine::seal::{dropped, leaves_between, path, prove};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
 /// Why there is no seal or proof.
@@ -57,10 +59,10 @@ pub struct ConsistencyProof {
     pub hashes: Vec<Hash>,
 }
 
-impl Engine {
+impl Audit {
     /// Without a key nothing is sealed here. An instance that only reads shows the seals of others.
     fn check_sealing(&self) -> Result<(), SealFailure> {
-        if self.seal_key.is_some() || self.is_read_only() {
+        if self.seal_key.is_some() || self.instance.is_read_only() {
             Ok(())
         } else {
             Err(SealFailure::Off)
@@ -91,9 +93,9 @@ impl Engine {
             }
             None => (u64::MAX, u64::MAX),
         };
-        let engine = self.clone();
-        let work = async move { engine.ledger.seals(below, limit + 1).await };
-        let mut seals = self.detached(work).await??;
+        let audit = self.clone();
+        let work = async move { audit.ledger.audit().seals(below, limit + 1).await };
+        let mut seals = self.instance.detached(work).await??;
         let next_cursor = cut_page(&mut seals, limit).map(|last| {
             let both = u128::from(last.origin.number) << 64 | u128::from(last.size);
             cursor::encode(identity, "seals", &both.to_be_bytes())
@@ -107,9 +109,9 @@ impl Engine {
     /// [`SealFailure`].
     pub async fn latest_seal(self: &Arc<Self>) -> Result<Seal, SealFailure> {
         self.check_sealing()?;
-        let engine = self.clone();
-        let work = async move { engine.ledger.last_seal().await };
-        let seal = self.detached(work).await??;
+        let audit = self.clone();
+        let work = async move { audit.ledger.audit().last_seal().await };
+        let seal = self.instance.detached(work).await??;
         seal.ok_or(SealFailure::NotYet)
     }
 
@@ -128,16 +130,16 @@ impl Engine {
         if to > seal.size || from > to {
             return Err(SealFailure::Beyond(seal.size.min(to)));
         }
-        let engine = self.clone();
+        let audit = self.clone();
         let work = async move {
             let wanted = consistency(from, to);
-            path(&engine.ledger, seal.origin.number, wanted).await
+            path(&audit.ledger, seal.origin.number, wanted).await
         };
         Ok(ConsistencyProof {
             origin: seal.origin.name,
             from,
             to,
-            hashes: self.detached(work).await??,
+            hashes: self.instance.detached(work).await??,
         })
     }
 
@@ -146,8 +148,8 @@ impl Engine {
     /// # Errors
     /// [`SealFailure`].
     pub async fn grant_proof(self: &Arc<Self>, id: Uuid) -> Result<LogProof, SealFailure> {
-        let engine = self.clone();
-        self.proof(async move { engine.ledger.place_of(EntryId(id)).await })
+        let audit = self.clone();
+        self.proof(async move { audit.ledger.record().place_of(EntryId(id)).await })
             .await
     }
 
@@ -156,8 +158,8 @@ impl Engine {
     /// # Errors
     /// [`SealFailure`].
     pub async fn change_proof(self: &Arc<Self>, revision: u64) -> Result<LogProof, SealFailure> {
-        let engine = self.clone();
-        self.proof(async move { engine.ledger.place_of_change(revision).await })
+        let audit = self.clone();
+        self.proof(async move { audit.ledger.record().place_of_change(revision).await })
             .await
     }
 
@@ -166,13 +168,13 @@ impl Engine {
         place: impl Future<Output = Result<Option<RecordPlace>, LedgerError>> + Send + 'static,
     ) -> Result<LogProof, SealFailure> {
         let seal = self.latest_seal().await?;
-        let engine = self.clone();
+        let audit = self.clone();
         let work = async move {
             let place = place.await?.ok_or(SealFailure::Unknown)?;
-            let proof = prove(&engine.ledger, place, &seal).await?;
+            let proof = prove(&audit.ledger, place, &seal).await?;
             proof.ok_or(SealFailure::NotYet)
         };
-        self.detached(work).await?
+        self.instance.detached(work).await?
     }
 
     /// The bytes of a tile of the present log.
@@ -181,9 +183,12 @@ impl Engine {
     /// [`SealFailure`].
     pub async fn log_tile(self: &Arc<Self>, tile: TileName) -> Result<Vec<u8>, SealFailure> {
         let seal = self.latest_seal().await?;
-        let engine = self.clone();
-        let work = async move { read_tile(&engine.ledger, tile, &seal).await };
-        self.detached(work).await??.ok_or(SealFailure::Unknown)
+        let audit = self.clone();
+        let work = async move { read_tile(&audit.ledger, tile, &seal).await };
+        self.instance
+            .detached(work)
+            .await??
+            .ok_or(SealFailure::Unknown)
     }
 }
 
@@ -208,8 +213,11 @@ async fn read_tile(
         return Ok(None);
     }
     if let TileLevel::Hashes(level) = tile.level {
-        let hashes = ledger.tile_hashes(seal.origin.number, level, first, end);
-        return Ok(Some(hashes.await?.into_flattened()));
+        let hashes = ledger
+            .audit()
+            .tile_hashes(seal.origin.number, level, first, end)
+            .await;
+        return Ok(Some(hashes?.into_flattened()));
     }
     let mut bytes = Vec::new();
     for leaf in leaves_between(ledger, first + 1, end + 1).await? {
