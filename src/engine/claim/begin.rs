@@ -48,7 +48,7 @@ impl Engine {
         let counters = self.counters.as_ref();
         let counters_answer = counters.is_some_and(|counters| counters.is_available());
         let first_step = |claim: &mut InFlight, present: &Present| {
-            let redis_decides = counts && claim.may_be_counted;
+            let redis_decides = counts && claim.leaves_from.is_some();
             begin(claim, redis_decides, counters_answer, present)
         };
         let policy = work.policy.clone();

@@ -7,7 +7,8 @@
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
 //! (`append`) and settle counters (`settle`). An outcome is answered with what is known of the time to
 //! come (`foretell`). The claims of an atomic batch are a group with several accounts (`atomic`). A dry
-//! run appends nothing (`rehearse`).
+//! run appends nothing (`rehearse`). A claim that Redis decides alone leaves this room for
+//! `engine/counted`.
 
 pub mod accounts;
 mod append;
@@ -36,7 +37,7 @@ pub mod way;
 pub use ask::ask_all;
 pub use atomic::ForetoldMember;
 pub use batch::in_batches;
-pub use dispatch::{Denied, Dispatch, Groups};
+pub use dispatch::{Denied, Dispatch, Groups, Leaving};
 pub use foretell::{Foretold, once_foreknown};
 pub use in_flight::{ClaimFailure, InFlight, KeysInProgress, Outcome, Undecided};
 pub use lane_worker::LaneWorker;
@@ -45,4 +46,4 @@ pub use probe::{probe, probe_all};
 pub use rehearse::{Rehearsal, Usage};
 pub use settle::{SettleQueue, settle_all, useful_for};
 pub use submit::Admission;
-pub use way::{CONFIRMED, CounterDenial, Step};
+pub use way::{CONFIRMED, CounterDenial, LeaveReason, Step};

@@ -73,8 +73,8 @@ impl Engine {
     ) -> Result<Outcome, ClaimFailure> {
         let Admission { place, deadline } = admission;
         let (mut claim, answer) = self.take_on(work, deadline, place)?;
-        if self.counting.is_some() {
-            claim.let_count(self.claim_deadline);
+        if let Some(counting) = &self.counting {
+            counting.let_leave(&mut claim);
         }
         let present = self.dispatch.present();
         reach("claim.received");

@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use crate::domain::grant::Provisional;
@@ -491,6 +492,11 @@ impl Metrics {
     }
 }
 
+/// How many items wait in a queue.
+fn queued<T>(queue: &Sender<T>) -> usize {
+    queue.max_capacity() - queue.capacity()
+}
+
 impl Engine {
     /// The metrics of this instance, in the text format of OpenMetrics 1.0.
     pub fn metrics(&self) -> String {
@@ -500,9 +506,10 @@ impl Engine {
         let waiting = self.waits.in_use();
         metrics.requests_waiting.set(waiting.cast_signed() as i64);
         let dispatch = &self.dispatch;
-        for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
-            metrics.waiting(stage, queue.max_capacity() - queue.capacity());
-        }
+        metrics.waiting(Stage::Ask, queued(&dispatch.ask));
+        let counting = self.counting.as_ref();
+        let to_count_again = counting.map_or(0, |counting| queued(&counting.again));
+        metrics.waiting(Stage::Count, queued(&dispatch.leave) + to_count_again);
         metrics.waiting(Stage::Append, dispatch.claims_waiting());
         metrics.waiting(Stage::Settle, dispatch.settle.waiting());
         let counters = self.counters.as_ref();
