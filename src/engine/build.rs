@@ -32,6 +32,7 @@ use crate::counter::Counters;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST, TimeBounds};
 use crate::running::RunningTime;
+use crate::zone_rules;
 
 /// The number of claims' transactions at once. SQLite has one writer, so one there.
 const POSTGRES_LANES: usize = 2;
@@ -51,8 +52,9 @@ impl Engine {
     /// [`BuildError`], each with what to do.
     pub async fn build(mut options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         // Reading the zones takes some time; do it before the first request.
-        let zone_rules = zones::rules().to_string();
-        tracing::debug!(zone_rules, "the rules of time zones were read");
+        zone_rules::install();
+        let rules = zones::rules().to_string();
+        tracing::debug!(zone_rules = rules, "the rules of time zones were read");
         let own_clock = FollowedClock::new(options.clock.clone());
         let clock = Clock::Followed(own_clock.clone());
         let (ledger, counters) = open_stores(&options, &clock).await?;
