@@ -12,6 +12,9 @@ pub mod api;
 /// The one source of time.
 pub mod clock;
 
+/// Reads the rules of time zones, which the domain uses.
+pub mod zone_rules;
+
 /// Measures the time in which the process ran, for time limits.
 pub mod running;
 

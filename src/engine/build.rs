@@ -17,7 +17,7 @@ use super::claim::{
     Dispatch, Groups, KeysInProgress, LaneWorker, SettleQueue, ask_all, probe_all, settle_all,
 };
 use super::claims::Claims;
-use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
+use super::counted::{Counting, Drainer, ask_ledger_all, count_again_all, count_all};
 use super::erasure::Eraser;
 use super::instance::{
     Access, AdminKey, Callers, Denials, DrainSignal, Instance, Memory, Metrics, Places, Policies,
@@ -37,6 +37,7 @@ use crate::counter::Counters;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST, TimeBounds};
 use crate::running::RunningTime;
+use crate::zone_rules;
 
 /// The number of claims' transactions at once. SQLite has one writer, so one there.
 const POSTGRES_LANES: usize = 2;
@@ -56,8 +57,9 @@ impl Engine {
     /// [`BuildError`], each with what to do.
     pub async fn build(mut options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         // Reading the zones takes some time; do it before the first request.
-        let zone_rules = zones::rules().to_string();
-        tracing::debug!(zone_rules, "the rules of time zones were read");
+        zone_rules::install();
+        let rules = zones::rules().to_string();
+        tracing::debug!(zone_rules = rules, "the rules of time zones were read");
         let own_clock = FollowedClock::new(options.clock.clone());
         let clock = Clock::Followed(own_clock.clone());
         let (ledger, counters) = open_stores(&options, &clock).await?;
@@ -95,7 +97,7 @@ impl Engine {
             claims_most: options.claims_most,
             // Each clock is off the ledger's by at most the tolerance.
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
-            claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
+            claim_time: options.claim_deadline,
         };
         let progress = parts.start_following(&mut background);
         let read_recorder = options
@@ -264,7 +266,7 @@ struct WorkerParts<'a> {
     metrics: &'a Metrics,
     claims_most: usize,
     clocks_differ: TimeDelta,
-    claim_time: TimeDelta,
+    claim_time: Duration,
 }
 
 impl WorkerParts<'_> {
@@ -388,7 +390,8 @@ impl WorkerParts<'_> {
             clock: self.clock.clone(),
             watch: self.watch.clone(),
             policies: self.policies.clone(),
-            margin: self.clocks_differ + self.claim_time,
+            margin: self.clocks_differ
+                + TimeDelta::from_std(self.claim_time).unwrap_or(TimeDelta::days(1)),
         });
         let erasing = eraser.clone();
         background.keep_running(move || erasing.clone().run());
@@ -419,34 +422,37 @@ impl WorkerParts<'_> {
         // Each claim is in at most one queue, so no queue is ever full.
         let (ask, to_ask) = mpsc::channel(self.claims_most);
         let (probe, to_probe) = mpsc::channel(self.claims_most);
-        let (count, to_count) = mpsc::channel(self.claims_most);
+        let (leave, to_count) = mpsc::channel(self.claims_most);
         let dispatch = Arc::new(Dispatch {
             clock: self.clock.clone(),
             terms: self.policies.terms.clone(),
             memory: Memory::default(),
             settle: self.start_settling(),
-            drain: DrainSignal::default(),
             ask,
             probe,
-            count,
+            leave,
             groups: Groups::default(),
         });
         self.start_lanes(&dispatch, background);
         let Some(counters) = self.counters else {
             return (dispatch, None);
         };
-        self.start_draining(counters, &dispatch.drain, background);
+        let drain = DrainSignal::default();
+        self.start_draining(counters, &drain, background);
         let (unsure, to_ask_about) = mpsc::channel(self.claims_most);
+        let (again, to_count_again) = mpsc::channel(self.claims_most);
         let counting = Arc::new(Counting {
             unsure,
+            again,
             counters: counters.clone(),
             ledger: self.ledger.claims(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
             dispatch: dispatch.clone(),
-            drain: dispatch.drain.clone(),
+            drain,
             clocks_differ: self.clocks_differ,
+            claim_time: self.claim_time,
             metrics: self.metrics.clone(),
         });
         let metrics = self.metrics.clone();
@@ -457,6 +463,7 @@ impl WorkerParts<'_> {
         background.start(asking);
         background.start(probing);
         background.start(counting_all);
+        background.start(count_again_all(counting.clone(), to_count_again));
         background.start(asking_ledger);
         (dispatch, Some(counting))
     }

@@ -1,5 +1,6 @@
 //! What an instance says of itself: its health, and its metrics.
 
+use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use super::Engine;
@@ -97,9 +98,10 @@ impl Engine {
         let waiting = self.callers.waits.in_use();
         metrics.requests_waiting.set(waiting.cast_signed() as i64);
         let dispatch = &self.claims.dispatch;
-        for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
-            metrics.waiting(stage, queue.max_capacity() - queue.capacity());
-        }
+        metrics.waiting(Stage::Ask, queued(&dispatch.ask));
+        let counting = self.claims.counting.as_ref();
+        let to_count_again = counting.map_or(0, |counting| queued(&counting.again));
+        metrics.waiting(Stage::Count, queued(&dispatch.leave) + to_count_again);
         metrics.waiting(Stage::Append, dispatch.claims_waiting());
         metrics.waiting(Stage::Settle, dispatch.settle.waiting());
         let counters = self.counters.as_ref();
@@ -133,4 +135,9 @@ impl Engine {
         }
         metrics.text()
     }
+}
+
+/// How many items wait in a queue.
+fn queued<T>(queue: &Sender<T>) -> usize {
+    queue.max_capacity() - queue.capacity()
 }

@@ -323,6 +323,46 @@ fn the_domain_has_no_clock_and_does_not_wait() {
     }
 }
 
+/// The words of a text with which code reads files or the environment.
+fn readings(text: &str) -> Vec<&'static str> {
+    let words = [
+        "std::fs",
+        "std::env",
+        "std::io",
+        "std::path",
+        "std::process",
+        "env::var",
+        "File::",
+        "fs::",
+        "from_dir",
+        "from_env",
+        "TimeZone::system",
+    ];
+    words
+        .into_iter()
+        .filter(|word| text.contains(word))
+        .collect()
+}
+
+/// What a rule needs is an argument, or was handed to the domain (`zone_rules`).
+#[test]
+fn the_domain_reads_no_files_and_no_environment() {
+    for (text, found) in [
+        ("use std::fs::File;", vec!["std::fs", "fs::"]),
+        ("let folder = env::var(\"TZDIR\");", vec!["env::var"]),
+        ("TimeZoneDatabase::from_dir(folder)", vec!["from_dir"]),
+        ("include_str!(\"windows_zones.txt\")", vec![]),
+    ] {
+        assert_eq!(readings(text), found, "{text}");
+    }
+    for (file, text) in sources() {
+        if layer(&file) == "domain" {
+            let found = readings(&code(&text));
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+        }
+    }
+}
+
 #[test]
 fn nothing_but_the_check_of_clocks_asks_a_database_for_the_time() {
     // PostgreSQL compares the instants of an append with its clock.

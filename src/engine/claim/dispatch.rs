@@ -2,28 +2,25 @@
 //! answer; only this file does what a step says.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use foldhash::HashSet;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::accounts::Accounts;
 use super::group::Group;
 use super::in_flight::{InFlight, Undecided};
 use super::present::Present;
 use super::settle::SettleQueue;
-use super::way::{CounterDenial, Lane, Step, Steps};
+use super::way::{CounterDenial, Lane, LeaveReason, Step, Steps};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::identity::AccountId;
-use crate::engine::instance::{DrainSignal, Memory, Terms};
+use crate::engine::instance::{Memory, Terms};
 
 /// The largest number of claims in one transaction.
 const BATCH_MOST: usize = 512;
-/// The pause of a claim before it checks again whether older grants still wait.
-pub const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 pub struct Dispatch {
     pub clock: Clock,
@@ -33,14 +30,12 @@ pub struct Dispatch {
     pub memory: Memory,
     /// The queue of settlements.
     pub settle: SettleQueue,
-    /// Starts the drain of grants that wait in Redis.
-    pub drain: DrainSignal,
     /// Claims whose counters are asked.
     pub ask: Sender<InFlight>,
     /// Denied claims whose keys are searched in the ledger.
     pub probe: Sender<Denied>,
-    /// Claims that Redis decides.
-    pub count: Sender<InFlight>,
+    /// Claims that leave for Redis.
+    pub leave: Sender<Leaving>,
     /// Claims that the ledger decides.
     pub groups: Groups,
 }
@@ -54,6 +49,18 @@ pub struct Denied {
 impl From<Denied> for InFlight {
     fn from(denied: Denied) -> Self {
         denied.claim
+    }
+}
+
+/// A claim that leaves for Redis.
+pub struct Leaving {
+    pub claim: InFlight,
+    pub reason: LeaveReason,
+}
+
+impl From<Leaving> for InFlight {
+    fn from(leaving: Leaving) -> Self {
+        leaving.claim
     }
 }
 
@@ -106,9 +113,7 @@ impl Dispatch {
         match step {
             Step::Ask => send(&self.ask, claim),
             Step::Probe(denial) => send(&self.probe, Denied { claim, denial }),
-            Step::Count => send(&self.count, claim),
-            Step::AskLater => self.go_later(claim, self.ask.clone()),
-            Step::CountLater => self.go_later(claim, self.count.clone()),
+            Step::Leave(reason) => send(&self.leave, Leaving { claim, reason }),
             Step::End(result) => {
                 if let Err(Undecided::Ledger(error)) = &result {
                     tracing::error!(error = %Chain(error), "the ledger refuses a claim");
@@ -140,18 +145,6 @@ impl Dispatch {
         for settling in steps.settlements {
             self.settle.send(settling);
         }
-    }
-
-    /// Asks for a drain of the account, and sends the claim to a queue after a short pause.
-    fn go_later(&self, claim: InFlight, queue: Sender<InFlight>) {
-        if Instant::now() >= claim.deadline {
-            return claim.end(Err(Undecided::Deadline));
-        }
-        self.drain.hurry(claim.work.account);
-        tokio::spawn(async move {
-            sleep(DRAIN_PAUSE).await;
-            send(&queue, claim);
-        });
     }
 
     /// How many claims wait for the ledger, or for a group that a lane works on.

@@ -1,7 +1,6 @@
 //! A claim in progress, and its possible outcomes.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use foldhash::HashSet;
@@ -12,7 +11,7 @@ use crate::domain::grant::{Entry, Followers};
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy, PolicyName};
 use crate::domain::refusal::Refusal;
-use crate::domain::work::{Task, Work};
+use crate::domain::work::Work;
 use crate::engine::instance::Failure;
 use crate::engine::instance::Place;
 use crate::ledger::{LedgerError, Untimely};
@@ -129,17 +128,14 @@ pub struct InFlight {
     pub work: Work,
     /// After this instant no client waits.
     pub deadline: Instant,
-    /// From this instant on Redis may decide the claim, if the ledger has not decided and the owner
-    /// of the policy chose so.
-    pub count_from: Instant,
-    /// Whether Redis may decide the claim. False after Redis could not.
-    pub may_be_counted: bool,
+    /// From this instant on the claim may leave for Redis (`engine/counted`), if the ledger has not
+    /// decided it and the owner of its policy chose so. `None` if Redis must not decide it, or could
+    /// not.
+    pub leaves_from: Option<Instant>,
     /// Whether a grant with the same key may wait unseen in the queue of Redis.
     pub grants_may_wait: bool,
     /// The ids of entries for this claim that may or may not be committed.
     pub sent: Vec<EntryId>,
-    /// The id of the last request to count the claim. Redis may still execute that request.
-    pub counted: Option<EntryId>,
     pub hints: Hints,
     /// The client that waits for the answer.
     pub waiter: Waiter,
@@ -177,22 +173,12 @@ impl InFlight {
         Self {
             work,
             deadline,
-            count_from: deadline,
-            may_be_counted: false,
+            leaves_from: None,
             grants_may_wait: false,
             sent: Vec::new(),
-            counted: None,
             hints: Hints::default(),
             waiter,
         }
-    }
-
-    /// Lets Redis decide the claim after half of `claim_time`, the whole time of the claim. Redis
-    /// decides no holds and no corrections.
-    pub fn let_count(&mut self, claim_time: Duration) {
-        self.count_from = self.deadline - claim_time / 2;
-        self.may_be_counted = matches!(self.work.task, Task::Claim(None));
-        self.grants_may_wait = self.work.policy.rule.may_be_counted();
     }
 
     /// Sends the answer of the claim.
@@ -204,18 +190,18 @@ impl InFlight {
         let _ = self.waiter.answer.send(outcome);
     }
 
-    /// Whether Redis decides the claim now, if the ledger does not: the owner of the policy chose
-    /// so.
-    pub fn is_for_redis(&self, ledger_is_silent: bool, now: Instant) -> bool {
-        self.may_be_counted
-            && self.work.policy.rule.on_ledger_outage == OnLedgerOutage::Count
-            && (ledger_is_silent || now >= self.count_from)
+    /// Whether the claim may leave for Redis now, because the ledger does not decide it.
+    pub fn may_leave(&self, ledger_is_silent: bool, now: Instant) -> bool {
+        self.work.policy.rule.on_ledger_outage == OnLedgerOutage::Count
+            && self
+                .leaves_from
+                .is_some_and(|from| ledger_is_silent || now >= from)
     }
 
     /// Whether the claim comes after the grants of its account in the queue of Redis: a claim that
     /// Redis could decide, and a hold, which Redis cannot decide.
     pub fn waits_for_queue(&self) -> bool {
-        self.may_be_counted || self.work.is_hold()
+        self.leaves_from.is_some() || self.work.is_hold()
     }
 }
 

@@ -122,8 +122,7 @@ impl LaneWorker {
         }
     }
 
-    /// Drops claims that no client waits for, and gives to Redis the claims that Redis decides
-    /// during an outage. Returns the groups that still have claims.
+    /// Drops claims that no client waits for, and lets claims leave for Redis during an outage. Returns the groups that still have claims.
     fn shed(&self, batch: &mut LaneBatch, pause: &Pause) -> Vec<Group> {
         let now = Instant::now();
         let is_silent = self.watch.ledger_is_silent();
@@ -131,7 +130,7 @@ impl LaneWorker {
         for group in &mut batch.groups {
             group.drop_expired(now, &mut steps);
             if is_silent || pause.is_long() {
-                group.leave_to_redis(is_silent, now, &mut steps);
+                group.leave(is_silent, now, &mut steps);
             }
         }
         self.dispatch.go_all(steps);

@@ -5,7 +5,8 @@
 //! follows a look.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
-//! (`append`) and settle counters (`settle`).
+//! (`append`) and settle counters (`settle`). A claim that Redis decides alone leaves this room for
+//! `engine/counted`.
 
 pub mod accounts;
 mod append;
@@ -28,7 +29,7 @@ pub mod way;
 
 pub use ask::ask_all;
 pub use batch::in_batches;
-pub use dispatch::{DRAIN_PAUSE, Denied, Dispatch, Groups};
+pub use dispatch::{Denied, Dispatch, Groups, Leaving};
 pub use in_flight::{
     ClaimFailure, InFlight, KeyTurn, KeysInProgress, Outcome, Undecided, Waiter, outcome_of,
 };
@@ -37,4 +38,4 @@ pub use learn::{last_line, missing_version, once_known, totals};
 pub use probe::{probe, probe_all};
 pub use settle::{SettleQueue, settle_all, useful_for};
 pub use wake::woken_together;
-pub use way::{CONFIRMED, CounterDenial, Step};
+pub use way::{CONFIRMED, CounterDenial, LeaveReason, Step};

@@ -13,7 +13,7 @@
 //!    commit. A group that lost to another writer, or whose account is not new, looks at the
 //!    ledger. After two losses the group *contends*: it waits for its turn.
 //!    An atomic batch is a group with several accounts, and has a transaction of its own.
-//! 5. If Redis decides alone, the claim is *counted* (`engine/counted`).
+//! 5. Where Redis decides alone, the claim *leaves* for Redis (`engine/counted`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,15 +48,19 @@ pub enum Step {
     Probe(CounterDenial),
     /// The claim joins the group of its account.
     Join,
-    /// Redis decides the claim.
-    Count,
-    /// Grants of the account wait for the ledger and go first. The counter is asked again after a
-    /// short pause.
-    AskLater,
-    /// As [`Step::AskLater`], but Redis decides the claim after the pause.
-    CountLater,
+    /// The claim leaves for Redis (`engine/counted`), and may come back.
+    Leave(LeaveReason),
     /// The claim is answered.
     End(Result<Outcome, Undecided>),
+}
+
+/// Why a claim leaves for Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaveReason {
+    /// Redis decides the claim.
+    RedisDecides,
+    /// Older grants of the account wait in the queue of Redis, and go into the ledger first.
+    GrantsWait,
 }
 
 /// The queue that a group waits in.
@@ -117,7 +121,7 @@ pub fn begin(
     }
     // 2. Redis decides the claims of some policies alone.
     if redis_decides {
-        return Step::Count;
+        return Step::Leave(LeaveReason::RedisDecides);
     }
     // 3. The memory may know the last line of the account.
     let recalled = present.memory.recall(work.account, work.key, present.at);
@@ -143,7 +147,7 @@ pub fn after_ask(claim: &mut InFlight, answer: Option<Answer>, present: &Present
     // 2. Older grants of the account wait in the queue of Redis: the claim comes after them.
     claim.grants_may_wait = answer.grants_wait;
     if answer.grants_wait && claim.waits_for_queue() {
-        return wait_for_ledger(claim, present.at);
+        return Step::Leave(LeaveReason::GrantsWait);
     }
     // 3. Without a counter the ledger decides.
     let has_key = claim.work.key.is_some();
@@ -180,16 +184,6 @@ pub fn after_ask(claim: &mut InFlight, answer: Option<Answer>, present: &Present
         Step::Probe(CounterDenial { refusal, as_of })
     } else {
         Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal)))
-    }
-}
-
-/// Returns the next step of a claim whose account has grants in the queue of Redis. The claim comes
-/// after those grants. If they take too long, Redis decides the claim too, if it can.
-fn wait_for_ledger(claim: &InFlight, at: Instant) -> Step {
-    if claim.may_be_counted && (claim.count_from..claim.deadline).contains(&at) {
-        Step::Count
-    } else {
-        Step::AskLater
     }
 }
 
@@ -487,13 +481,13 @@ impl Group {
         steps.claims.extend(claims.map(end));
     }
 
-    /// Gives the claims of the group to Redis, if Redis is to decide all of them.
-    pub fn leave_to_redis(&mut self, ledger_is_silent: bool, at: Instant, steps: &mut Steps) {
-        let is_for_redis = |claim: &InFlight| claim.is_for_redis(ledger_is_silent, at);
-        if self.every_claim().all(is_for_redis) {
+    /// Lets the claims of the group leave for Redis, if all of them may leave.
+    pub fn leave(&mut self, ledger_is_silent: bool, at: Instant, steps: &mut Steps) {
+        let may_leave = |claim: &InFlight| claim.may_leave(ledger_is_silent, at);
+        if self.every_claim().all(may_leave) {
             self.dissolve();
-            let claims = self.claims.drain(..).map(|claim| (claim, Step::Count));
-            steps.claims.extend(claims);
+            let leave = |claim| (claim, Step::Leave(LeaveReason::RedisDecides));
+            steps.claims.extend(self.claims.drain(..).map(leave));
         }
     }
 

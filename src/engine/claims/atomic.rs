@@ -1,23 +1,19 @@
 //! Atomic batches: all claims of a batch are granted in one transaction of the ledger, or none is.
 //! The claims go the way of a group with several accounts.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Claims;
 use super::foretell::Foretold;
 use super::submit::Reply;
-use crate::counter::Ask;
 use crate::domain::claim::Claim;
-use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::work::Work;
-use crate::engine::claim::DRAIN_PAUSE;
 use crate::engine::claim::group::Group;
-use crate::engine::claim::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
+use crate::engine::claim::{ClaimFailure, Outcome, Undecided, outcome_of};
 
 /// The outcome of a claim of an atomic batch, with what is foretold.
 pub type ForetoldMember = Result<Foretold, ClaimFailure>;
@@ -79,9 +75,11 @@ impl Claims {
         }
         let is_doomed = is_doomed || members.iter().any(Result::is_err);
         // 3. The claims come after the grants that Redis counted. Then they go together.
-        let recorded = self.wait_for_counted(&mut batch);
-        let recorded = timeout_at(deadline, recorded).await;
-        recorded.map_err(|_| Undecided::Deadline)?;
+        if let Some(counting) = &self.counting {
+            let recorded = counting.wait_for_recorded(&mut batch);
+            let recorded = timeout_at(deadline, recorded).await;
+            recorded.map_err(|_| Undecided::Deadline)?;
+        }
         let batch = Group::of_batch(batch, is_doomed);
         self.dispatch.go_together(batch);
         // 4. The client waits until the deadline.
@@ -96,38 +94,6 @@ impl Claims {
         let answers = timeout_at(deadline, try_join_all(answers)).await;
         let answers = answers.map_err(|_| Undecided::Deadline)??;
         Ok(self.foretell_members(answers, deadline).await)
-    }
-
-    /// Waits until the ledger has the grants of the claims' accounts that wait in Redis. If Redis does
-    /// not answer, such a grant may wait unseen.
-    async fn wait_for_counted(&self, claims: &mut [InFlight]) {
-        let Some(counting) = &self.counting else {
-            return;
-        };
-        let terms = &self.instance.policies.terms;
-        let may_be_counted = |claim: &&mut InFlight| terms.may_be_counted(claim.work.policy.id);
-        let mut counted: Vec<_> = claims.iter_mut().filter(may_be_counted).collect();
-        let accounts = counted.iter().map(|claim| claim.work.account);
-        let ask = |account: AccountId| Ask {
-            account,
-            looks_at_queue: true,
-        };
-        let accounts: HashSet<AccountId> = accounts.collect();
-        let asks: Vec<Ask> = accounts.into_iter().map(ask).collect();
-        while !asks.is_empty() {
-            let Ok(answers) = counting.counters.ask(&asks).await else {
-                let claims = counted.iter_mut();
-                return claims.for_each(|claim| claim.grants_may_wait = true);
-            };
-            let answered = asks.iter().zip(&answers);
-            let waiting = answered.filter(|(_, answer)| answer.grants_wait);
-            let waiting: Vec<AccountId> = waiting.map(|(ask, _)| ask.account).collect();
-            if waiting.is_empty() {
-                return;
-            }
-            waiting.iter().for_each(|it| counting.drain.hurry(*it));
-            sleep(DRAIN_PAUSE).await;
-        }
     }
 
     /// Adds to the members of a batch what is known of the time to come.

@@ -48,7 +48,7 @@ impl Claims {
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters_answer = counting.is_some_and(|counting| counting.counters.is_available());
         let first_step = |claim: &mut InFlight, present: &Present| {
-            let redis_decides = counts && claim.may_be_counted;
+            let redis_decides = counts && claim.leaves_from.is_some();
             begin(claim, redis_decides, counters_answer, present)
         };
         let policy = work.policy.clone();

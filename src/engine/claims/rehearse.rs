@@ -3,27 +3,24 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Claims;
 use super::foretell::Foretold;
 use super::submit::{Admission, in_flight};
-use crate::domain::account::{instant_after, line_of, refuse};
+use crate::domain::account::{instant_after, line_of};
 use crate::domain::claim::{Claim, Subject};
 use crate::domain::forecast::Forecast;
-use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
 use crate::domain::limit::total::Total;
 use crate::domain::overrides::OverrideTerms;
-use crate::domain::policy::{Mode, Policy, PolicyName};
-use crate::domain::refusal::{DeniedClaim, Refusal};
+use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::Work;
 use crate::engine::claim::group::Group;
 use crate::engine::claim::{ClaimFailure, Outcome, Undecided};
 use crate::engine::claim::{last_line, totals};
 use crate::engine::instance::Failure;
-use crate::engine::instance::READ_AGAIN_AFTER;
-use crate::ledger::{LedgerError, Look};
+use crate::ledger::LedgerError;
 
 /// The present limits of an account.
 #[derive(Debug)]
@@ -73,7 +70,11 @@ impl Claims {
         let deadline = admission.deadline;
         let rehearsing = self.instance.detached(async move {
             let work = claims.work(policy, claim);
-            let outcome = match claims.rehearse_counted(&work, deadline).await? {
+            let counted = match &claims.counting {
+                Some(counting) => counting.rehearse(&work, deadline).await?,
+                None => None,
+            };
+            let outcome = match counted {
                 Some(outcome) => outcome,
                 None => claims.rehearse_on_ledger(&work, admission).await?,
             };
@@ -94,45 +95,9 @@ impl Claims {
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
         match &self.counting {
-            Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
-            Some(_) | None => Ok(None),
+            Some(counting) => counting.look(policy, account, now).await,
+            None => Ok(None),
         }
-    }
-
-    /// The outcome that a claim would have at Redis; `None` if the ledger would decide it.
-    async fn rehearse_counted(
-        &self,
-        work: &Work,
-        deadline: Instant,
-    ) -> Result<Option<Outcome>, Undecided> {
-        loop {
-            match self.try_counted(work).await {
-                // A connection may break while the ledger does not answer.
-                Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
-                    sleep(READ_AGAIN_AFTER).await;
-                }
-                tried => return tried.map_err(|error| Undecided::Ledger(Arc::new(error))),
-            }
-        }
-    }
-
-    async fn try_counted(&self, work: &Work) -> Result<Option<Outcome>, LedgerError> {
-        let now = self.instance.clock.now();
-        let Some(totals) = self.counted(&work.policy, work.account, now).await? else {
-            return Ok(None);
-        };
-        let look = Look {
-            keys: work.key.into_iter().collect(),
-            ..Look::default()
-        };
-        let seen = match work.key {
-            Some(_) => self.ledger.look(&look).await?.entries,
-            None => Vec::new(),
-        };
-        let earlier = Outcome::of_earlier(work, &seen, now);
-        Ok(Some(
-            earlier.unwrap_or_else(|| outcome_of_totals(work, totals, now)),
-        ))
     }
 
     /// The outcome that a claim would have on the ledger: it goes the way of a batch that is granted
@@ -229,27 +194,4 @@ impl Claims {
         };
         self.instance.detached(work).await?
     }
-}
-
-/// The outcome of a claim that Redis decides on these totals. The ledger does not have its line.
-fn outcome_of_totals(work: &Work, mut totals: Vec<Total>, now: DateTime<Utc>) -> Outcome {
-    let policy = &work.policy;
-    let refused = |refusal| Outcome::Refused(policy.clone(), refusal);
-    if let Some(refusal) = refuse(policy, work.units, now) {
-        return refused(refusal);
-    }
-    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(work.units));
-    if !fits && policy.rule.mode == Mode::Enforce {
-        let last = Some(line_of(policy.version, &totals, now));
-        return refused(Refusal::Denied(DeniedClaim { totals, last }));
-    }
-    let mut taken = totals.iter_mut();
-    if taken.any(|total| total.take(work.units, now, now).is_err()) {
-        return refused(Refusal::TooMany);
-    }
-    let entry = Entry {
-        would_deny: !fits,
-        ..work.entry(line_of(policy.version, &totals, now))
-    };
-    Outcome::Withheld(policy.clone(), entry)
 }

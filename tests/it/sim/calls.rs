@@ -8,7 +8,8 @@ use perdiem::domain::identity::AccountId;
 use perdiem::engine::claim::CounterDenial;
 use perdiem::engine::claim::group::Group;
 use perdiem::engine::claim::in_flight::{AnsweredClaim, InFlight};
-use perdiem::engine::claim::way::{Lane, Step};
+use perdiem::engine::claim::way::Lane;
+use perdiem::engine::counted::decision::CountedClaim;
 use perdiem::engine::counted::recording::Recording;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 use tokio::time::Instant;
@@ -72,7 +73,7 @@ pub enum Response {
 
 /// A claim that Redis is asked to count.
 pub struct Counting {
-    pub claim: InFlight,
+    pub counted: CountedClaim,
     pub count: Count,
     /// The instance knew every change of a policy that was made before this instant.
     pub as_of: Instant,
@@ -87,6 +88,8 @@ pub type Recorded = (Vec<QueuedGrant>, Recording);
 pub enum Waiting {
     Counter(Box<InFlight>),
     Key(Box<InFlight>, CounterDenial),
+    /// As [`Self::Key`], for a claim that Redis decides.
+    CountedKey(Box<CountedClaim>, CounterDenial),
     Look(Vec<Group>, Lane, Time),
     /// With the fence of the burst and the burst's outcome.
     Append(Vec<Group>, Option<Fence>, Option<Burst>),
@@ -94,7 +97,7 @@ pub enum Waiting {
     /// Redis counts a claim.
     Count(Box<Counting>),
     /// The ledger answers a question about a claim that Redis is to count.
-    Word(Box<InFlight>, u32),
+    Word(Box<CountedClaim>, u32),
     /// A drain. It waits for the queue, then for the ledger's answer, then for the append, then for
     /// the grants to leave the queue.
     Drain,
@@ -106,8 +109,10 @@ pub enum Waiting {
     Sweep(DateTime<Utc>),
     Lapses(Vec<AccountId>, DateTime<Utc>),
     Lapsed(Vec<Draft>, DateTime<Utc>),
-    /// A claim waits until its account's grants leave the queue.
-    Moment(Box<InFlight>, Step),
+    /// A claim waits until its account's grants leave the queue, and goes back.
+    GoBack(Box<InFlight>),
+    /// As [`Self::GoBack`], but Redis decides the claim.
+    CountAgain(Box<CountedClaim>),
 }
 
 impl Response {
@@ -163,7 +168,8 @@ impl Call {
                         | Waiting::Count(_)
                         | Waiting::Drain
                         | Waiting::Drained
-                        | Waiting::Moment(..)
+                        | Waiting::GoBack(_)
+                        | Waiting::CountAgain(_)
                 )
             );
         };

@@ -69,13 +69,11 @@ fn event_in_words(world: &World, event: &Event) -> String {
 fn call_in_words(call: &Call) -> String {
     let claim = |claim: &InFlight| format!(" of claim {}", claim.work.nonce);
     let of = match &call.waiting {
-        Some(
-            Waiting::Counter(it)
-            | Waiting::Key(it, _)
-            | Waiting::Word(it, _)
-            | Waiting::Moment(it, _),
-        ) => claim(it),
-        Some(Waiting::Count(it)) => claim(&it.claim),
+        Some(Waiting::Counter(it) | Waiting::Key(it, _) | Waiting::GoBack(it)) => claim(it),
+        Some(Waiting::Word(it, _) | Waiting::CountedKey(it, _) | Waiting::CountAgain(it)) => {
+            claim(&it.claim)
+        }
+        Some(Waiting::Count(it)) => claim(&it.counted.claim),
         Some(Waiting::Look(groups, ..) | Waiting::Append(groups, ..)) => {
             let accounts = groups.iter().flat_map(|group| group.scope.accounts());
             let subjects = accounts.map(|account| subject(*account));

@@ -114,7 +114,7 @@ impl World {
             | Event::Send(_, Wish::Claim { is_hold: true, .. }) => true,
             Event::Lose(call) | Event::Break(call) | Event::Garble(call) => {
                 match &self.calls[*call].waiting {
-                    Some(Waiting::Count(counting)) => counting.claim.work.key.is_some(),
+                    Some(Waiting::Count(counting)) => counting.counted.claim.work.key.is_some(),
                     Some(Waiting::Word(..)) => true,
                     _ => false,
                 }

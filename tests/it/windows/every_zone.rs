@@ -7,7 +7,7 @@ use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
-use perdiem::domain::zones::Zones;
+use perdiem::zone_rules;
 
 use super::{BUNDLED, MIDNIGHT, assert_is_a_window, time, year};
 
@@ -94,7 +94,7 @@ fn windows_of_every_zone_tile_time() {
     let from = year(1900);
     let to = year(2100);
     let mut seen = HashSet::new();
-    let system = Zones::system();
+    let system = zone_rules::system();
     let zones = BUNDLED.names().map(|name| BUNDLED.get(name));
     let system_zones = system.names().map(|name| system.get(name));
     let mut walked = 0;

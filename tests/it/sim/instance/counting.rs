@@ -15,16 +15,16 @@ use perdiem::engine::Undecided;
 use perdiem::engine::claim::group::Missing;
 use perdiem::engine::claim::in_flight::InFlight;
 use perdiem::engine::claim::settle::Settling;
-use perdiem::engine::claim::way::Step;
+use perdiem::engine::claim::way::LeaveReason;
 use perdiem::engine::counted::decision::{
-    ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
-    leave_to_ledger, not_counted, unanswered, word_of,
+    ASKS_MOST, CountStep, CountedClaim, asked_too_often, count_of, counted_again, counted_first,
+    first_count, first_word, is_counted_now, leave_uncounted, not_counted, unanswered, word_of,
 };
 use perdiem::engine::counted::recording::{Recording, Round, terms_of};
 use perdiem::engine::instance::is_fresh;
 use perdiem::ledger::{Burst, Draft, LedgerError, LedgerView, Look};
 
-use super::{Around, Instance, settle};
+use super::{Around, Instance, look_for_key, settle};
 use crate::sim::Planted;
 use crate::sim::calls::{Counting, Recorded, Request, Response, Waiting};
 
@@ -32,26 +32,45 @@ use crate::sim::calls::{Counting, Recorded, Request, Response, Waiting};
 const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(1);
 
 impl Instance {
+    /// A claim leaves for Redis.
+    pub fn leave(&mut self, claim: InFlight, reason: LeaveReason, around: &mut Around) {
+        let at = around.time.at();
+        if is_counted_now(&claim, reason, at) {
+            self.count(claim.into(), around);
+        } else if at >= claim.deadline {
+            claim.end(Err(Undecided::Deadline));
+        } else {
+            let waiting = Waiting::GoBack(Box::new(claim));
+            around.calls.push((Request::Pause, waiting));
+        }
+    }
+
     /// Redis decides a claim.
-    pub fn count(&mut self, mut claim: InFlight, around: &mut Around) {
+    pub fn count(&mut self, mut counted: CountedClaim, around: &mut Around) {
         let present = self.facts.present(around.time);
         let word = first_word(self.ledger_is_silent);
-        match first_count(&mut claim, word, present.terms, present.now) {
-            Some(count) => self.send_count(claim, count, 0, around),
+        match first_count(&mut counted, word, present.terms, present.now) {
+            Some(count) => self.send_count(counted, count, 0, around),
             None => {
-                let step = leave_to_ledger(&mut claim);
-                self.go(claim, step, around);
+                let step = leave_uncounted(&mut counted.claim);
+                self.go(counted.claim, step, around);
             }
         }
     }
 
-    fn send_count(&mut self, mut claim: InFlight, count: Count, asks: u32, around: &mut Around) {
+    fn send_count(
+        &mut self,
+        mut counted: CountedClaim,
+        count: Count,
+        asks: u32,
+        around: &mut Around,
+    ) {
         if !self.counters_answer {
-            let step = unanswered(&mut claim, false);
-            return self.go(claim, step, around);
+            let step = unanswered(&mut counted.claim, false);
+            return self.go(counted.claim, step, around);
         }
         let counting = Counting {
-            claim,
+            counted,
             count: count.clone(),
             as_of: self.facts.terms.as_of(),
             asks,
@@ -66,73 +85,80 @@ impl Instance {
     /// Handles Redis' answer to a count; `None` means that no answer came.
     pub fn counted(&mut self, counting: Counting, answer: Option<Counted>, around: &mut Around) {
         let Counting {
-            mut claim,
+            mut counted,
             count,
             as_of,
             asks,
         } = counting;
+        let claim = &mut counted.claim;
         let at = around.time.at();
         let step = match answer {
             None => {
                 let is_sent = self.planted != Planted::CountsUnseen;
-                Some(unanswered(&mut claim, is_sent))
+                CountStep::GoBack(unanswered(claim, is_sent))
             }
-            answer if asks > 0 => counted_again(&mut claim, count, answer, at),
-            answer => counted_first(&mut claim, count, answer, as_of, at),
+            answer if asks > 0 => counted_again(claim, count, answer, at),
+            answer => counted_first(claim, count, answer, as_of, at),
         };
         let asks_most = match self.planted {
             Planted::AsksOnce => 1,
             _ => ASKS_MOST,
         };
         match step {
-            None if asks >= asks_most => {
-                let step = asked_too_often(&mut claim);
-                self.go(claim, step, around);
+            CountStep::ReadLedger if asks >= asks_most => {
+                let step = asked_too_often(claim);
+                self.go(counted.claim, step, around);
             }
-            step => self.go_or_ask(claim, step, asks, around),
+            CountStep::ReadLedger => self.ask_ledger(counted, asks, around),
+            CountStep::Probe(denial) => {
+                let look = look_for_key(claim);
+                let waiting = Waiting::CountedKey(Box::new(counted), denial);
+                around.calls.push((Request::Look(look), waiting));
+            }
+            CountStep::CountLater if at >= claim.deadline => {
+                counted.claim.end(Err(Undecided::Deadline));
+            }
+            CountStep::CountLater => {
+                let waiting = Waiting::CountAgain(Box::new(counted));
+                around.calls.push((Request::Pause, waiting));
+            }
+            CountStep::GoBack(step) => self.go(counted.claim, step, around),
         }
     }
 
-    /// Does the next step of a claim. Without a step, the ledger is asked.
-    pub fn go_or_ask(
-        &mut self,
-        claim: InFlight,
-        step: Option<Step>,
-        asks: u32,
-        around: &mut Around,
-    ) {
-        match step {
-            Some(step) => self.go(claim, step, around),
-            None if asks == 0 && self.ledger_is_silent => self.count(claim, around),
-            None => {
-                let look = Look {
-                    accounts: vec![claim.work.account],
-                    keys: claim.work.key.into_iter().collect(),
-                    ..Look::default()
-                };
-                let waiting = Waiting::Word(Box::new(claim), asks + 1);
-                around.calls.push((Request::Look(look), waiting));
-            }
+    /// Asks the ledger about a claim, which Redis decides again afterwards.
+    pub fn ask_ledger(&mut self, counted: CountedClaim, asks: u32, around: &mut Around) {
+        if asks == 0 && self.ledger_is_silent {
+            return self.count(counted, around);
         }
+        let work = &counted.claim.work;
+        let look = Look {
+            accounts: vec![work.account],
+            keys: work.key.into_iter().collect(),
+            ..Look::default()
+        };
+        let waiting = Waiting::Word(Box::new(counted), asks + 1);
+        around.calls.push((Request::Look(look), waiting));
     }
 
     /// Handles the ledger's answer about a claim; `None` means that no answer came. The claim is
     /// then counted with this answer.
     pub fn told(
         &mut self,
-        mut claim: InFlight,
+        mut counted: CountedClaim,
         asks: u32,
         seen: Option<&LedgerView>,
         around: &mut Around,
     ) {
+        let claim = &mut counted.claim;
         let now = self.facts.present(around.time).now;
         let mut word = LedgerWord::Silent;
         let mut totals = None;
         if let Some(seen) = seen {
             let last = seen.lines.get(&claim.work.account);
-            claim.work.policy = self.terms_after(&claim, last, around);
-            if let Some(step) = not_counted(&mut claim, seen, now) {
-                return self.go(claim, step, around);
+            claim.work.policy = self.terms_after(claim, last, around);
+            if let Some(step) = not_counted(claim, seen, now) {
+                return self.go(counted.claim, step, around);
             }
             if let Some(line) = last {
                 let account = claim.work.account;
@@ -140,10 +166,10 @@ impl Instance {
                 settle(Settling::confirmation(account, line, seen, now), around);
             }
             word = word_of(last);
-            totals = Some(self.totals(&claim, last, around));
+            totals = Some(self.totals(claim, last, around));
         }
-        let count = count_of(&mut claim, totals, word, now);
-        self.send_count(claim, count, asks, around);
+        let count = count_of(&mut counted, totals, word, now);
+        self.send_count(counted, count, asks, around);
     }
 
     fn terms_after(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Arc<Policy> {
@@ -273,15 +299,6 @@ impl Instance {
                 .calls
                 .push((Request::Record(records), Waiting::Drained));
         }
-    }
-
-    /// A claim comes back after a short wait.
-    pub fn go_later(&mut self, claim: InFlight, step: Step, around: &mut Around) {
-        if around.time.at() >= claim.deadline {
-            return claim.end(Err(Undecided::Deadline));
-        }
-        let waiting = Waiting::Moment(Box::new(claim), step);
-        around.calls.push((Request::Pause, waiting));
     }
 }
 

@@ -23,7 +23,7 @@ use perdiem::engine::claim::present::Present;
 use perdiem::engine::claim::round::{LookRound, Seen};
 use perdiem::engine::claim::settle::Settling;
 use perdiem::engine::claim::way::{self, Lane, Step, Steps};
-use perdiem::engine::counted::decision::redis_decides;
+use perdiem::engine::counted::decision::{let_leave, redis_decides};
 use perdiem::engine::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 
@@ -130,10 +130,10 @@ impl Instance {
         let (mut claim, reply) = self.take_on(work, around)?;
         let present = self.facts.present(around.time);
         if present.has_counters {
-            claim.let_count(CLAIM_TIME);
+            let_leave(&mut claim, CLAIM_TIME);
         }
         let counts = self.counters_answer
-            && claim.may_be_counted
+            && claim.leaves_from.is_some()
             && redis_decides(&claim.work.policy.rule, self.ledger_is_silent);
         let step = match claim.work.task {
             Task::Claim(_) => way::begin(&mut claim, counts, self.counters_answer, &present),
@@ -197,7 +197,7 @@ impl Instance {
         let at = around.time.at();
         for group in &mut groups {
             group.drop_expired(at, &mut steps);
-            group.leave_to_redis(self.ledger_is_silent, at, &mut steps);
+            group.leave(self.ledger_is_silent, at, &mut steps);
         }
         let (groups, empty) = groups
             .into_iter()
@@ -219,12 +219,15 @@ impl Instance {
                 self.go(*claim, step, around);
             }
             Waiting::Key(claim, denial) => {
-                match way::after_probe(&claim, denial, response.view().as_ref(), &present) {
+                let step = way::after_probe(&claim, denial, response.view().as_ref(), &present);
+                self.go(*claim, step, around);
+            }
+            Waiting::CountedKey(counted, denial) => {
+                let view = response.view();
+                match way::after_probe(&counted.claim, denial, view.as_ref(), &present) {
                     // Redis counts the claim after the ledger was asked.
-                    Step::Join if claim.counted.is_some() => {
-                        self.go_or_ask(*claim, None, 0, around);
-                    }
-                    step => self.go(*claim, step, around),
+                    Step::Join => self.ask_ledger(*counted, 0, around),
+                    step => self.go(counted.claim, step, around),
                 }
             }
             Waiting::Look(groups, lane, asked_at) => {
@@ -237,8 +240,8 @@ impl Instance {
                 let ended = corrections.into_iter();
                 ended.for_each(|(claim, answer)| claim.end(answer));
             }
-            Waiting::Moment(claim, Step::CountLater) => self.count(*claim, around),
-            Waiting::Moment(claim, _) => self.go(*claim, Step::Ask, around),
+            Waiting::CountAgain(counted) => self.count(*counted, around),
+            Waiting::GoBack(claim) => self.go(*claim, Step::Ask, around),
             Waiting::Record(recorded) => self.recorded(recorded, response, around),
             Waiting::Count(counting) => {
                 let answer = match response {
@@ -487,10 +490,7 @@ impl Instance {
                 around.calls.push((Request::Ask(ask), waiting));
             }
             Step::Probe(denial) => {
-                let look = Look {
-                    keys: claim.work.key.into_iter().collect(),
-                    ..Look::default()
-                };
+                let look = look_for_key(&claim);
                 let waiting = Waiting::Key(Box::new(claim), denial);
                 around.calls.push((Request::Look(look), waiting));
             }
@@ -498,8 +498,7 @@ impl Instance {
                 self.accounts.join(claim, &self.facts.present(around.time));
             }
             Step::End(answer) => claim.end(answer),
-            Step::Count => self.count(claim, around),
-            Step::AskLater | Step::CountLater => self.go_later(claim, step, around),
+            Step::Leave(reason) => self.leave(claim, reason, around),
         }
     }
 }
@@ -511,6 +510,13 @@ fn look(groups: Vec<Group>, lane: Lane, around: &mut Around) {
         Request::Look(look),
         Waiting::Look(groups, lane, around.time),
     ));
+}
+
+fn look_for_key(claim: &InFlight) -> Look {
+    Look {
+        keys: claim.work.key.into_iter().collect(),
+        ..Look::default()
+    }
 }
 
 fn settle(settling: Settling, around: &mut Around) {
