@@ -61,6 +61,7 @@ describe! {
         .text(200, "The metrics.", &["application/openmetrics-text"])
         .problem(401, "`unauthorized`: no valid key.")
         .problem(429, "`too-many-wrong-keys`: wait for as long as `Retry-After` says.")
+        .is_about_nobody()
 }
 pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
     Ok(HttpResponse::Ok()

@@ -29,11 +29,20 @@ pub fn rights() -> String {
             Reach::InQuery => "query",
             Reach::ByHandler => "handler",
         };
+        let is_read = method.is_safe() && operation.roles.is_some();
+        let reads = match (is_read, operation.is_about_subject) {
+            (true, true) => "recorded",
+            (true, false) => "about nobody",
+            (false, _) => "",
+        };
         let operation = format!("`{method} {pattern}`");
         let roles = roles.join(", ");
         let bounds = format!("{bounded:?}");
-        let row = format!("| {operation:65} | {roles:19} | {confined:13} | {bounds:6} |");
-        writeln!(text, "{row}").expect("a text takes all lines");
+        writeln!(
+            text,
+            "| {operation:65} | {roles:19} | {confined:13} | {reads:12} | {bounds:6} |"
+        )
+        .expect("a text takes all lines");
     }
     text
 }

@@ -76,6 +76,12 @@ impl Operation {
         self
     }
 
+    /// No answer is about one named subject.
+    pub fn is_about_nobody(&mut self) -> &mut Self {
+        self.is_about_subject = false;
+        self
+    }
+
     /// The answer can need entries that were archived and dropped.
     pub fn needs_entries(&mut self) -> &mut Self {
         let when = "`archived`: the answer needs entries that were archived and dropped.";

@@ -38,6 +38,8 @@ pub struct Operation {
     /// The roles that may call it; `None` if no key is needed.
     pub roles: Option<&'static [Role]>,
     pub reach: Reach,
+    /// Whether the answer can be about one named subject, so that it is a read of this subject.
+    pub is_about_subject: bool,
     /// The status of the last answer, to which header fields are added.
     last: String,
 }
@@ -83,6 +85,7 @@ impl Operation {
             sources: Vec::new(),
             roles: None,
             reach: Reach::Everything,
+            is_about_subject: true,
             last: String::new(),
         };
         A::describe(&mut operation);

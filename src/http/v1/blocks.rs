@@ -97,6 +97,7 @@ describe! {
     /// The order never changes. Blocks whose `until` has passed are listed too.
     LIST: "list_blocks" of "blocks", |it| it
         .json::<BlockList>(200, "A page.")
+        .is_about_nobody()
         .follows("put_policy", 201, POLICY)
         .follows("put_block", 201, POLICY_OF_SUBJECT)
 }

@@ -72,7 +72,9 @@ describe! {
     /// List the keys, newest first.
     ///
     /// Revoked keys are listed too. The answer has no secrets.
-    LIST: "list_keys" of "keys", |it| it.json::<KeyList>(200, "A page.")
+    LIST: "list_keys" of "keys", |it| it
+        .json::<KeyList>(200, "A page.")
+        .is_about_nobody()
 }
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.keys(page.limit, page.cursor()).await?;
@@ -83,6 +85,7 @@ describe! {
     /// Show a key, without its secret. The ETag is its version.
     GET: "get_key" of "keys", |it| it
         .json::<KeyAnswer>(200, "The key.").etag()
+        .is_about_nobody()
         .follows("create_key", 201, ID)
 }
 pub async fn get(_caller: Caller<Auditor>, id: IdPath, engine: EngineData) -> HttpAnswer {

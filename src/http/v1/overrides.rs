@@ -103,6 +103,7 @@ describe! {
     /// The order never changes. Overrides whose `until` has passed are listed too.
     LIST: "list_overrides" of "overrides", |it| it
         .json::<OverrideList>(200, "A page.")
+        .is_about_nobody()
         .follows("put_policy", 201, POLICY)
         .follows("put_override", 201, POLICY_OF_SUBJECT)
 }

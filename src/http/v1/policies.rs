@@ -155,6 +155,7 @@ describe! {
     /// The newest version may not be in force yet: see `effective_at`.
     GET: "get_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "The policy.").etag()
+        .is_about_nobody()
         .follows("put_policy", 201, POLICY)
 }
 pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineData) -> HttpAnswer {
@@ -168,7 +169,9 @@ describe! {
     /// List the policies that are not archived, by name.
     ///
     /// A key that is confined to policies sees only these policies.
-    LIST: "list_policies" of "policies", |it| it.json::<PolicyList>(200, "A page.")
+    LIST: "list_policies" of "policies", |it| it
+        .json::<PolicyList>(200, "A page.")
+        .is_about_nobody()
 }
 pub async fn list(
     caller: Caller<Auditor, ByHandler>,
@@ -206,6 +209,7 @@ describe! {
     /// Each version says who made it, when and why. The policy may be archived.
     VERSIONS: "list_policy_versions" of "policies", |it| it
         .json::<PolicyList>(200, "A page.")
+        .is_about_nobody()
         .follows("put_policy", 201, POLICY)
 }
 pub async fn versions(

@@ -47,6 +47,7 @@ describe! {
     /// Show a report.
     GET: "get_reconciliation" of "reconciliations", |it| it
         .json::<ReconciliationAnswer>(200, "The report.")
+        .is_about_nobody()
         .follows("reconcile", 201, ID)
 }
 pub async fn get(_caller: Caller<Auditor>, id: ReportPath, engine: EngineData) -> HttpAnswer {
@@ -59,6 +60,7 @@ describe! {
     /// List the reports, newest first, without their differences.
     LIST: "list_reconciliations" of "reconciliations", |it| it
         .json::<ReconciliationList>(200, "A page.")
+        .is_about_nobody()
 }
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.reconciliations(page.limit, page.cursor()).await?;

@@ -39,6 +39,7 @@ describe! {
     LIST: "list_seals" of "seals", |it| it
         .json::<SealList>(200, "A page.")
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
+        .is_about_nobody()
 }
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.seals(page.limit, page.cursor()).await?;
@@ -53,6 +54,7 @@ describe! {
     LATEST: "get_latest_seal" of "seals", |it| it
         .json::<LatestSeal>(200, "The seal.")
         .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
 }
 pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
     let seal = engine.latest_seal().await?;
@@ -79,6 +81,7 @@ describe! {
     CONSISTENCY: "get_seal_consistency" of "seals", |it| it
         .json::<SealConsistency>(200, "The proof.")
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
+        .is_about_nobody()
 }
 pub async fn consistency(
     _caller: Caller<Auditor>,
@@ -171,6 +174,7 @@ describe! {
     CHECKPOINT: "get_log_checkpoint" of "seals", |it| it
         .text(200, "The signed checkpoint.", &["text/plain"])
         .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
 }
 pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
     let seal = engine.latest_seal().await?;
@@ -190,6 +194,7 @@ describe! {
         .content(200, "The tile.", Vec::<u8>::schema(), &["application/octet-stream"])
         .problem(404, "`not-found`: the log has no such tile, or not all of the tile.")
         .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
         .needs_entries()
 }
 pub async fn tile(

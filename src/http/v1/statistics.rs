@@ -98,7 +98,9 @@ describe! {
     /// its units: a reversal counts on the day of its grant. The figures follow the record within
     /// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
     /// figures is left out. A key that is confined to policies must name one of them.
-    LIST: "list_statistics" of "entries", |it| it.json::<StatisticsList>(200, "A page.")
+    LIST: "list_statistics" of "entries", |it| it
+        .json::<StatisticsList>(200, "A page.")
+        .is_about_nobody()
 }
 pub async fn list(
     _caller: Caller<Auditor, InQuery>,

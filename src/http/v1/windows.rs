@@ -48,6 +48,7 @@ describe! {
     /// are listed.
     LIST: "list_windows" of "policies", |it| it
         .json::<WindowList>(200, "A page, oldest first.")
+        .is_about_nobody()
         .follows("put_policy", 201, POLICY)
 }
 pub async fn list(

@@ -7,49 +7,17 @@ use super::{client_from, make, make_role, with};
 use crate::http::{column, items, problem, used};
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::desk::on_every_store;
-use crate::support::operations::{Operation, filled, operations};
+use crate::support::operations::{Operation, RIGHTS, ROLES, filled, operations, rights};
 
 on_every_store!(
     a_confined_key_sees_its_policies_and_grants_only,
     a_confined_key_claims_and_corrects_only_its_own,
 );
 
-/// The table of rights, as people have reviewed it.
-const REVIEWED: &str = include_str!("../../../../../docs/rights.md");
-const ROLES: [&str; 3] = ["claim", "audit", "admin"];
-
-/// A row of the table.
-struct Right {
-    method: Method,
-    path: &'static str,
-    roles: Vec<&'static str>,
-    /// How the operation keeps a confined key to its policies.
-    confined: &'static str,
-}
-
-fn rights() -> Vec<Right> {
-    let rows = REVIEWED.lines().filter_map(|line| line.strip_prefix("| `"));
-    let rights = rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let (method, path) = cells[0].split_once(' ').expect("a method and a path");
-        let mut roles: Vec<&str> = cells[1].split(", ").collect();
-        if roles == ["no key"] {
-            roles.extend(ROLES);
-        }
-        Right {
-            method: method.parse().expect("a method"),
-            path: path.trim_end_matches('`'),
-            roles,
-            confined: cells[2],
-        }
-    });
-    rights.collect()
-}
-
 #[test]
 fn every_route_has_its_rights_and_tells_them() {
     assert!(
-        REVIEWED == perdiem::http::rights(),
+        RIGHTS == perdiem::http::rights(),
         "docs/rights.md is out of date: run `cargo run -- rights > docs/rights.md`, and read what changed"
     );
     let operations = operations();
@@ -59,6 +27,12 @@ fn every_route_has_its_rights_and_tells_them() {
         let place = format!("{} {}", right.method, right.path);
         let names_policy = right.path.contains("{policy}");
         assert_eq!(right.confined == "path", names_policy, "{place}");
+        let is_free = !right.path.starts_with("/v1/");
+        assert_eq!(
+            right.bounds == "Open",
+            is_free,
+            "{place} may read the ledger"
+        );
         let is_it = |it: &&Operation| it.path == right.path && it.method == right.method;
         let operation = operations.iter().find(is_it).expect("an operation");
         let description = operation.said["description"].as_str().unwrap_or_default();
