@@ -15,6 +15,7 @@ use gungraun::prelude::*;
 use redis::{Cmd, Value};
 use uuid::Uuid;
 
+use perdiem::api::claims::ClaimBody;
 use perdiem::api::grants::ClaimAnswer;
 use perdiem::counter::record::{decode_counter, encode_line};
 use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
@@ -34,7 +35,7 @@ use perdiem::domain::schedule::Versions;
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
-use perdiem::http::{Asked, ClaimBody, Denial, KeyHeader, insert_fields, parse_json, respond};
+use perdiem::http::{Asked, Denial, KeyHeader, check_claim, insert_fields, parse_json, respond};
 
 /// 2026-11-21T03:04:05.678901Z.
 const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();
@@ -297,7 +298,7 @@ fn entry_id(at: DateTime<Utc>) -> EntryId {
 
 fn parse(text: &str) -> Option<Claim> {
     let body: ClaimBody = parse_json(text.as_bytes()).ok()?;
-    let (claim, _) = body.check(KeyHeader(None), KeyNumber(1)).ok()?;
+    let (claim, _) = check_claim(body, KeyHeader(None), KeyNumber(1)).ok()?;
     Some(claim)
 }
 

@@ -45,7 +45,7 @@ use client::TryAgain;
 use crate::api::policies::LimitBody;
 use crate::chain::Chain;
 use crate::config::{MigrateArgs, ServeArgs, read_secret};
-use crate::http::specification_yaml;
+use crate::http::{rights, specification_yaml};
 
 pub use written::read;
 
@@ -88,6 +88,8 @@ enum Command {
     Migrate(MigrateArgs),
     /// Print the specification of the HTTP API (openapi.yaml)
     Openapi,
+    /// Print who may call each operation of the HTTP API (docs/rights.md)
+    Rights,
     /// Claim units for a subject; exits with 3 when the claim is denied
     Claim(ClaimArgs),
     /// Show a subject's limits and usage now
@@ -443,6 +445,10 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => serve::migrate(args).await,
         Command::Openapi => {
             print!("{}", specification_yaml());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Rights => {
+            print!("{}", rights());
             Ok(ExitCode::SUCCESS)
         }
         Command::Claim(args) => claims::claim(args).await,

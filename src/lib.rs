@@ -6,7 +6,7 @@
 /// Pure rules: policy, limit, window, claim, grant. Time is an argument.
 pub mod domain;
 
-/// The wire: the types of `/v1`'s answers, which server and command line share.
+/// The wire: the types of `/v1`'s bodies and answers, which server and command line share.
 pub mod api;
 
 /// The one source of time.

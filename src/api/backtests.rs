@@ -6,7 +6,25 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orphans::OrphansBody;
+use super::policies::PolicyBody;
+use super::strict::Object;
 use crate::domain::backtest::{BacktestDay, BacktestTally};
+
+/// A draft of a policy, and the days to try it on.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BacktestBody {
+    /// The draft, with the fields of a policy. Only its limits and its calendar count. `paused`,
+    /// `active_from`, `active_until`, `mode`, `durability` and `on_ledger_outage` have no effect.
+    #[schema(value_type = PolicyBody)]
+    pub policy: Object<PolicyBody>,
+    /// The first day, a local date of the draft's calendar.
+    #[schema(value_type = NaiveDate, example = "2026-11-01")]
+    pub from: String,
+    /// The local date after the last day; at most 400 days after `from`.
+    #[schema(value_type = NaiveDate, example = "2026-12-01")]
+    pub to: String,
+}
 
 /// The grants that the draft would have denied.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

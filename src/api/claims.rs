@@ -1,4 +1,4 @@
-//! Answers to claims, and a subject's usage.
+//! Claims and their answers, and a subject's usage.
 
 use chrono::{DateTime, Utc};
 use serde::de::Error;
@@ -6,16 +6,102 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::distinct::DistinctObject;
 use super::explanation::ClaimExplanation;
 use super::grants::{ClaimAnswer, GrantBody};
 use super::instant;
 use super::limits::LimitUsage;
 use super::problem::Problem;
+use super::strict::{Object, WholeNumber};
 use super::words::{self, Word, any_of};
 use crate::domain::limit::per::Per;
 
 pub const QUOTA_EXCEEDED_TYPE: &str =
     "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// A request to take units of a policy for a subject.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimBody {
+    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
+    /// characters that nobody can see, blanks other than a plain space within the text, and text
+    /// that is not in Unicode's normalization form C are refused.
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub subject: String,
+    /// The number of units. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub units: Option<WholeNumber>,
+    /// Makes the grant a hold: it lapses after this many seconds and gives its units back, unless
+    /// it is confirmed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    pub hold_seconds: Option<WholeNumber>,
+    /// Whether to only show what would happen. Nothing is counted.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. The names in an
+    /// object differ. Numbers are 64-bit integers or IEEE 754 doubles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    pub metadata: Option<DistinctObject>,
+}
+
+/// Claims to decide at once.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchBody {
+    /// 1 to 1000 claims.
+    #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
+    pub claims: Vec<Object<BatchClaim>>,
+    /// Whether to grant either all claims or none.
+    #[serde(default)]
+    pub atomic: bool,
+}
+
+/// A claim of a batch.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchClaim {
+    /// The policy's name.
+    #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    pub policy: String,
+    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
+    /// characters that nobody can see, blanks other than a plain space within the text, and text
+    /// that is not in Unicode's normalization form C are refused.
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub subject: String,
+    /// The number of units. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub units: Option<WholeNumber>,
+    /// Makes the grant a hold, as in a single claim: it lapses after this many seconds unless it is
+    /// confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    pub hold_seconds: Option<WholeNumber>,
+    /// Stored with the grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    pub metadata: Option<DistinctObject>,
+    /// Makes a retry safe. Unique in its policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(
+        example = "order-17",
+        pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#
+    )]
+    pub idempotency_key: Option<String>,
+}
 
 /// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

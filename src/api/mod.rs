@@ -1,4 +1,4 @@
-//! The wire: what `/v1` answers, as types that the server writes, and the command line reads.
+//! The wire: what `/v1` takes and answers, as types that the server and the command line share.
 //!
 //! A type is written with the bytes that the specification describes, and `reading::read` reads it again. This
 //! module becomes a crate of its own, for clients in Rust: it knows the domain, and nothing else of perdiem.
@@ -7,8 +7,10 @@ pub mod backtests;
 pub mod blocks;
 pub mod changes;
 pub mod claims;
+pub mod distinct;
 pub mod entries;
 pub mod erasures;
+mod exact;
 pub mod explanation;
 pub mod exports;
 pub mod format;

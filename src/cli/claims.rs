@@ -6,30 +6,18 @@ use anyhow::{Context, bail};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::client::{call, describe, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
-use crate::api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
+use crate::api::claims::{ClaimBody, DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
 use crate::api::grants::ClaimAnswer;
 use crate::api::problem::Problem;
+use crate::api::strict::WholeNumber;
 
 /// The exit code of a denied claim.
 const DENIED: u8 = 3;
-
-/// The body of a claim. The metadata keeps the numbers as they were written.
-#[derive(Serialize)]
-struct SentClaim<'a> {
-    subject: &'a str,
-    units: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hold_seconds: Option<u64>,
-    dry_run: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
 
 /// The part of the answer that decides the exit code, also where the answer is shown as it came.
 #[derive(Serialize, Deserialize)]
@@ -39,12 +27,14 @@ struct AnyOutcome {
 
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let metadata = args.metadata.as_deref().map(serde_json::from_str);
-    let body = SentClaim {
-        subject: &args.subject,
-        units: args.units,
-        hold_seconds: args.hold_seconds,
+    let body = ClaimBody {
+        subject: args.subject.clone(),
+        units: Some(WholeNumber(args.units.into())),
+        hold_seconds: args.hold_seconds.map(|seconds| WholeNumber(seconds.into())),
         dry_run: args.dry_run,
-        metadata: metadata.transpose().context("--metadata is not JSON")?,
+        metadata: metadata
+            .transpose()
+            .context("--metadata is not a JSON object")?,
     };
     let path = format!("/v1/policies/{}/claims", segment(&args.policy));
     let mut request = request(&args.server, Method::POST, &path)?.json(&body);

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::answer::HttpAnswer;
+use super::operation::describe;
 use super::request::{EngineData, MetricsReader, Public};
 use crate::api::words::{self, words};
 use crate::engine::Engine;
@@ -43,44 +44,37 @@ pub struct Readiness {
     zone_rules: String,
 }
 
-/// Check that the process runs.
-#[utoipa::path(
-    get, path = "/livez", tag = "operation", security(()),
-    responses((status = 200, description = "The process runs.", body = String, content_type = "text/plain")),
-)]
+describe! {
+    /// Check that the process runs.
+    LIVEZ: "livez" of "operation", |it| it.text(200, "The process runs.", &["text/plain"])
+}
 pub async fn livez(_caller: Public) -> &'static str {
     "ok\n"
 }
 
-/// The metrics of this instance, for Prometheus.
-///
-/// The format is the text format of OpenMetrics 1.0. Any key can read the metrics. Where
-/// `PERDIEM_OPEN_METRICS` is true, no key is needed.
-///
-/// Roles: `claim`, `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/metrics", tag = "operation",
-    responses(
-        (status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text"),
-        (status = 401, description = "`unauthorized`: no valid key."),
-        (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says."),
-    ),
-)]
+describe! {
+    /// The metrics of this instance, for Prometheus.
+    ///
+    /// The format is the text format of OpenMetrics 1.0. Any key can read the metrics. Where
+    /// `PERDIEM_OPEN_METRICS` is true, no key is needed.
+    METRICS: "metrics" of "operation", |it| it
+        .text(200, "The metrics.", &["application/openmetrics-text"])
+        .problem(401, "`unauthorized`: no valid key.")
+        .problem(429, "`too-many-wrong-keys`: wait for as long as `Retry-After` says.")
+        .is_about_nobody()
+}
 pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
     Ok(HttpResponse::Ok()
         .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
         .body(engine.metrics()))
 }
 
-/// Check whether the instance decides claims, or only reads, and what troubles it has.
-#[utoipa::path(
-    get, path = "/readyz", tag = "operation", security(()),
-    responses(
-        (status = 200, description = "The instance decides claims. If it only reads: it can read.",
-            body = Readiness),
-        (status = 503, description = "The instance decides no claims.", body = Readiness),
-    ),
-)]
+describe! {
+    /// Check whether the instance decides claims, or only reads, and what troubles it has.
+    READYZ: "readyz" of "operation", |it| it
+        .json::<Readiness>(200, "The instance decides claims. If it only reads: it can read.")
+        .json::<Readiness>(503, "The instance decides no claims.")
+}
 pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
     let health = engine.health();
     let (status, text) = if health.is_ready {

@@ -3,20 +3,22 @@
 mod answer;
 mod docs;
 mod health;
+mod operation;
 mod request;
 mod server;
 mod v1;
 
+pub use docs::rights::rights;
 pub use docs::specification::{specification, specification_yaml};
 pub use server::{Application, FirstKey, ServeError, ServeOptions};
 
 // The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
 pub use answer::{Asked, Denial, insert_fields, respond};
 pub use request::{KeyHeader, parse_json};
-pub use v1::claims::ClaimBody;
+pub use v1::claims::check_claim;
 
 use docs::pages;
-use docs::specification::{known_parameters, openapi_yaml};
+use docs::specification::{OPENAPI_YAML, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
@@ -30,78 +32,82 @@ fn routes() -> Routes {
     let at = Route::at;
     // Paths are tried in this order: the most frequent one first.
     let routes = vec![
-        at("/v1/policies/{policy}/claims", Claim).post(claims::post),
-        at("/v1/policies", Asked).get(policies::list),
+        at("/v1/policies/{policy}/claims", Claim).post(claims::post, claims::POST),
+        at("/v1/policies", Asked).get(policies::list, policies::LIST),
         at("/v1/policies/{policy}", Asked)
-            .get(policies::get)
-            .put(policies::put)
-            .delete(policies::archive),
+            .get(policies::get, policies::GET)
+            .put(policies::put, policies::PUT)
+            .delete(policies::archive, policies::ARCHIVE),
         at("/v1/policies/{policy}/pause", Asked)
-            .put(pauses::put)
-            .delete(pauses::end),
-        at("/v1/policies/{policy}/versions", Asked).get(policies::versions),
-        at("/v1/policies/{policy}/windows", Asked).get(windows::list),
-        at("/v1/policies/{policy}/overrides", Asked).get(overrides::list),
+            .put(pauses::put, pauses::PUT)
+            .delete(pauses::end, pauses::END),
+        at("/v1/policies/{policy}/versions", Asked).get(policies::versions, policies::VERSIONS),
+        at("/v1/policies/{policy}/windows", Asked).get(windows::list, windows::LIST),
+        at("/v1/policies/{policy}/overrides", Asked).get(overrides::list, overrides::LIST),
         at("/v1/policies/{policy}/overrides/{subject}", Asked)
-            .get(overrides::get)
-            .put(overrides::put)
-            .delete(overrides::delete),
-        at("/v1/policies/{policy}/blocks", Asked).get(blocks::list),
+            .get(overrides::get, overrides::GET)
+            .put(overrides::put, overrides::PUT)
+            .delete(overrides::delete, overrides::DELETE),
+        at("/v1/policies/{policy}/blocks", Asked).get(blocks::list, blocks::LIST),
         at("/v1/policies/{policy}/blocks/{subject}", Asked)
-            .get(blocks::get)
-            .put(blocks::put)
-            .delete(blocks::remove),
-        at("/v1/policies/{policy}/backtest", Long).post(backtests::post),
-        at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage),
-        at("/v1/policies/{policy}/subjects/{subject}/entries", Asked).get(entries::list),
-        at("/v1/policies/{policy}/subjects/{subject}/denials", Asked).get(statistics::denials),
+            .get(blocks::get, blocks::GET)
+            .put(blocks::put, blocks::PUT)
+            .delete(blocks::remove, blocks::REMOVE),
+        at("/v1/policies/{policy}/backtest", Long).post(backtests::post, backtests::POST),
+        at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage, claims::USAGE),
+        at("/v1/policies/{policy}/subjects/{subject}/entries", Asked)
+            .get(entries::list, entries::LIST),
+        at("/v1/policies/{policy}/subjects/{subject}/denials", Asked)
+            .get(statistics::denials, statistics::DENIALS),
         at(
             "/v1/policies/{policy}/subjects/{subject}/adjustments",
             Claim,
         )
-        .post(entries::adjust),
+        .post(entries::adjust, entries::ADJUST),
         at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
-            .post(batches::post),
-        at("/v1/entries", Waits).get(history::list),
-        at("/v1/stats", Asked).get(statistics::list),
-        at("/v1/entries/export", Long).get(entry_exports::export),
-        at("/v1/exports/{revision}", Long).get(entry_exports::manifest),
-        at("/v1/grants", Asked).get(grants::list),
-        at("/v1/grants/export", Long).get(exports::export),
-        at("/v1/grants/{id}", Asked).get(grants::get),
-        at("/v1/grants/{id}/explanation", Asked).get(explanation::of_grant),
-        at("/v1/grants/{id}/proof", Asked).get(seals::proof),
-        at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
-        at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
-        at("/v1/subjects/{subject}/erasure", Asked).post(erasures::post),
-        at("/v1/changes", Asked).get(changes::list),
-        at("/v1/changes/{revision}/proof", Asked).get(seals::change_proof),
+            .post(batches::post, batches::POST),
+        at("/v1/entries", Waits).get(history::list, history::LIST),
+        at("/v1/stats", Asked).get(statistics::list, statistics::LIST),
+        at("/v1/entries/export", Long).get(entry_exports::export, entry_exports::EXPORT),
+        at("/v1/exports/{revision}", Long).get(entry_exports::manifest, entry_exports::MANIFEST),
+        at("/v1/grants", Asked).get(grants::list, grants::LIST),
+        at("/v1/grants/export", Long).get(exports::export, exports::EXPORT),
+        at("/v1/grants/{id}", Asked).get(grants::get, grants::GET),
+        at("/v1/grants/{id}/explanation", Asked).get(explanation::of_grant, explanation::OF_GRANT),
+        at("/v1/grants/{id}/proof", Asked).get(seals::proof, seals::PROOF),
+        at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse, corrections::REVERSE),
+        at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm, corrections::CONFIRM),
+        at("/v1/subjects/{subject}/erasure", Asked).post(erasures::post, erasures::POST),
+        at("/v1/changes", Asked).get(changes::list, changes::LIST),
+        at("/v1/changes/{revision}/proof", Asked).get(seals::change_proof, seals::CHANGE_PROOF),
         at("/v1/reconciliations", Asked)
-            .get(reconciliations::list)
-            .post(reconciliations::post),
-        at("/v1/reconciliations/{id}", Asked).get(reconciliations::get),
-        at("/v1/seals", Asked).get(seals::list),
-        at("/v1/seals/latest", Asked).get(seals::latest),
-        at("/v1/seals/consistency", Asked).get(seals::consistency),
-        at("/v1/log/checkpoint", Asked).get(seals::checkpoint),
+            .get(reconciliations::list, reconciliations::LIST)
+            .post(reconciliations::post, reconciliations::POST),
+        at("/v1/reconciliations/{id}", Asked).get(reconciliations::get, reconciliations::GET),
+        at("/v1/seals", Asked).get(seals::list, seals::LIST),
+        at("/v1/seals/latest", Asked).get(seals::latest, seals::LATEST),
+        at("/v1/seals/consistency", Asked).get(seals::consistency, seals::CONSISTENCY),
+        at("/v1/log/checkpoint", Asked).get(seals::checkpoint, seals::CHECKPOINT),
         at("/v1/log/tile/{tile}", Asked)
             .with_slashes()
-            .get(seals::tile),
-        at("/v1/keys", Asked).get(keys::list).post(keys::post),
+            .get(seals::tile, seals::TILE),
+        at("/v1/keys", Asked)
+            .get(keys::list, keys::LIST)
+            .post(keys::post, keys::POST),
         at("/v1/keys/{id}", Asked)
-            .get(keys::get)
-            .patch(keys::patch)
-            .delete(keys::revoke),
+            .get(keys::get, keys::GET)
+            .patch(keys::patch, keys::PATCH)
+            .delete(keys::revoke, keys::REVOKE),
         // These URLs are open to all. Every other URL requires a key.
-        at("/livez", Open).get(health::livez),
-        at("/readyz", Open).get(health::readyz),
-        at("/metrics", Open).get(health::metrics),
-        at("/openapi.yaml", Open).get(openapi_yaml),
-        at("/docs", Open).get(pages::first_claim),
-        at("/docs/reference", Open).get(pages::reference),
-        at("/docs/problems", Open).get(pages::problems),
-        at("/docs/{file}", Open).get(pages::file),
+        at("/livez", Open).get(health::livez, health::LIVEZ),
+        at("/readyz", Open).get(health::readyz, health::READYZ),
+        at("/metrics", Open).get(health::metrics, health::METRICS),
+        at("/openapi.yaml", Open).get(openapi_yaml, OPENAPI_YAML),
+        at("/docs", Open).get(pages::first_claim, pages::FIRST_CLAIM),
+        at("/docs/reference", Open).get(pages::reference, pages::REFERENCE),
+        at("/docs/problems", Open).get(pages::problems, pages::PROBLEMS),
+        at("/docs/{file}", Open).files(pages::file),
     ];
     Routes::new(routes)
 }

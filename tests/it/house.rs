@@ -482,6 +482,33 @@ fn names_say_what_is_inside() {
     }
 }
 
+/// A file of tests that no `mod` names would be passed over.
+#[test]
+fn every_file_of_the_tests_is_compiled() {
+    let files = rust_files("tests/it");
+    for file in files.keys().filter(|file| **file != Path::new("main.rs")) {
+        let folder = file.parent().expect("a folder");
+        let is_of_folder = file.ends_with("mod.rs");
+        let module = if is_of_folder { folder } else { file.as_path() };
+        let above = module.parent().expect("a folder");
+        let parents = [
+            above.join("mod.rs"),
+            above.with_extension("rs"),
+            above.join("main.rs"),
+        ];
+        let name = module.file_stem().and_then(|it| it.to_str());
+        let line = format!("mod {};", name.expect("a name"));
+        let parent = parents.iter().find_map(|parent| files.get(parent));
+        let lines = parent.into_iter().flat_map(|text| text.lines());
+        let mut lines = lines.map(|it| it.trim_start().trim_start_matches("pub "));
+        assert!(
+            lines.any(|it| it == line),
+            "{}: no file has `{line}`",
+            file.display()
+        );
+    }
+}
+
 /// The type that a line of code begins to define.
 fn defined(line: &str) -> Option<&str> {
     // The types of a macro have their names where the macro is used.

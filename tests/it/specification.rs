@@ -7,7 +7,7 @@ use std::path::Path;
 use perdiem::domain::limit::shape::LIMITS_MOST;
 use serde_json::Value;
 
-use crate::support::operations::{OPEN, Operation, operations, specification};
+use crate::support::operations::{OPEN, Operation, is_at, operations, specification};
 
 /// Every object in a document, with its place.
 fn objects<'a>(value: &'a Value, place: String, found: &mut Vec<(String, &'a Value)>) {
@@ -159,6 +159,82 @@ fn every_link_leads_to_an_operation() {
         count += 1;
     }
     assert!(count > 5, "{count}");
+}
+
+/// The operations to which no answer leads: a client knows what they take, or reads it in another way.
+const NOT_REACHED: [&str; 9] = [
+    "erase_subject",
+    "get_export",
+    "get_log_tile",
+    "list_denials",
+    "prove_change",
+    "prove_grant",
+    "put_block",
+    "put_override",
+    "put_policy",
+];
+
+#[test]
+fn every_operation_is_reached() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    let links = found.iter().filter(|(place, _)| place.contains("/links/"));
+    let reached: BTreeSet<&str> = links
+        .filter_map(|(_, link)| link["operationId"].as_str())
+        .collect();
+    for operation in operations().iter().filter(|it| it.path.contains('{')) {
+        let id = operation.said["operationId"].as_str().expect("an id");
+        assert_ne!(
+            reached.contains(id),
+            NOT_REACHED.contains(&id),
+            "let {id} follow an answer that names what it takes (`follows`), or list it here"
+        );
+    }
+}
+
+/// The operations for which people use a command, so that no document has their URL.
+const BY_COMMAND: [&str; 13] = [
+    "/v1/changes/{revision}/proof",
+    "/v1/grants/{id}/proof",
+    "/v1/keys",
+    "/v1/keys/{id}",
+    "/v1/log/checkpoint",
+    "/v1/log/tile/{tile}",
+    "/v1/policies",
+    "/v1/policies/{policy}/backtest",
+    "/v1/policies/{policy}/overrides",
+    "/v1/seals",
+    "/v1/seals/consistency",
+    "/v1/seals/latest",
+    "/v1/subjects/{subject}/erasure",
+];
+
+#[test]
+fn every_operation_is_in_a_document() {
+    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let texts = ["admins.md", "auditors.md", "claims.md", "reconciliation.md"];
+    let texts = texts.map(|name| fs::read_to_string(documents.join(name)).expect("a text"));
+    let texts = texts.concat();
+    // The documents have other names, or examples, where the path has a name.
+    let is_there = |path: &str| {
+        let mut places = texts
+            .match_indices("/v1/")
+            .map(|(place, _)| &texts[place..]);
+        places.any(|place| {
+            let is_end = |it: char| it.is_whitespace() || "`?\"')|,".contains(it);
+            let url = place.split(is_end).next().unwrap_or_default();
+            is_at(url, path)
+        })
+    };
+    for operation in operations().iter().filter(|it| it.path.starts_with("/v1/")) {
+        let path = operation.path.as_str();
+        assert_ne!(
+            is_there(path),
+            BY_COMMAND.contains(&path),
+            "write of {path} in the document of its readers, or list it here"
+        );
+    }
 }
 
 #[test]

@@ -8,9 +8,8 @@ use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
 use super::document::Document;
-use super::first_claim::PAGE as FIRST_CLAIM;
-use super::problems::PAGE as PROBLEMS;
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::describe;
 use crate::http::request::{Public, segment};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -38,31 +37,28 @@ const SWAGGER_FILES: [(&str, &str); 5] = [
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
                                        img-src 'self' data:; frame-ancestors 'none'";
 
-/// A page for people who see perdiem for the first time: a first claim in several languages.
-#[utoipa::path(
-    get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
-)]
+describe! {
+    /// A page for people who see perdiem for the first time: a first claim in several languages.
+    FIRST_CLAIM: "docs" of "operation", |it| it.text(200, "The page.", &["text/html"])
+}
 pub async fn first_claim(_caller: Public, request: HttpRequest) -> HttpResponse {
-    FIRST_CLAIM.answer(answer(HTML), &request)
+    super::first_claim::PAGE.answer(answer(HTML), &request)
 }
 
-/// A page that renders this specification.
-#[utoipa::path(
-    get, path = "/docs/reference", operation_id = "reference", tag = "operation", security(()),
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
-)]
+describe! {
+    /// A page that renders this specification.
+    REFERENCE: "reference" of "operation", |it| it.text(200, "The page.", &["text/html"])
+}
 pub async fn reference(_caller: Public) -> HttpResponse {
     answer(HTML).body(include_str!("reference.html"))
 }
 
-/// A page that explains every kind of problem.
-#[utoipa::path(
-    get, path = "/docs/problems", operation_id = "problems", tag = "operation", security(()),
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
-)]
+describe! {
+    /// A page that explains every kind of problem.
+    PROBLEMS: "problems" of "operation", |it| it.text(200, "The page.", &["text/html"])
+}
 pub async fn problems(_caller: Public, request: HttpRequest) -> HttpResponse {
-    PROBLEMS.answer(answer(HTML), &request)
+    super::problems::PAGE.answer(answer(HTML), &request)
 }
 
 /// A file of a page.

@@ -1,26 +1,21 @@
-//! The specification, made from the code's own types: the list of operations.
+//! The specification, made of what the operations say of themselves.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use actix_web::http::Method;
 use actix_web::{HttpRequest, HttpResponse};
-use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::path::HttpMethod;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Object, RefOr, Type, link::Link};
 use utoipa::{Modify, OpenApi};
 
-use super::completion::{Completion, operations, parameters};
 use super::document::Document;
-use super::links::Links;
-use super::{pages, problems};
+use super::problems;
 use crate::api::problem::Problem;
 use crate::api::words;
-use crate::http::health;
-use crate::http::request::{DeclaredParameters, Public};
-use crate::http::v1::{
-    backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
-    seals, statistics, windows,
-};
+use crate::http::operation::{Source, describe};
+use crate::http::request::{PlacedOperation, Public};
+use crate::http::routes;
 
 /// The specification.
 #[derive(OpenApi)]
@@ -31,65 +26,6 @@ use crate::http::v1::{
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "This instance.")),
-    paths(
-        policies::put,
-        policies::get,
-        policies::list,
-        policies::archive,
-        policies::versions,
-        windows::list,
-        pauses::put,
-        pauses::end,
-        overrides::put,
-        overrides::get,
-        overrides::list,
-        overrides::delete,
-        blocks::put,
-        blocks::get,
-        blocks::list,
-        blocks::remove,
-        backtests::post,
-        claims::post,
-        claims::usage,
-        batches::post,
-        entries::list,
-        entries::adjust,
-        history::list,
-        statistics::list,
-        statistics::denials,
-        entry_exports::export,
-        entry_exports::manifest,
-        grants::get,
-        explanation::of_grant,
-        corrections::reverse,
-        corrections::confirm,
-        grants::list,
-        exports::export,
-        changes::list,
-        erasures::post,
-        reconciliations::post,
-        reconciliations::get,
-        reconciliations::list,
-        seals::list,
-        seals::latest,
-        seals::consistency,
-        seals::proof,
-        seals::change_proof,
-        seals::checkpoint,
-        seals::tile,
-        keys::post,
-        keys::list,
-        keys::get,
-        keys::patch,
-        keys::revoke,
-        health::livez,
-        health::readyz,
-        health::metrics,
-        openapi_yaml,
-        pages::first_claim,
-        pages::reference,
-        pages::problems,
-    ),
     // The derive does not find the schemas of parameters and of completed answers.
     components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue, words::WindowLength)),
     security(("key" = [])),
@@ -106,7 +42,7 @@ use crate::http::v1::{
         (name = "keys", description = "API keys, their roles and their ends."),
         (name = "operation", description = "The state and the measures of an instance."),
     ),
-    modifiers(&Problems, &BearerKey, &Completion, &Links),
+    modifiers(&Problems, &BearerKey, &Operations),
 )]
 struct Specification;
 
@@ -137,6 +73,67 @@ impl Modify for BearerKey {
     }
 }
 
+/// Writes every operation into the specification, with its links and the schemas to which it refers.
+struct Operations;
+
+impl Modify for Operations {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let mut placed = routes().operations();
+        for index in 0..placed.len() {
+            let target = placed[index].operation.id;
+            for source in std::mem::take(&mut placed[index].operation.sources) {
+                lead(&mut placed, &source, target);
+            }
+        }
+        for PlacedOperation {
+            pattern,
+            method,
+            operation,
+            ..
+        } in placed
+        {
+            let components = openapi.components.get_or_insert_default();
+            components.schemas.extend(operation.schemas);
+            let paths = &mut openapi.paths;
+            paths.add_path_operation(pattern, vec![in_document(&method)], operation.shown);
+        }
+    }
+}
+
+/// Lets an answer lead to another operation.
+fn lead(placed: &mut [PlacedOperation], source: &Source, target: &str) {
+    let response = placed
+        .iter_mut()
+        .find(|it| it.operation.id == source.operation)
+        .and_then(|it| {
+            it.operation
+                .shown
+                .responses
+                .responses
+                .get_mut(&source.status)
+        });
+    let Some(RefOr::T(response)) = response else {
+        panic!("{source:?} is no answer that can lead to {target}");
+    };
+    let mut link = Link::builder().operation_id(target);
+    for (name, value) in source.values {
+        link = link.parameter(*name, *value);
+    }
+    response
+        .links
+        .insert(target.to_owned(), link.build().into());
+}
+
+fn in_document(method: &Method) -> HttpMethod {
+    match *method {
+        Method::PUT => HttpMethod::Put,
+        Method::POST => HttpMethod::Post,
+        Method::PATCH => HttpMethod::Patch,
+        Method::DELETE => HttpMethod::Delete,
+        _ => HttpMethod::Get,
+    }
+}
+
 pub fn specification() -> utoipa::openapi::OpenApi {
     Specification::openapi()
 }
@@ -150,34 +147,14 @@ pub fn specification_yaml() -> String {
 
 static YAML: LazyLock<Document> = LazyLock::new(|| Document::new(specification_yaml()));
 
-/// The specification.
-#[utoipa::path(
-    get, path = "/openapi.yaml", tag = "operation", security(()),
-    responses((status = 200, description = "This document.", body = Object, content_type = "application/yaml")),
-)]
+describe! {
+    /// The specification.
+    OPENAPI_YAML: "openapi_yaml" of "operation", |it| {
+        it.content(200, "This document.", Object::with_type(Type::Object), &["application/yaml"])
+    }
+}
 pub async fn openapi_yaml(_caller: Public, request: HttpRequest) -> HttpResponse {
     let mut answer = HttpResponse::Ok();
     answer.content_type("application/yaml");
     YAML.answer(answer, &request)
-}
-
-/// What each operation takes in its query.
-pub fn known_parameters() -> DeclaredParameters {
-    static KNOWN: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
-        let mut known = HashMap::new();
-        for (path, mut item) in specification().paths.paths {
-            for (method, operation) in operations(&mut item) {
-                known.insert(format!("{method} {path}"), names_in_query(operation));
-            }
-        }
-        known
-    });
-    DeclaredParameters(&KNOWN)
-}
-
-fn names_in_query(operation: &Operation) -> Vec<String> {
-    parameters(operation)
-        .filter(|parameter| parameter.parameter_in == ParameterIn::Query)
-        .map(|parameter| parameter.name.clone())
-        .collect()
 }

@@ -11,12 +11,15 @@ use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
+use utoipa::openapi::Required;
 
 use super::query::describe_unknown;
 use super::route::body_max_bytes;
 use crate::api::strict::Object;
 use crate::engine::Engine;
 use crate::http::answer::ApiError;
+use crate::http::operation::{Argument, Operation};
 
 /// The longest time for a request's body to arrive.
 #[derive(Clone, Copy)]
@@ -31,6 +34,12 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let bytes = read_body(request, payload);
         Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+    }
+}
+
+impl<T: ToSchema> Argument for Body<T> {
+    fn describe(operation: &mut Operation) {
+        operation.takes_body::<T>(Some(Required::True));
     }
 }
 
@@ -54,6 +63,13 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
     }
 }
 
+/// Generated clients may leave the body out, but send no null.
+impl<T: ToSchema> Argument for OptionalBody<T> {
+    fn describe(operation: &mut Operation) {
+        operation.takes_body::<T>(None);
+    }
+}
+
 /// Two parts of a request. An error of the first part is reported before an error of the second. In
 /// a tuple the parts race: a wrong header would be reported before a wrong body that is still
 /// arriving.
@@ -71,6 +87,13 @@ impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A,
             let second = B::from_request(&request, &mut Payload::None);
             Ok(Then(first, second.await.map_err(Into::into)?))
         })
+    }
+}
+
+impl<A: Argument, B: Argument> Argument for Then<A, B> {
+    fn describe(operation: &mut Operation) {
+        A::describe(operation);
+        B::describe(operation);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use actix_web::dev::Payload;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
+use utoipa::IntoResponses;
 
 use super::route::segment;
 use super::{extractors, query};
@@ -17,6 +18,7 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::{ReadKind, SubjectRead};
 use crate::engine::{Authority, Engine, Failure, Principal};
 use crate::http::answer::{ApiError, Forbidden};
+use crate::http::operation::{Argument, Operation, Reach};
 
 extractors!(MetricsReader, Public);
 
@@ -65,6 +67,8 @@ wanted! {
 
 /// How a route keeps a confined key to its policies.
 pub trait Confinement {
+    const REACH: Reach;
+
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden>;
 }
 
@@ -80,6 +84,8 @@ pub struct InQuery;
 pub struct ByHandler;
 
 impl Confinement for InPath {
+    const REACH: Reach = Reach::InPath;
+
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
         if principal.policies.is_none() {
             return Ok(());
@@ -90,6 +96,8 @@ impl Confinement for InPath {
 }
 
 impl Confinement for InQuery {
+    const REACH: Reach = Reach::InQuery;
+
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
         if principal.policies.is_none() {
             return Ok(());
@@ -104,6 +112,8 @@ impl Confinement for InQuery {
 }
 
 impl Confinement for ByHandler {
+    const REACH: Reach = Reach::ByHandler;
+
     fn check(_: &Principal, _: &HttpRequest) -> Result<(), Forbidden> {
         Ok(())
     }
@@ -189,6 +199,45 @@ impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
     }
 }
 
+impl<W: Wanted, P: Confinement> Argument for Caller<W, P> {
+    fn describe(operation: &mut Operation) {
+        operation.needs_key(W::ROLES, P::REACH);
+        operation.has_problems::<WithKey>();
+    }
+}
+
+/// The problems of every request with a key.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum WithKey {
+    /// `malformed`: the request is not JSON, has an unknown field or parameter, or a wrong type.
+    #[response(status = 400)]
+    Malformed,
+    /// `unauthorized`: no valid key.
+    #[response(status = 401, headers(
+        ("WWW-Authenticate" = String, description = "Always `Bearer`."),
+    ))]
+    Unauthorized,
+    /// `forbidden`: the key has another role, or is confined to other policies.
+    #[response(status = 403)]
+    Forbidden,
+    /// `invalid`: wrong values, each with its place; `idempotency-key-reused`: the same key with
+    /// another claim.
+    #[response(status = 422)]
+    Invalid,
+    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
+    #[response(status = 429, headers(
+        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
+    ))]
+    TooManyWrongKeys,
+    /// `undecided`: the claim could not be decided exactly within the deadline; `unavailable`:
+    /// the ledger does not answer; both with `Retry-After`. `read-only`: this instance only reads.
+    #[response(status = 503, headers(
+        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
+    ))]
+    Unavailable,
+}
+
 /// Checks a request's key, its role, its policies, and the names in the query. Each check has its
 /// status, and the order of the checks is the order of the statuses in the specification.
 fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Principal, ApiError> {
@@ -241,11 +290,23 @@ impl MetricsReader {
     }
 }
 
+impl Argument for MetricsReader {
+    fn describe(operation: &mut Operation) {
+        operation.needs_key(Anyone::ROLES, Reach::Everything);
+    }
+}
+
 /// Any caller, with or without a key. Open routes take it as their first parameter.
 pub struct Public;
 
 impl Public {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         query::check(request).map(|()| Self)
+    }
+}
+
+impl Argument for Public {
+    fn describe(operation: &mut Operation) {
+        operation.is_open();
     }
 }

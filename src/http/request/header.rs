@@ -9,13 +9,15 @@ use crate::api::words;
 use crate::domain::claim::IdempotencyKey;
 use crate::engine::Precondition;
 use crate::http::answer::ApiError;
+use crate::http::operation::{Argument, Operation};
 
-extractors!(KeyHeader, Precondition);
+extractors!(IfMatchOrNone);
+extractors!(KeyHeader => IdempotencyKeyField, IfMatch => IfMatchField);
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct IfMatch {
+struct IfMatchField {
     /// The change is made only if the ETag is still this one. With `*`, only if it exists.
     #[param(
         rename = "If-Match",
@@ -30,7 +32,7 @@ pub struct IfMatch {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct IfNoneMatch {
+struct IfNoneMatchField {
     /// `*`: the change is made only if it does not exist yet. Not together with `If-Match`.
     #[param(rename = "If-None-Match", value_type = words::Anything, required = false)]
     if_none_match: Option<String>,
@@ -39,7 +41,7 @@ pub struct IfNoneMatch {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct IdempotencyKeyField {
+struct IdempotencyKeyField {
     /// Makes a retry safe. 1 to 255 characters of visible ASCII, with or without quotes; unique in
     /// its policy.
     #[param(
@@ -73,25 +75,48 @@ impl KeyHeader {
     }
 }
 
-impl Precondition {
+/// The precondition of a change of something that exists.
+pub struct IfMatch(pub Precondition);
+
+/// The precondition of a change that creates what does not exist.
+pub struct IfMatchOrNone(pub Precondition);
+
+impl IfMatch {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        let text = |name| {
-            let value = request.headers().get(name);
-            value.map(|value| value.to_str().unwrap_or_default().trim())
-        };
-        match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
-            (None, None) => Ok(Self::None),
-            (Some("*"), None) => Ok(Self::Exists),
-            (Some(tags), None) => parse_etags(tags).map(Self::Versions),
-            (None, Some("*")) => Ok(Self::Absent),
-            (None, Some(_)) => Err(ApiError::invalid(
-                "If-None-Match",
-                "write *, and nothing else",
-            )),
-            (Some(_), Some(_)) => {
-                let detail = "send either If-Match or If-None-Match, not both";
-                Err(ApiError::invalid("If-Match", detail))
-            }
+        precondition(request).map(Self)
+    }
+}
+
+impl IfMatchOrNone {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        precondition(request).map(Self)
+    }
+}
+
+impl Argument for IfMatchOrNone {
+    fn describe(operation: &mut Operation) {
+        operation.takes::<IfMatchField>();
+        operation.takes::<IfNoneMatchField>();
+    }
+}
+
+fn precondition(request: &HttpRequest) -> Result<Precondition, ApiError> {
+    let text = |name| {
+        let value = request.headers().get(name);
+        value.map(|value| value.to_str().unwrap_or_default().trim())
+    };
+    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+        (None, None) => Ok(Precondition::None),
+        (Some("*"), None) => Ok(Precondition::Exists),
+        (Some(tags), None) => parse_etags(tags).map(Precondition::Versions),
+        (None, Some("*")) => Ok(Precondition::Absent),
+        (None, Some(_)) => Err(ApiError::invalid(
+            "If-None-Match",
+            "write *, and nothing else",
+        )),
+        (Some(_), Some(_)) => {
+            let detail = "send either If-Match or If-None-Match, not both";
+            Err(ApiError::invalid("If-Match", detail))
         }
     }
 }

@@ -2,8 +2,6 @@
 
 mod body;
 mod caller;
-mod distinct;
-mod exact;
 mod faults;
 mod header;
 mod metadata;
@@ -21,23 +19,33 @@ pub use caller::{
     Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
     OpenMetrics, Public,
 };
-pub use distinct::DistinctObject;
 pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
-pub use header::{IdempotencyKeyField, IfMatch, IfNoneMatch, KeyHeader};
+pub use header::{IfMatch, IfMatchOrNone, KeyHeader};
 pub use metadata::MetadataQuery;
 pub use path::{
-    IdInPath, IdPath, NewSubjectPath, PolicyInPath, PolicyPath, RevisionInPath, RevisionPath,
-    SubjectInPath, SubjectPath, path_id,
+    GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath, RevisionPath,
+    SubjectPath, TilePath,
 };
-pub use query::{DeclaredParameters, Page, PageQuery, Query, Reason, ReasonQuery};
-pub use route::{Bounded, Handling, Route, Routes, WAIT_MOST, handling, pattern, segment};
+pub use query::{Page, PageQuery, Query, Reason};
+pub use route::{
+    Bounded, Handling, PlacedOperation, Route, Routes, WAIT_MOST, handling, pattern, segment,
+};
 pub use span::SpanQuery;
 
 /// The engine, as handlers take it.
 pub type EngineData = Data<Engine>;
 
-/// Makes extractors of types that have `of(&HttpRequest) -> Result<Self, ApiError>`.
+/// Makes extractors of types that have `of(&HttpRequest) -> Result<Self, ApiError>`. With the type of their
+/// parameters they describe themselves too.
 macro_rules! extractors {
+    ($($name:ty => $parameters:ty),+ $(,)?) => {
+        crate::http::request::extractors!($($name),+);
+        $(impl crate::http::operation::Argument for $name {
+            fn describe(operation: &mut crate::http::operation::Operation) {
+                operation.takes::<$parameters>();
+            }
+        })+
+    };
     ($($name:ty),+) => {$(
         impl actix_web::FromRequest for $name {
             type Error = crate::http::answer::ApiError;

@@ -9,21 +9,27 @@ use super::faults::parse_position;
 use super::route::segment;
 use crate::domain::claim::{ClaimError, Subject};
 use crate::domain::policy::PolicyName;
+use crate::domain::seal::tile::TileName;
 use crate::http::answer::ApiError;
+use crate::http::operation::{Argument, Operation};
 
+extractors!(NewPolicyPath);
 extractors!(
-    PolicyPath,
-    SubjectPath,
-    NewSubjectPath,
-    IdPath,
-    RevisionPath
+    PolicyPath => PolicyInPath,
+    SubjectPath => SubjectInPath,
+    NewSubjectPath => SubjectInPath,
+    IdPath => IdInPath,
+    GrantPath => IdInPath,
+    ReportPath => IdInPath,
+    RevisionPath => RevisionInPath,
+    TilePath => TileInPath,
 );
 
 /// A policy in the path, as the specification has it.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct PolicyInPath {
+struct PolicyInPath {
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")]
     policy: String,
 }
@@ -32,7 +38,7 @@ pub struct PolicyInPath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct SubjectInPath {
+struct SubjectInPath {
     /// 1 to 256 bytes of UTF-8 without control characters. Percent-encode it, also `/`.
     #[param(
         example = "member-42",
@@ -47,7 +53,7 @@ pub struct SubjectInPath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct IdInPath {
+struct IdInPath {
     #[param(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     id: Uuid,
 }
@@ -56,9 +62,23 @@ pub struct IdInPath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct RevisionInPath {
+struct RevisionInPath {
     #[param(example = 42)]
     revision: u64,
+}
+
+/// The name of a tile in the path, as the specification has it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+struct TileInPath {
+    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the
+    /// width of a partial tile. The value contains slashes.
+    #[param(
+        example = "0/x001/x234/067.p/8",
+        pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})/(x[0-9]{3}/){0,4})?[0-9]{3}(\\.p/([1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$"
+    )]
+    tile: String,
 }
 
 pub struct PolicyPath(pub PolicyName);
@@ -68,6 +88,21 @@ impl PolicyPath {
         let name = PolicyName::new(&segment(request, "policy").unwrap_or_default());
         let name = name.map_err(|error| ApiError::invalid("policy", error));
         name.map(Self)
+    }
+}
+
+/// The policy of a request that creates it if it does not exist.
+pub struct NewPolicyPath(pub PolicyName);
+
+impl NewPolicyPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        PolicyPath::of(request).map(|path| Self(path.0))
+    }
+}
+
+impl Argument for NewPolicyPath {
+    fn describe(operation: &mut Operation) {
+        operation.takes_new::<PolicyInPath>();
     }
 }
 
@@ -103,18 +138,24 @@ fn subject_in_path(
     subject.map_err(|error| ApiError::invalid("subject", error))
 }
 
-/// The id in the path. `what` names the id in the error.
-pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
-    let id = Uuid::parse_str(&segment(request, "id").unwrap_or_default());
-    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID: copy it from an answer")))
+macro_rules! ids {
+    ($($name:ident: $what:literal;)+) => {$(
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+                let id = Uuid::parse_str(&segment(request, "id").unwrap_or_default());
+                let help = concat!($what, " is a UUID: copy it from an answer");
+                id.map(Self).map_err(|_| ApiError::invalid("id", help))
+            }
+        }
+    )+};
 }
 
-pub struct IdPath(pub Uuid);
-
-impl IdPath {
-    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        path_id(request, "an id").map(Self)
-    }
+ids! {
+    IdPath: "an id";
+    GrantPath: "a grant's id";
+    ReportPath: "a report's id";
 }
 
 pub struct RevisionPath(pub u64);
@@ -126,5 +167,16 @@ impl RevisionPath {
         let revision = revision
             .map_err(|_| ApiError::invalid("revision", "write a whole number, such as 1842"));
         revision.map(Self)
+    }
+}
+
+pub struct TilePath(pub TileName);
+
+impl TilePath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        let tile = TileName::parse(&segment(request, "tile").unwrap_or_default());
+        let help = "write LEVEL/INDEX, such as 0/000 or entries/x001/234.p/8";
+        tile.map(Self)
+            .ok_or_else(|| ApiError::invalid("tile", help))
     }
 }

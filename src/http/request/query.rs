@@ -1,12 +1,11 @@
 //! The query of a request. One rule holds for all requests: a parameter that the request does not
-//! take is an error. The names come from the specification, so no route can forget one.
+//! take is an error. The names come from the arguments of the handler, so no route can forget one.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::{Ready, ready};
 
 use actix_web::dev::Payload;
-use actix_web::http::Method;
 use actix_web::{FromRequest, HttpRequest};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -15,11 +14,12 @@ use utoipa::IntoParams;
 
 use super::extractors;
 use super::faults::Faults;
-use super::route::pattern;
+use super::route::in_query;
 use crate::domain::policy::check_reason;
 use crate::http::answer::ApiError;
+use crate::http::operation::{Argument, Operation};
 
-extractors!(Page, Reason);
+extractors!(Page => PageQuery, Reason => ReasonQuery);
 
 /// The longest page of a list.
 const PAGE_MAX: u32 = 1000;
@@ -28,24 +28,14 @@ const PAGE_DEFAULT: u32 = 100;
 /// The longest part of an unknown name in an error, in characters.
 const NAME_SHOWN: usize = 64;
 
-/// The query parameters of each operation, by its method and the pattern of its path.
-#[derive(Clone, Copy)]
-pub struct DeclaredParameters(pub &'static HashMap<String, Vec<String>>);
-
 /// Refuses a query with an unknown or a repeated parameter, and a query that is not UTF-8.
 pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
     let query = request.query_string();
     if query.is_empty() {
         return Ok(());
     }
-    let method = match *request.method() {
-        Method::HEAD => &Method::GET,
-        ref method => method,
-    };
-    let pattern = pattern(request).unwrap_or_default();
-    let known = request.app_data::<DeclaredParameters>();
-    let known = known.and_then(|known| known.0.get(&format!("{method} {pattern}")));
-    let known: Vec<&str> = known.into_iter().flatten().map(String::as_str).collect();
+    let known = in_query(request);
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let mut seen = HashSet::new();
     for (name, _) in parse(query)? {
         if !known.iter().any(|known| is_named(known, &name)) {
@@ -124,6 +114,12 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     }
 }
 
+impl<T: IntoParams> Argument for Query<T> {
+    fn describe(operation: &mut Operation) {
+        operation.takes::<T>();
+    }
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
@@ -169,7 +165,7 @@ impl Page {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct ReasonQuery {
+struct ReasonQuery {
     /// The reason of the change: 1 to 1000 characters.
     #[param(value_type = String, min_length = 1, max_length = 1000, example = "it is over")]
     reason: Option<String>,

@@ -1,4 +1,4 @@
-//! The URLs: how a request finds its URL, with its methods and its bounds.
+//! The URLs: how a request finds its URL, with its methods and its bounds, and what each method says of itself.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
 
 use crate::http::answer::ApiError;
+use crate::http::operation::{Argument, Description, Operation};
 
 /// A handler, with the extraction of its arguments.
 pub type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
@@ -53,8 +54,20 @@ pub struct Route {
     pub bounded: Bounded,
     body_max_bytes: usize,
     has_slashes: bool,
-    methods: Vec<(Method, Handling)>,
+    methods: Vec<Served>,
 }
+
+/// A method of a URL.
+struct Served {
+    method: Method,
+    handling: Handling,
+    /// The names of the parameters that the query may have.
+    in_query: Rc<[String]>,
+    operation: Option<DescribedOperation>,
+}
+
+/// Makes the operation when it is asked for: a server that nobody asks keeps no schemas.
+type DescribedOperation = Box<dyn Fn() -> Operation>;
 
 /// Makes a function from a request to an answer of a handler.
 pub fn handling<F, Args>(handler: F) -> Handling
@@ -78,27 +91,71 @@ where
 }
 
 macro_rules! methods {
-    ($($name:ident: $($method:ident),+;)+) => {$(
-        pub fn $name<F, Args>(mut self, handler: F) -> Self
+    ($($name:ident: $method:ident;)+) => {$(
+        pub fn $name<F, Args>(self, handler: F, description: Description) -> Self
         where
             F: Handler<Args>,
-            Args: FromRequest + 'static,
+            Args: Argument + FromRequest + 'static,
             F::Output: Responder + 'static,
         {
-            $(self.methods.push((Method::$method, handling(handler.clone())));)+
-            self
+            self.serve(Method::$method, handler, Some(description))
         }
     )+};
 }
 
 impl Route {
     methods! {
-        // HEAD is GET without the body (RFC 9110, section 9.3.2).
-        get: GET, HEAD;
+        get: GET;
         post: POST;
         put: PUT;
         patch: PATCH;
         delete: DELETE;
+    }
+
+    /// Serves files that belong to no interface: the specification does not have them.
+    pub fn files<F, Args>(self, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: Argument + FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.serve(Method::GET, handler, None)
+    }
+
+    fn serve<F, Args>(
+        mut self,
+        method: Method,
+        handler: F,
+        description: Option<Description>,
+    ) -> Self
+    where
+        F: Handler<Args>,
+        Args: Argument + FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        let operation = description.map(|description| {
+            let operation = move || Operation::of::<Args>(&description);
+            Box::new(operation) as DescribedOperation
+        });
+        let in_query = operation.as_ref().map(|operation| operation().in_query());
+        let in_query: Rc<[String]> = in_query.unwrap_or_default().into();
+        let is_get = method == Method::GET;
+        self.methods.push(Served {
+            method,
+            handling: handling(handler.clone()),
+            in_query: in_query.clone(),
+            operation,
+        });
+        if is_get {
+            // HEAD is GET without the body (RFC 9110, section 9.3.2).
+            self.methods.push(Served {
+                method: Method::HEAD,
+                handling: handling(handler),
+                in_query,
+                operation: None,
+            });
+        }
+        self
     }
 
     pub fn at(pattern: &'static str, bounded: Bounded) -> Self {
@@ -134,15 +191,18 @@ impl Route {
 
     /// Passes a request to the handler of its method.
     pub async fn handle(&self, request: HttpRequest, payload: Payload) -> HttpResponse {
-        let known = |(method, _): &&(Method, Handling)| method == request.method();
-        match self.methods.iter().find(known) {
-            Some((_, handling)) => handling(request, payload).await,
+        match self.served(request.method()) {
+            Some(served) => (served.handling)(request, payload).await,
             None => HttpResponse::from_error(ApiError::MethodNotAllowed(self.allowed())),
         }
     }
 
+    fn served(&self, method: &Method) -> Option<&Served> {
+        self.methods.iter().find(|served| served.method == method)
+    }
+
     fn allowed(&self) -> String {
-        let methods: Vec<&str> = self.methods.iter().map(|(it, _)| it.as_str()).collect();
+        let methods: Vec<&str> = self.methods.iter().map(|it| it.method.as_str()).collect();
         methods.join(", ")
     }
 
@@ -178,9 +238,9 @@ impl Routes {
     pub fn with_handlings(self, change: impl Fn(Bounded, &Method, Handling) -> Handling) -> Self {
         let changed = |route: Rc<Route>| {
             let mut route = Rc::into_inner(route).expect("no request is in progress yet");
-            let methods = route.methods.into_iter().map(|(method, handler)| {
-                let handler = change(route.bounded, &method, handler);
-                (method, handler)
+            let methods = route.methods.into_iter().map(|served| Served {
+                handling: change(route.bounded, &served.method, served.handling),
+                ..served
             });
             route.methods = methods.collect();
             Rc::new(route)
@@ -198,9 +258,43 @@ impl Routes {
     }
 }
 
+/// An operation with its place and its bounds.
+pub struct PlacedOperation {
+    pub pattern: &'static str,
+    pub method: Method,
+    pub bounded: Bounded,
+    pub operation: Operation,
+}
+
+impl Routes {
+    /// What each method of each URL says of itself.
+    pub fn operations(&self) -> Vec<PlacedOperation> {
+        let of_route = |route: &Rc<Route>| {
+            let described = route.methods.iter().filter_map(|served| {
+                Some(PlacedOperation {
+                    pattern: route.pattern,
+                    method: served.method.clone(),
+                    bounded: route.bounded,
+                    operation: served.operation.as_ref()?(),
+                })
+            });
+            described.collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of_route).collect()
+    }
+}
+
 pub fn pattern(request: &HttpRequest) -> Option<&'static str> {
     let extensions = request.extensions();
     extensions.get::<Rc<Route>>().map(|route| route.pattern)
+}
+
+/// The names of the parameters that the query of this request may have.
+pub fn in_query(request: &HttpRequest) -> Rc<[String]> {
+    let extensions = request.extensions();
+    let route = extensions.get::<Rc<Route>>();
+    let served = route.and_then(|route| route.served(request.method()));
+    served.map_or_else(Rc::default, |served| served.in_query.clone())
 }
 
 /// The largest body of this request, in bytes.

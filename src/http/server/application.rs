@@ -23,7 +23,7 @@ use super::newcomers::Newcomers;
 use super::read_only::only_reads;
 use crate::engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 use crate::http::request::{OpenMetrics, ReadTime};
-use crate::http::{known_parameters, routes};
+use crate::http::routes;
 
 /// The most connections that the system queues before they are accepted.
 const BACKLOG: u32 = 1024;
@@ -172,7 +172,6 @@ impl Application {
                 .app_data(data.clone())
                 .app_data(read_time)
                 .app_data(open_metrics)
-                .app_data(known_parameters())
                 .default_service(fn_service(move |request| {
                     every::answer(routes.clone(), request)
                 }));

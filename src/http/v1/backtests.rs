@@ -1,57 +1,36 @@
 //! Backtests of drafts.
 
 use actix_web::HttpResponse;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use super::policies::check;
-use crate::api::backtests::{BacktestAnswer, BacktestTotal, DeniedSubject};
+use crate::api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject};
 use crate::api::orphans::OrphansBody;
-use crate::api::policies::PolicyBody;
-use crate::api::strict::Object;
 use crate::domain::backtest::{BacktestTally, DayRange};
 use crate::domain::policy::{PolicyName, Rule};
 use crate::engine::Backtested;
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::{POLICY, describe};
 use crate::http::request::{
     Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date,
 };
 
-/// A draft of a policy, and the days to try it on.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BacktestBody {
-    /// The draft, with the fields of a policy. Only its limits and its calendar count. `paused`,
-    /// `active_from`, `active_until`, `mode`, `durability` and `on_ledger_outage` have no effect.
-    #[schema(value_type = PolicyBody)]
-    policy: Object<PolicyBody>,
-    /// The first day, a local date of the draft's calendar.
-    #[schema(value_type = NaiveDate, example = "2026-11-01")]
-    from: String,
-    /// The local date after the last day; at most 400 days after `from`.
-    #[schema(value_type = NaiveDate, example = "2026-12-01")]
-    to: String,
-}
-
-impl BacktestBody {
-    fn check(self, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
-        let mut faults = Faults::default();
-        let from = faults.body("/from", parse_date(&self.from));
-        let to = faults.body("/to", parse_date(&self.to));
-        let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
-        let range = range.and_then(|range| faults.body("/to", range));
-        let rule = match check(self.policy.0, has_counters) {
-            Ok(change) => Some(change.rule),
-            Err(ApiError::Invalid(parts)) => {
-                for part in parts {
-                    faults.add(part.inside("/policy"));
-                }
-                None
+fn check_backtest(body: BacktestBody, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
+    let mut faults = Faults::default();
+    let from = faults.body("/from", parse_date(&body.from));
+    let to = faults.body("/to", parse_date(&body.to));
+    let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
+    let range = range.and_then(|range| faults.body("/to", range));
+    let rule = match check(body.policy.0, has_counters) {
+        Ok(change) => Some(change.rule),
+        Err(ApiError::Invalid(parts)) => {
+            for part in parts {
+                faults.add(part.inside("/policy"));
             }
-            Err(other) => return Err(other),
-        };
-        faults.or(rule.zip(range))
-    }
+            None
+        }
+        Err(other) => return Err(other),
+    };
+    faults.or(rule.zip(range))
 }
 
 fn answer(policy: &PolicyName, tried: Backtested) -> BacktestAnswer {
@@ -88,27 +67,26 @@ fn answer(policy: &PolicyName, tried: Backtested) -> BacktestAnswer {
     }
 }
 
-/// Backtest a draft of a policy: see which past grants it would have denied.
-///
-/// Use this to choose limits from data. The draft decides the past grants of the policy, archived
-/// or not. A grant that fits into all windows that contain it takes its units. Any other grant
-/// counts as denied. Reversals, lapses and adjustments count as they did. Reading begins with the
-/// earliest window that contains the first day, so that a month is complete. Overrides are not
-/// applied. A grant of a subject that was blocked then, under a policy that observed, counts as denied.
-/// Claims that were denied in the past are not known. Nothing is changed.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    post, path = "/v1/policies/{policy}/backtest", operation_id = "backtest_policy", tag = "policies",
-    request_body = BacktestBody,
-    responses((status = 200, description = "The grants that the draft would have denied.", body = BacktestAnswer)),
-)]
+describe! {
+    /// Backtest a draft of a policy: see which past grants it would have denied.
+    ///
+    /// Use this to choose limits from data. The draft decides the past grants of the policy, archived
+    /// or not. A grant that fits into all windows that contain it takes its units. Any other grant
+    /// counts as denied. Reversals, lapses and adjustments count as they did. Reading begins with the
+    /// earliest window that contains the first day, so that a month is complete. Overrides are not
+    /// applied. A grant of a subject that was blocked then, under a policy that observed, counts as denied.
+    /// Claims that were denied in the past are not known. Nothing is changed.
+    POST: "backtest_policy" of "policies", |it| it
+        .json::<BacktestAnswer>(200, "The grants that the draft would have denied.")
+        .needs_entries()
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn post(
     caller: Caller<Auditor>,
     Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (draft, range) = body.0.check(engine.has_counters())?;
+    let (draft, range) = check_backtest(body.0, engine.has_counters())?;
     let name = policy.0.clone();
     let key = caller.key();
     let tried = engine.record.backtest(&key, name, draft, range).await?;

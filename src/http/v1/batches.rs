@@ -5,20 +5,16 @@ use std::sync::Arc;
 
 use actix_web::{HttpResponse, ResponseError};
 use futures_util::stream::{self, StreamExt};
-use serde::Deserialize;
-use utoipa::ToSchema;
 
-use super::claims::{ClaimBody, Claimed, GrantedClaim};
-use crate::api::claims::{BatchAnswer, BatchItem, GrantedItem};
-use crate::api::strict::{Object, WholeNumber};
+use super::claims::{Claimed, GrantedClaim, check_claim};
+use crate::api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
 use crate::chain::Chain;
 use crate::domain::claim::{Claim, IdempotencyKey};
 use crate::domain::policy::PolicyName;
 use crate::engine::Admission;
 use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::request::{
-    Body, ByHandler, Caller, Claimer, DistinctObject, EngineData, KeyHeader,
-};
+use crate::http::operation::describe;
+use crate::http::request::{Body, ByHandler, Caller, Claimer, EngineData, KeyHeader};
 
 /// The most claims of a batch.
 const CLAIMS_MOST: usize = 1000;
@@ -27,93 +23,42 @@ const UNDER_WAY_MOST: usize = 256;
 /// The largest body of a batch, in bytes: the most claims with the most metadata.
 pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Claims to decide at once.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BatchBody {
-    /// 1 to 1000 claims.
-    #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
-    claims: Vec<Object<BatchClaim>>,
-    /// Whether to grant either all claims or none.
-    #[serde(default)]
-    atomic: bool,
-}
-
-/// A claim of a batch.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BatchClaim {
-    /// The policy's name.
-    #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
-    policy: String,
-    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
-    /// characters that nobody can see, blanks other than a plain space within the text, and text
-    /// that is not in Unicode's normalization form C are refused.
-    #[schema(
-        example = "member-42",
-        min_length = 1,
-        max_length = 256,
-        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
-    )]
-    subject: String,
-    /// The number of units. Default: 1.
-    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    units: Option<WholeNumber>,
-    /// Makes the grant a hold, as in a single claim: it lapses after this many seconds unless it is
-    /// confirmed.
-    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
-    hold_seconds: Option<WholeNumber>,
-    /// Stored with the grant.
-    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    metadata: Option<DistinctObject>,
-    /// Makes a retry safe. Unique in its policy.
-    #[schema(
-        example = "order-17",
-        pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#
-    )]
-    idempotency_key: Option<String>,
-}
-
 /// A claim that can be decided, or the error that it gets.
 type Checked = Result<(PolicyName, Claim), ApiError>;
 
 /// The answer to a claim.
 type BatchMember = Result<GrantedClaim, ApiError>;
 
-impl BatchClaim {
-    fn check(self, caller: &Caller<Claimer, ByHandler>) -> Checked {
-        let policy = PolicyName::new(&self.policy);
-        let policy = policy.map_err(|error| ApiError::invalid_body("/policy", error))?;
-        caller.may_use(&policy)?;
-        let key = self.idempotency_key.as_deref().map(IdempotencyKey::parse);
-        let key = key.transpose();
-        let key = key.map_err(|error| ApiError::invalid_body("/idempotency_key", error))?;
-        let body = ClaimBody {
-            subject: self.subject,
-            units: self.units,
-            hold_seconds: self.hold_seconds,
-            dry_run: false,
-            metadata: self.metadata,
-        };
-        let (claim, _) = body.check(KeyHeader(key), caller.key_number())?;
-        Ok((policy, claim))
-    }
+fn check(claim: BatchClaim, caller: &Caller<Claimer, ByHandler>) -> Checked {
+    let policy = PolicyName::new(&claim.policy);
+    let policy = policy.map_err(|error| ApiError::invalid_body("/policy", error))?;
+    caller.may_use(&policy)?;
+    let key = claim.idempotency_key.as_deref().map(IdempotencyKey::parse);
+    let key = key.transpose();
+    let key = key.map_err(|error| ApiError::invalid_body("/idempotency_key", error))?;
+    let body = ClaimBody {
+        subject: claim.subject,
+        units: claim.units,
+        hold_seconds: claim.hold_seconds,
+        dry_run: false,
+        metadata: claim.metadata,
+    };
+    let (claim, _) = check_claim(body, KeyHeader(key), caller.key_number())?;
+    Ok((policy, claim))
 }
 
-/// Claim units of several policies and subjects at once.
-///
-/// Each item of the answer has the status and the body that the claim alone would get. The claims
-/// are decided at the same time: the order does not say which of two claims gets the last unit.
-/// With `atomic`, either all claims are granted in one transaction, those of a subject in their
-/// order, or no claim is. In the second case, a claim that alone would have been granted has the
-/// status 424. A retry with the same keys is safe.
-///
-/// Roles: `claim`, `admin`.
-#[utoipa::path(
-    post, path = "/v1/claims", operation_id = "claim_batch", tag = "claims",
-    request_body = BatchBody,
-    responses((status = 200, description = "The result of each claim, in the order of the claims.", body = BatchAnswer)),
-)]
+describe! {
+    /// Claim units of several policies and subjects at once.
+    ///
+    /// Each item of the answer has the status and the body that the claim alone would get. The claims
+    /// are decided at the same time: the order does not say which of two claims gets the last unit.
+    /// With `atomic`, either all claims are granted in one transaction, those of a subject in their
+    /// order, or no claim is. In the second case, a claim that alone would have been granted has the
+    /// status 424. A retry with the same keys is safe.
+    POST: "claim_batch" of "claims", |it| it
+        .json::<BatchAnswer>(200, "The result of each claim, in the order of the claims.")
+        .needs_entries()
+}
 pub async fn post(
     caller: Caller<Claimer, ByHandler>,
     body: Body<BatchBody>,
@@ -124,8 +69,8 @@ pub async fn post(
         let detail = format!("write 1 to {CLAIMS_MOST} claims in a batch");
         return Err(ApiError::invalid_body("/claims", detail));
     }
-    let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
-    let checked: Vec<Checked> = claims.into_iter().map(check).collect();
+    let checked = claims.into_iter().map(|claim| check(claim.0, &caller));
+    let checked: Vec<Checked> = checked.collect();
     let members = if atomic {
         claim_together(&caller.key(), checked, &engine).await?
     } else {

@@ -11,11 +11,11 @@ use crate::domain::identity::to_micros;
 use crate::domain::overrides::Block;
 use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
-use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, versioned};
+use crate::http::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
-    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, SubjectPath, Then,
 };
 
 fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
@@ -27,31 +27,26 @@ fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), Ap
     Ok((faults.or(terms)?, reason))
 }
 
-/// Block a subject, or change its block: the policy denies each of its claims.
-///
-/// A block holds whatever the limits of the policy are, in every version of the policy, and after the
-/// policy was archived and created again. It takes effect at this instance with the next claim, and at
-/// every other instance within a second. It takes back nothing that was granted: grants can be
-/// confirmed, reversed and adjusted. A policy with the mode `observe` grants the claims of a blocked
-/// subject, and marks them with `would_deny`.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    put, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "put_block", tag = "blocks",
-    params(IfMatch, IfNoneMatch),
-    request_body = BlockBody,
-    responses(
-        (status = 201, description = "Created.", body = BlockAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or not changed.", body = BlockAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the block has another version."),
-    ),
-)]
+describe! {
+    /// Block a subject, or change its block: the policy denies each of its claims.
+    ///
+    /// A block holds whatever the limits of the policy are, in every version of the policy, and after the
+    /// policy was archived and created again. It takes effect at this instance with the next claim, and at
+    /// every other instance within a second. It takes back nothing that was granted: grants can be
+    /// confirmed, reversed and adjusted. A policy with the mode `observe` grants the claims of a blocked
+    /// subject, and marks them with `would_deny`.
+    PUT: "put_block" of "blocks", |it| it
+        .json::<BlockAnswer>(201, "Created.").etag()
+        .json::<BlockAnswer>(200, "Replaced, or not changed.").etag()
+        .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
+            again.")
+        .problem(412, "`precondition-failed`: the block has another version.")
+}
 pub async fn put(
     caller: Caller<Admin>,
-    Then(body, (policy, subject, precondition)): Then<
+    Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<BlockBody>,
-        (PolicyPath, NewSubjectPath, Precondition),
+        (PolicyPath, NewSubjectPath, IfMatchOrNone),
     >,
     engine: EngineData,
 ) -> HttpAnswer {
@@ -73,13 +68,12 @@ pub async fn put(
     Ok(response.json(BlockAnswer::new(&policy.0, edited.after)))
 }
 
-/// Show a subject's block. The ETag is its version.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "get_block", tag = "blocks",
-    responses((status = 200, description = "The block, also one whose `until` has passed.", body = BlockAnswer, headers(("ETag" = String)))),
-)]
+describe! {
+    /// Show a subject's block. The ETag is its version.
+    GET: "get_block" of "blocks", |it| it
+        .json::<BlockAnswer>(200, "The block, also one whose `until` has passed.").etag()
+        .follows("put_block", 201, SUBJECT)
+}
 pub async fn get(
     caller: Caller<Auditor>,
     policy: PolicyPath,
@@ -99,16 +93,16 @@ pub async fn get(
     Ok(response.json(BlockAnswer::new(&policy, found)))
 }
 
-/// List the blocks of a policy.
-///
-/// The order never changes. Blocks whose `until` has passed are listed too.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/blocks", operation_id = "list_blocks", tag = "blocks",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = BlockList)),
-)]
+describe! {
+    /// List the blocks of a policy.
+    ///
+    /// The order never changes. Blocks whose `until` has passed are listed too.
+    LIST: "list_blocks" of "blocks", |it| it
+        .json::<BlockList>(200, "A page.")
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+        .follows("put_block", 201, POLICY_OF_SUBJECT)
+}
 pub async fn list(
     _caller: Caller<Auditor>,
     policy: PolicyPath,
@@ -125,23 +119,20 @@ pub async fn list(
     )
 }
 
-/// Remove a subject's block: the policy decides its claims again.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    delete, path = "/v1/policies/{policy}/blocks/{subject}", operation_id = "remove_block", tag = "blocks",
-    params(IfMatch, ReasonQuery),
-    responses(
-        (status = 200, description = "Removed. The answer has the last version.", body = BlockAnswer),
-        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the block has another version."),
-    ),
-)]
+describe! {
+    /// Remove a subject's block: the policy decides its claims again.
+    REMOVE: "remove_block" of "blocks", |it| it
+        .json::<BlockAnswer>(200, "Removed. The answer has the last version.")
+        .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
+            again.")
+        .problem(412, "`precondition-failed`: the block has another version.")
+        .follows("put_block", 201, SUBJECT)
+}
 pub async fn remove(
     caller: Caller<Admin>,
     policy: PolicyPath,
     subject: SubjectPath,
-    precondition: Precondition,
+    IfMatch(precondition): IfMatch,
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {

@@ -19,6 +19,7 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::HttpAnswer;
+use crate::http::operation::describe;
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
 
 /// Filters for changes. They combine.
@@ -159,19 +160,15 @@ fn written_block((policy, version): (PolicyName, Block)) -> Option<Box<RawValue>
     written(BlockAnswer::new(&policy, version))
 }
 
-/// List the changes of policies, overrides, blocks and keys, newest first.
-///
-/// Each change has the version before and after it, who made it, when and why. The list also has
-/// acts: what somebody did with the record, such as an export. Acts of the kinds `day` and `read` are
-/// listed only where `kind` asks for them, because there are many. A key that is confined to policies
-/// must name one of them.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/changes", operation_id = "list_changes", tag = "changes",
-    params(ChangeFilterQuery, PageQuery),
-    responses((status = 200, description = "A page.", body = ChangeList)),
-)]
+describe! {
+    /// List the changes of policies, overrides, blocks and keys, newest first.
+    ///
+    /// Each change has the version before and after it, who made it, when and why. The list also has
+    /// acts: what somebody did with the record, such as an export. Acts of the kinds `day` and `read` are
+    /// listed only where `kind` asks for them, because there are many. A key that is confined to policies
+    /// must name one of them.
+    LIST: "list_changes" of "changes", |it| it.json::<ChangeList>(200, "A page.")
+}
 pub async fn list(
     caller: Caller<Auditor, InQuery>,
     query: Query<ChangeFilterQuery>,

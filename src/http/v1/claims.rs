@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use super::explanation::{ExplanationQuery, explain};
-use crate::api::claims::{BlockNote, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
+use crate::api::claims::{
+    BlockNote, ClaimBody, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody,
+};
+use crate::api::distinct::DistinctObject;
 use crate::api::grants::ClaimAnswer;
 use crate::api::limits::LimitUsage;
-use crate::api::strict::WholeNumber;
 use crate::domain::claim::{Claim, HoldTime, Subject, Units};
 use crate::domain::forecast::Forecast;
 use crate::domain::grant::{Followers, Grant};
@@ -22,65 +22,38 @@ use crate::domain::reads::ReadKind;
 use crate::domain::refusal::Refusal;
 use crate::engine::{Foretold, Outcome, Rehearsal};
 use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
+use crate::http::operation::{ACCOUNT, POLICY, SUBJECT, describe};
 use crate::http::request::{
-    Anyone, Auditor, Body, Caller, Claimer, DistinctObject, EngineData, Faults,
-    IdempotencyKeyField, KeyHeader, PolicyPath, Query, SubjectPath, Then,
+    Anyone, Auditor, Body, Caller, Claimer, EngineData, Faults, KeyHeader, PolicyPath, Query,
+    SubjectPath, Then,
 };
 
-/// A request to take units of a policy for a subject.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClaimBody {
-    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
-    /// characters that nobody can see, blanks other than a plain space within the text, and text
-    /// that is not in Unicode's normalization form C are refused.
-    #[schema(
-        example = "member-42",
-        min_length = 1,
-        max_length = 256,
-        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
-    )]
-    pub subject: String,
-    /// The number of units. Default: 1.
-    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    pub units: Option<WholeNumber>,
-    /// Makes the grant a hold: it lapses after this many seconds and gives its units back, unless
-    /// it is confirmed before.
-    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
-    pub hold_seconds: Option<WholeNumber>,
-    /// Whether to only show what would happen. Nothing is counted.
-    #[serde(default)]
-    pub dry_run: bool,
-    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. The names in an
-    /// object differ. Numbers are 64-bit integers or IEEE 754 doubles.
-    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    pub metadata: Option<DistinctObject>,
-}
-
-impl ClaimBody {
-    /// Checks the body. Returns the claim, and whether it is a dry run.
-    pub fn check(self, key: KeyHeader, claimed_by: KeyNumber) -> Result<(Claim, bool), ApiError> {
-        let mut faults = Faults::default();
-        let units = self
-            .units
-            .map_or(Ok(Units::ONE), |units| Units::new(units.0));
-        let metadata = self.metadata.map(DistinctObject::metadata).transpose();
-        let subject = faults.body("/subject", Subject::new(&self.subject));
-        let units = faults.body("/units", units);
-        let metadata = faults.body("/metadata", metadata);
-        let hold = self.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
-        let hold = faults.body("/hold_seconds", hold.transpose());
-        let claim = subject.zip(units).zip(metadata).zip(hold);
-        let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
-            subject,
-            units,
-            hold,
-            key: key.0,
-            metadata,
-            claimed_by,
-        });
-        Ok((faults.or(claim)?, self.dry_run))
-    }
+/// Checks the body of a claim. Returns the claim, and whether it is a dry run.
+pub fn check_claim(
+    body: ClaimBody,
+    key: KeyHeader,
+    claimed_by: KeyNumber,
+) -> Result<(Claim, bool), ApiError> {
+    let mut faults = Faults::default();
+    let units = body
+        .units
+        .map_or(Ok(Units::ONE), |units| Units::new(units.0));
+    let metadata = body.metadata.map(DistinctObject::metadata).transpose();
+    let subject = faults.body("/subject", Subject::new(&body.subject));
+    let units = faults.body("/units", units);
+    let metadata = faults.body("/metadata", metadata);
+    let hold = body.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
+    let hold = faults.body("/hold_seconds", hold.transpose());
+    let claim = subject.zip(units).zip(metadata).zip(hold);
+    let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
+        subject,
+        units,
+        hold,
+        key: key.0,
+        metadata,
+        claimed_by,
+    });
+    Ok((faults.or(claim)?, body.dry_run))
 }
 
 /// What a claim asked for. The answer needs it.
@@ -144,45 +117,44 @@ impl Claimed {
     }
 }
 
-/// Claim units of a policy for a subject.
-///
-/// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
-/// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
-/// 200 and `Idempotent-Replayed: true`. If the grant was reversed, or its hold lapsed, a retry says
-/// so: its key stays used, and a new claim needs another key. A denial is not stored: the same key
-/// can be granted later.
-///
-/// Roles: `claim`, `admin`.
-#[utoipa::path(
-    post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
-    params(IdempotencyKeyField),
-    request_body = ClaimBody,
-    responses(
-        (status = 201, description = "Granted.", body = ClaimAnswer, headers(
-            ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),
-            ("RateLimit" = String, description = "The units left of each limit, and the seconds until more units return."),
-        )),
-        (status = 200, description = "Granted before with the same key; or a dry run.", body = ClaimAnswer, headers(
-            ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
-        )),
-        (status = 403, description = "`forbidden`: the key has another role, or is confined to other policies; `subject-blocked`: the subject is blocked, and nothing was counted.", headers(
-            ("Retry-After" = u64, description = "Seconds until the claim would be granted, if that is known."),
-        )),
-        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the claim would be granted, if that is known; `grant-reversed`: the grant of this key was reversed."),
-        (status = 410, description = "`hold-lapsed`: the hold of this key lapsed."),
-        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
-            ("Retry-After" = u64, description = "Seconds until `fits_at`, rounded up. Absent where `fits_at` is null."),
-            ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),
-            ("RateLimit" = String, description = "The units left of each limit, and the seconds until more units return."),
-        )),
-    ),
-)]
+describe! {
+    /// Claim units of a policy for a subject.
+    ///
+    /// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
+    /// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
+    /// 200 and `Idempotent-Replayed: true`. If the grant was reversed, or its hold lapsed, a retry says
+    /// so: its key stays used, and a new claim needs another key. A denial is not stored: the same key
+    /// can be granted later.
+    POST: "claim" of "claims", |it| it
+        .json::<ClaimAnswer>(201, "Granted.")
+        .header::<String>("RateLimit-Policy", "Each limit's quota in units and window in seconds.")
+        .header::<String>("RateLimit", "The units left of each limit, and the seconds until more \
+            units return.")
+        .json::<ClaimAnswer>(200, "Granted before with the same key; or a dry run.")
+        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
+        .problem(403, "`forbidden`: the key has another role, or is confined to other policies; \
+            `subject-blocked`: the subject is blocked, and nothing was counted.")
+        .header::<u64>("Retry-After", "Seconds until the claim would be granted, if that is known.")
+        .problem(409, "`claim-in-progress`: a claim with the same key is being decided now; \
+            `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the \
+            claim would be granted, if that is known; `grant-reversed`: the grant of this key was \
+            reversed.")
+        .problem(410, "`hold-lapsed`: the hold of this key lapsed.")
+        .problem_with::<ClaimRefusal>(429, "`quota-exceeded`: denied; nothing was counted. Or \
+            `too-many-wrong-keys`: wait for as long as `Retry-After` says.")
+        .header::<u64>("Retry-After", "Seconds until `fits_at`, rounded up. Absent where `fits_at` \
+            is null.")
+        .header::<String>("RateLimit-Policy", "Each limit's quota in units and window in seconds.")
+        .header::<String>("RateLimit", "The units left of each limit, and the seconds until more \
+            units return.")
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn post(
     caller: Caller<Claimer>,
     Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let (claim, dry_run) = body.0.check(key, caller.key_number())?;
+    let (claim, dry_run) = check_claim(body.0, key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
     let admission = engine.claims.admit(&caller.key())?;
     let foretold = if dry_run {
@@ -247,19 +219,20 @@ fn rehearsed(
     })
 }
 
-/// Show a subject's limits and usage now; or explain how a claim would be decided.
-///
-/// The usage is read from the ledger. A subject that never claimed has used nothing. With one of
-/// the parameters the answer is an explanation: the limits in force at an instant, their usage, the
-/// entries that used them, and the outcome of a claim, by the entries of the ledger. Explanations
-/// require the role `audit` or `admin`.
-///
-/// Roles: `claim`, `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
-    params(ExplanationQuery),
-    responses((status = 200, description = "The limits, or the explanation.", body = UsageAnswer)),
-)]
+describe! {
+    /// Show a subject's limits and usage now; or explain how a claim would be decided.
+    ///
+    /// The usage is read from the ledger. A subject that never claimed has used nothing. With one of
+    /// the parameters the answer is an explanation: the limits in force at an instant, their usage, the
+    /// entries that used them, and the outcome of a claim, by the entries of the ledger. Explanations
+    /// require the role `audit` or `admin`.
+    USAGE: "get_usage" of "claims", |it| it
+        .json::<UsageAnswer>(200, "The limits, or the explanation.")
+        .needs_entries()
+        .follows("put_block", 201, SUBJECT)
+        .follows("put_override", 201, SUBJECT)
+        .follows("claim", 201, ACCOUNT)
+}
 pub async fn usage(
     caller: Caller<Anyone>,
     policy: PolicyPath,

@@ -1,6 +1,6 @@
 //! Reversals and confirmations of grants.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use tokio::time::timeout_at;
 
 use crate::api::grants::{ConfirmationRequest, ReversalRequest};
@@ -14,38 +14,35 @@ use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Admission, Correction, Undecided};
 use crate::http::answer::{ApiError, HttpAnswer, entered};
+use crate::http::operation::{GRANT, describe};
 use crate::http::request::{
-    Body, ByHandler, Caller, Claimer, EngineData, IdempotencyKeyField, KeyHeader, OptionalBody,
-    Then, path_id,
+    Body, ByHandler, Caller, Claimer, EngineData, GrantPath, KeyHeader, OptionalBody, Then,
 };
 
-/// Reverse a grant: give its units back.
-///
-/// The units are given back to the windows in which they were granted, even if these windows have
-/// ended. A grant is reversed once: a repeated request answers 200 with the first reversal. A hold
-/// can be reversed too. With `units`, only some units are given back; each such reversal needs its own
-/// `Idempotency-Key`, which is unique in the policy. A grant can be reversed in parts until no unit is
-/// left.
-///
-/// Roles: `claim`, `admin`.
-#[utoipa::path(
-    post, path = "/v1/grants/{id}/reversal", operation_id = "reverse_grant", tag = "grants",
-    params(IdempotencyKeyField),
-    request_body = ReversalRequest,
-    responses(
-        (status = 201, description = "Reversed.", body = CorrectionAnswer),
-        (status = 200, description = "Already reversed.", body = CorrectionAnswer),
-        (status = 409, description = "`hold-lapsed`: the hold lapsed, and its units were given back then; `grant-reversed`: no unit is left; `claim-in-progress`: a request with the same key is being decided now."),
-    ),
-)]
+describe! {
+    /// Reverse a grant: give its units back.
+    ///
+    /// The units are given back to the windows in which they were granted, even if these windows have
+    /// ended. A grant is reversed once: a repeated request answers 200 with the first reversal. A hold
+    /// can be reversed too. With `units`, only some units are given back; each such reversal needs its own
+    /// `Idempotency-Key`, which is unique in the policy. A grant can be reversed in parts until no unit is
+    /// left.
+    REVERSE: "reverse_grant" of "grants", |it| it
+        .json::<CorrectionAnswer>(201, "Reversed.")
+        .json::<CorrectionAnswer>(200, "Already reversed.")
+        .problem(409, "`hold-lapsed`: the hold lapsed, and its units were given back then; \
+            `grant-reversed`: no unit is left; `claim-in-progress`: a request with the same key is \
+            being decided now.")
+        .needs_entries()
+        .follows("claim", 201, GRANT)
+}
 pub async fn reverse(
     caller: Caller<Claimer, ByHandler>,
-    Then(body, key): Then<Body<ReversalRequest>, KeyHeader>,
-    request: HttpRequest,
+    Then(body, (key, id)): Then<Body<ReversalRequest>, (KeyHeader, GrantPath)>,
     engine: EngineData,
 ) -> HttpAnswer {
     let admission = engine.claims.admit(&caller.key())?;
-    let grant = find(&caller, &request, &engine, &admission).await?;
+    let grant = find(&caller, &id, &engine, &admission).await?;
     let ReversalRequest { reason, units } = body.0;
     check_reason(&reason).map_err(|detail| ApiError::invalid_body("/reason", detail))?;
     let units = check_units(units)?;
@@ -72,30 +69,27 @@ pub async fn reverse(
     .await
 }
 
-/// Confirm a hold: its units stay taken.
-///
-/// A repeated request answers 200 with the first confirmation. With `units`, only these units stay taken,
-/// and the rest of the hold is given back.
-///
-/// Roles: `claim`, `admin`.
-#[utoipa::path(
-    post, path = "/v1/grants/{id}/confirmation", operation_id = "confirm_grant", tag = "grants",
-    request_body = ConfirmationRequest,
-    responses(
-        (status = 201, description = "Confirmed.", body = CorrectionAnswer),
-        (status = 200, description = "Already confirmed.", body = CorrectionAnswer),
-        (status = 409, description = "`not-a-hold`: the grant is not a hold; `grant-reversed`: the hold was reversed, and its units were given back."),
-        (status = 410, description = "`hold-lapsed`: the hold was not confirmed in time; `archived`: the grant was archived and dropped."),
-    ),
-)]
+describe! {
+    /// Confirm a hold: its units stay taken.
+    ///
+    /// A repeated request answers 200 with the first confirmation. With `units`, only these units stay taken,
+    /// and the rest of the hold is given back.
+    CONFIRM: "confirm_grant" of "grants", |it| it
+        .json::<CorrectionAnswer>(201, "Confirmed.")
+        .json::<CorrectionAnswer>(200, "Already confirmed.")
+        .problem(409, "`not-a-hold`: the grant is not a hold; `grant-reversed`: the hold was \
+            reversed, and its units were given back.")
+        .problem(410, "`hold-lapsed`: the hold was not confirmed in time; `archived`: the grant \
+            was archived and dropped.")
+        .follows("claim", 201, GRANT)
+}
 pub async fn confirm(
     caller: Caller<Claimer, ByHandler>,
-    body: OptionalBody<ConfirmationRequest>,
-    request: HttpRequest,
+    Then(body, id): Then<OptionalBody<ConfirmationRequest>, GrantPath>,
     engine: EngineData,
 ) -> HttpAnswer {
     let admission = engine.claims.admit(&caller.key())?;
-    let grant = find(&caller, &request, &engine, &admission).await?;
+    let grant = find(&caller, &id, &engine, &admission).await?;
     let units = check_units(body.0.unwrap_or_default().units)?;
     let correction = Correction::Confirmation(units);
     correct(&caller, grant, correction, None, None, &engine, admission).await
@@ -108,12 +102,11 @@ fn check_units(units: Option<WholeNumber>) -> Result<Option<Units>, ApiError> {
 
 async fn find(
     caller: &Caller<Claimer, ByHandler>,
-    request: &HttpRequest,
+    id: &GrantPath,
     engine: &EngineData,
     admission: &Admission,
 ) -> Result<Grant, ApiError> {
-    let id = path_id(request, "a grant's id")?;
-    let grant = timeout_at(admission.deadline, engine.claims.grant(id)).await;
+    let grant = timeout_at(admission.deadline, engine.claims.grant(id.0)).await;
     let grant = grant.map_err(|_| Undecided::Deadline)??;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;

@@ -14,9 +14,10 @@ use crate::domain::policy::check_reason;
 use crate::domain::reads::ReadKind;
 use crate::engine::Adjustment;
 use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once};
+use crate::http::operation::{ACCOUNT, describe};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader,
-    NewSubjectPath, Page, PageQuery, PolicyPath, SubjectPath, Then,
+    Admin, Auditor, Body, Caller, EngineData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
+    SubjectPath, Then,
 };
 
 fn check(
@@ -59,26 +60,21 @@ fn check(
     }))
 }
 
-/// Adjust a subject's usage by hand, up or down, such as an opening balance.
-///
-/// An adjustment is an entry of the account. An adjustment up can go over a limit, because it
-/// records what was already used. An adjustment down cannot subtract more than is used in any
-/// window in which it counts, and subtracts nothing that was taken later. A retry with the same
-/// `Idempotency-Key` is safe. The key is unique in the policy: claims and adjustments share their keys.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    post, path = "/v1/policies/{policy}/subjects/{subject}/adjustments", operation_id = "adjust", tag = "entries",
-    params(IdempotencyKeyField),
-    request_body = AdjustmentRequest,
-    responses(
-        (status = 201, description = "Entered.", body = EntryBody),
-        (status = 200, description = "Entered before with the same key.", body = EntryBody, headers(
-            ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
-        )),
-        (status = 409, description = "`claim-in-progress`: a request with the same key is being decided now."),
-    ),
-)]
+describe! {
+    /// Adjust a subject's usage by hand, up or down, such as an opening balance.
+    ///
+    /// An adjustment is an entry of the account. An adjustment up can go over a limit, because it
+    /// records what was already used. An adjustment down cannot subtract more than is used in any
+    /// window in which it counts, and subtracts nothing that was taken later. A retry with the same
+    /// `Idempotency-Key` is safe. The key is unique in the policy: claims and adjustments share their keys.
+    ADJUST: "adjust" of "entries", |it| it
+        .json::<EntryBody>(201, "Entered.")
+        .json::<EntryBody>(200, "Entered before with the same key.")
+        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
+        .problem(409, "`claim-in-progress`: a request with the same key is being decided now.")
+        .needs_entries()
+        .follows("claim", 201, ACCOUNT)
+}
 pub async fn adjust(
     caller: Caller<Admin>,
     Then(body, (policy, subject, key)): Then<
@@ -100,17 +96,15 @@ pub async fn adjust(
     Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
 
-/// List a subject's entries, newest first.
-///
-/// Entries are grants, confirmations, reversals, lapses and adjustments. Each one has the limits
-/// after it.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/subjects/{subject}/entries", operation_id = "list_entries", tag = "entries",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = EntryList)),
-)]
+describe! {
+    /// List a subject's entries, newest first.
+    ///
+    /// Entries are grants, confirmations, reversals, lapses and adjustments. Each one has the limits
+    /// after it.
+    LIST: "list_entries" of "entries", |it| it
+        .json::<EntryList>(200, "A page.")
+        .follows("claim", 201, ACCOUNT)
+}
 pub async fn list(
     caller: Caller<Auditor>,
     policy: PolicyPath,

@@ -9,6 +9,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
+use utoipa::openapi::path::{Parameter, ParameterIn};
 
 use super::exports::ExportQuery;
 use super::history::HistoryFilterQuery;
@@ -20,6 +21,7 @@ use crate::domain::claim::Subject;
 use crate::domain::reads::ReadKind;
 use crate::engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
 use crate::http::answer::{ApiError, Forbidden, HttpAnswer, file_answer, streamed};
+use crate::http::operation::describe;
 use crate::http::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
     SpanQuery, parse_position,
@@ -27,6 +29,24 @@ use crate::http::request::{
 
 /// The parameters of a query by their names, without the format.
 type Filters = BTreeMap<String, String>;
+
+/// The query of an export. Its parameters are kept as they are, because the act of the export records them.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct EntryExportQuery(Filters);
+
+impl IntoParams for EntryExportQuery {
+    fn into_params(parameter_in: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        [
+            ExportQuery::into_params(&parameter_in),
+            RecordedExportQuery::into_params(&parameter_in),
+            HistoryFilterQuery::into_params(&parameter_in),
+            SpanQuery::into_params(&parameter_in),
+            MetadataQuery::into_params(&parameter_in),
+        ]
+        .concat()
+    }
+}
 
 fn parse_filters(filters: &Filters, faults: &mut Faults) -> Result<HistoryQuery, ApiError> {
     let filters = serde_json::json!(filters);
@@ -61,7 +81,7 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "read by the derive")]
-pub struct RecordedExportQuery {
+struct RecordedExportQuery {
     /// The revision of an earlier export: its rows again. No other export is recorded. Only the key that
     /// made the export can do this. `after` leaves out rows at the beginning. All other parameters
     /// can be left out, and must be those of that export.
@@ -128,41 +148,30 @@ fn answer(
     }))
 }
 
-/// Export entries in the order of the record, up to a position.
-///
-/// The formats are CSV (RFC 4180, every cell quoted, for programs) and NDJSON, one JSON object on
-/// each line. The answer is streamed. The last line of NDJSON is the manifest: `{"manifest": {…}}`.
-/// For CSV, read the manifest at the URL in `Link`. An export without its end was interrupted:
-/// continue with the same `as_of`, and with the position of the last whole row as `after`. The same
-/// filters and the same `as_of` give the same bytes, except for the manifest and for subjects that
-/// were erased since. Each export is recorded as a change: see `/v1/changes`. A key that is
-/// confined to policies must name one of them. `HEAD` records an export and sends no rows: `export`
-/// gets the rows, also from an instance that only reads and cannot record.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/entries/export", operation_id = "export_entries", tag = "entries",
-    params(ExportQuery, RecordedExportQuery, HistoryFilterQuery, SpanQuery, MetadataQuery),
-    responses(
-        (status = 200, description = "The entries.",
-            content(
-                (String = "text/csv"),
-                (String = "application/x-ndjson"),
-            ),
-            headers(
-                ("Link" = String, description = "The URL of the manifest, as `describedby`."),
-                ("Perdiem-As-Of" = u64, description = "The export has the entries up to this position."),
-            ),
-        ),
-    ),
-)]
+describe! {
+    /// Export entries in the order of the record, up to a position.
+    ///
+    /// The formats are CSV (RFC 4180, every cell quoted, for programs) and NDJSON, one JSON object on
+    /// each line. The answer is streamed. The last line of NDJSON is the manifest: `{"manifest": {…}}`.
+    /// For CSV, read the manifest at the URL in `Link`. An export without its end was interrupted:
+    /// continue with the same `as_of`, and with the position of the last whole row as `after`. The same
+    /// filters and the same `as_of` give the same bytes, except for the manifest and for subjects that
+    /// were erased since. Each export is recorded as a change: see `/v1/changes`. A key that is
+    /// confined to policies must name one of them. `HEAD` records an export and sends no rows: `export`
+    /// gets the rows, also from an instance that only reads and cannot record.
+    EXPORT: "export_entries" of "entries", |it| it
+        .text(200, "The entries.", &["text/csv", "application/x-ndjson"])
+        .header::<String>("Link", "The URL of the manifest, as `describedby`.")
+        .header::<u64>("Perdiem-As-Of", "The export has the entries up to this position.")
+        .needs_entries()
+}
 pub async fn export(
     caller: Caller<Auditor, InQuery>,
-    query: Query<Filters>,
+    query: Query<EntryExportQuery>,
     request: HttpRequest,
     engine: EngineData,
 ) -> HttpAnswer {
-    let mut filters = query.0;
+    let mut filters = query.0.0;
     if let Some(revision) = filters.remove("export") {
         let again = export_again(&caller, &revision, filters, &engine).await?;
         return Ok(answer(&caller, &request, &engine, again));
@@ -225,16 +234,15 @@ async fn export_again(
     Ok((made, format, export))
 }
 
-/// Show the manifest of an export of entries.
-///
-/// The service reads all rows again to make the manifest. A file whose bytes have another SHA-256
-/// is incomplete, was changed, or names a subject that was erased since.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/exports/{revision}", operation_id = "get_export", tag = "entries",
-    responses((status = 200, description = "The manifest.", body = Manifest)),
-)]
+describe! {
+    /// Show the manifest of an export of entries.
+    ///
+    /// The service reads all rows again to make the manifest. A file whose bytes have another SHA-256
+    /// is incomplete, was changed, or names a subject that was erased since.
+    MANIFEST: "get_export" of "entries", |it| it
+        .json::<Manifest>(200, "The manifest.")
+        .needs_entries()
+}
 pub async fn manifest(
     caller: Caller<Auditor, ByHandler>,
     revision: RevisionPath,

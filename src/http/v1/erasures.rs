@@ -8,37 +8,34 @@ use crate::domain::erasure::names;
 use crate::domain::policy::check_reason;
 use crate::engine::{Failure, LedgerError, SubjectErasure};
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::describe;
 use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
 
 fn about(accounts: u64) -> String {
     serde_json::json!(ErasureAct { accounts }).to_string()
 }
 
-/// Erase a subject, under all policies.
-///
-/// First, the service deletes the subject's name, its metadata, its stored denials, and the reasons
-/// of its corrections and overrides. From then on the name finds nothing. Claims under the name are
-/// still counted, so that nobody gets a second quota today. When the windows of the last entry are
-/// over, the account gets a random id. 48 hours after the last entry, the hashes of its idempotency
-/// keys are deleted too. Then nothing shows whose entries they were. Units, sums, positions and
-/// seals stay. Backups, exported files and your own logs are not changed.
-///
-/// Status 202 means that an erasure of many entries has begun. It continues by itself. The name
-/// finds nothing from then on; metadata and reasons are deleted afterwards. Send the request again
-/// later: status 200 means that all texts are deleted. A repeated request returns the same erasure
-/// until the account has its random id; then the status is 404. A reason that contains the
-/// subject's name is refused (422), because the reason stays.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    post, path = "/v1/subjects/{subject}/erasure", operation_id = "erase_subject", tag = "changes",
-    request_body = ErasureRequest,
-    responses(
-        (status = 200, description = "All texts are deleted, and the name finds nothing.", body = ErasureAnswer),
-        (status = 202, description = "The erasure has begun and continues by itself. Some texts are not deleted yet.", body = ErasureAnswer),
-        (status = 404, description = "`not-found`: nothing is known about this subject, or everything was erased."),
-    ),
-)]
+describe! {
+    /// Erase a subject, under all policies.
+    ///
+    /// First, the service deletes the subject's name, its metadata, its stored denials, and the reasons
+    /// of its corrections and overrides. From then on the name finds nothing. Claims under the name are
+    /// still counted, so that nobody gets a second quota today. When the windows of the last entry are
+    /// over, the account gets a random id. 48 hours after the last entry, the hashes of its idempotency
+    /// keys are deleted too. Then nothing shows whose entries they were. Units, sums, positions and
+    /// seals stay. Backups, exported files and your own logs are not changed.
+    ///
+    /// Status 202 means that an erasure of many entries has begun. It continues by itself. The name
+    /// finds nothing from then on; metadata and reasons are deleted afterwards. Send the request again
+    /// later: status 200 means that all texts are deleted. A repeated request returns the same erasure
+    /// until the account has its random id; then the status is 404. A reason that contains the
+    /// subject's name is refused (422), because the reason stays.
+    POST: "erase_subject" of "changes", |it| it
+        .json::<ErasureAnswer>(200, "All texts are deleted, and the name finds nothing.")
+        .json::<ErasureAnswer>(202, "The erasure has begun and continues by itself. Some texts are \
+            not deleted yet.")
+        .problem(404, "`not-found`: nothing is known about this subject, or everything was erased.")
+}
 pub async fn post(
     caller: Caller<Admin>,
     Then(body, subject): Then<Body<ErasureRequest>, SubjectPath>,

@@ -1,6 +1,6 @@
 //! Explanations: why a claim was granted or denied, and which limits it met.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -30,7 +30,8 @@ use crate::engine::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, KEY_OF_SETTINGS, LimitThen, LimitsThen, PlacedEntry,
 };
 use crate::http::answer::{ApiError, HttpAnswer, describe_verdict, notes};
-use crate::http::request::{Auditor, ByHandler, Caller, EngineData, Faults, Query, path_id};
+use crate::http::operation::{GRANT, describe};
+use crate::http::request::{Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Query};
 
 /// The claim to explain. With one of these parameters the answer is an explanation, which requires
 /// the role `audit` or `admin`.
@@ -245,28 +246,26 @@ pub async fn explain<W, P>(
     Ok(HttpResponse::Ok().json(describe_claim(&query, found)))
 }
 
-/// Explain a grant: why it was granted, and what happened to it since.
-///
-/// The explanation has the limits before the grant, the entries that had used them, the version of
-/// the policy and of the override that were in force, and the corrections since.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/grants/{id}/explanation", operation_id = "explain_grant", tag = "grants",
-    params(KnownAtQuery),
-    responses((status = 200, description = "The explanation.", body = GrantExplanation)),
-)]
+describe! {
+    /// Explain a grant: why it was granted, and what happened to it since.
+    ///
+    /// The explanation has the limits before the grant, the entries that had used them, the version of
+    /// the policy and of the override that were in force, and the corrections since.
+    OF_GRANT: "explain_grant" of "grants", |it| it
+        .json::<GrantExplanation>(200, "The explanation.")
+        .needs_entries()
+        .follows("claim", 201, GRANT)
+}
 pub async fn of_grant(
     caller: Caller<Auditor, ByHandler>,
-    request: HttpRequest,
+    id: GrantPath,
     query: Query<KnownAtQuery>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let id = path_id(&request, "a grant's id")?;
     let mut faults = Faults::default();
     let known_at = faults.parameter("known_at", query.0.known_at.as_ref(), parse_as_of);
     faults.or(Some(()))?;
-    let grant = engine.claims.grant(id).await?;
+    let grant = engine.claims.grant(id.0).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let found = engine.record.explain_grant(grant, known_at).await?;

@@ -15,6 +15,7 @@ use crate::domain::grant::Grant;
 use crate::domain::reads::ReadKind;
 use crate::engine::ExportPiece;
 use crate::http::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
+use crate::http::operation::describe;
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
 };
@@ -28,23 +29,16 @@ pub struct ExportQuery {
     format: Option<String>,
 }
 
-/// Export grants, newest first, with their state at one instant.
-///
-/// The formats are CSV (RFC 4180) and NDJSON, one JSON object on each line. The answer is streamed.
-/// Every CSV cell is quoted, and has the text as it is. For people, `perdiem export --xlsx` writes
-/// cells that no spreadsheet takes for numbers or formulas. A key that is confined to policies must name one of them.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/grants/export", operation_id = "export_grants", tag = "grants",
-    params(ExportQuery, GrantFilterQuery, SpanQuery, MetadataQuery),
-    responses(
-        (status = 200, description = "The grants.", content(
-            (String = "text/csv"),
-            (String = "application/x-ndjson"),
-        )),
-    ),
-)]
+describe! {
+    /// Export grants, newest first, with their state at one instant.
+    ///
+    /// The formats are CSV (RFC 4180) and NDJSON, one JSON object on each line. The answer is streamed.
+    /// Every CSV cell is quoted, and has the text as it is. For people, `perdiem export --xlsx` writes
+    /// cells that no spreadsheet takes for numbers or formulas. A key that is confined to policies must name one of them.
+    EXPORT: "export_grants" of "grants", |it| it
+        .text(200, "The grants.", &["text/csv", "application/x-ndjson"])
+        .needs_entries()
+}
 pub async fn export(
     caller: Caller<Auditor, InQuery>,
     query: Query<ExportQuery>,

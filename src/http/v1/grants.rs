@@ -1,6 +1,6 @@
 //! One grant, and lists of grants.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,9 +12,10 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{GrantQuery, ProvisionalScope};
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::{GRANT, describe};
 use crate::http::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query,
-    SpanQuery, parse_true, path_id,
+    Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, InQuery, MetadataQuery, PageQuery,
+    Query, SpanQuery, parse_true,
 };
 
 /// Filters for grants. They combine.
@@ -93,20 +94,19 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
     })
 }
 
-/// Show a grant.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/grants/{id}", operation_id = "get_grant", tag = "grants",
-    responses((status = 200, description = "The grant.", body = GrantBody)),
-)]
+describe! {
+    /// Show a grant.
+    GET: "get_grant" of "grants", |it| it
+        .json::<GrantBody>(200, "The grant.")
+        .needs_entries()
+        .follows("claim", 201, GRANT)
+}
 pub async fn get(
     caller: Caller<Auditor, ByHandler>,
-    request: HttpRequest,
+    id: GrantPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let id = path_id(&request, "a grant's id")?;
-    let grant = engine.claims.grant(id).await?;
+    let grant = engine.claims.grant(id.0).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let policy = Some(&grant.policy);
@@ -116,16 +116,12 @@ pub async fn get(
     Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.instance.now())))
 }
 
-/// List grants, newest first.
-///
-/// A key that is confined to policies must name one of them.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/grants", operation_id = "list_grants", tag = "grants",
-    params(GrantFilterQuery, SpanQuery, MetadataQuery, PageQuery),
-    responses((status = 200, description = "A page.", body = GrantList)),
-)]
+describe! {
+    /// List grants, newest first.
+    ///
+    /// A key that is confined to policies must name one of them.
+    LIST: "list_grants" of "grants", |it| it.json::<GrantList>(200, "A page.")
+}
 pub async fn list(
     caller: Caller<Auditor, InQuery>,
     query: Query<GrantFilterQuery>,

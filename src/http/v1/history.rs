@@ -21,6 +21,7 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::describe;
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query, SpanQuery,
     WAIT_MOST, parse_instant, parse_position,
@@ -162,19 +163,17 @@ pub fn parse_as_of(text: &str) -> Result<AsOf, String> {
     }
 }
 
-/// List entries of all accounts, oldest first, in the order of the record.
-///
-/// Entries are grants, confirmations, reversals, lapses and adjustments. An entry gets its position
-/// soon after it was committed, and keeps it. So a list as of a position never changes. To follow
-/// the record: after the last page, send its `as_of` as `after`. Then you miss no entry, and you
-/// get none twice. A key that is confined to policies must name one of them.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/entries", operation_id = "list_history", tag = "entries",
-    params(HistoryFilterQuery, SpanQuery, MetadataQuery, WaitQuery, PageQuery),
-    responses((status = 200, description = "A page.", body = HistoryList)),
-)]
+describe! {
+    /// List entries of all accounts, oldest first, in the order of the record.
+    ///
+    /// Entries are grants, confirmations, reversals, lapses and adjustments. An entry gets its position
+    /// soon after it was committed, and keeps it. So a list as of a position never changes. To follow
+    /// the record: after the last page, send its `as_of` as `after`. Then you miss no entry, and you
+    /// get none twice. A key that is confined to policies must name one of them.
+    LIST: "list_history" of "entries", |it| it
+        .json::<HistoryList>(200, "A page.")
+        .needs_entries()
+}
 pub async fn list(
     caller: Caller<Auditor, InQuery>,
     query: Query<HistoryFilterQuery>,

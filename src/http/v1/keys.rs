@@ -10,11 +10,10 @@ use crate::api::problem::InvalidPart;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
 use crate::domain::policy::check_reason;
-use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, versioned};
+use crate::http::operation::{ID, describe};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, PageQuery, Reason,
-    ReasonQuery, Then,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, Reason, Then,
 };
 
 fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
@@ -49,22 +48,15 @@ fn check_new_end(
 
 const REASON_NEEDED: &str = "the reason is missing: write why the key gets another end";
 
-/// Create a key.
-///
-/// Only this answer has the key's secret: the service stores a hash of it. The key works at once,
-/// at every instance.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    post, path = "/v1/keys", operation_id = "create_key", tag = "keys",
-    request_body = KeyBody,
-    responses(
-        (status = 201, description = "The key with its secret.", body = NewKeyAnswer, headers(
-            ("Location" = String, description = "The URL of the key."),
-            ("ETag" = String),
-        )),
-    ),
-)]
+describe! {
+    /// Create a key.
+    ///
+    /// Only this answer has the key's secret: the service stores a hash of it. The key works at once,
+    /// at every instance.
+    POST: "create_key" of "keys", |it| it
+        .json::<NewKeyAnswer>(201, "The key with its secret.")
+        .header::<String>("Location", "The URL of the key.").etag()
+}
 pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
     let (rule, reason) = check_new(body.0, engine.instance.now())?;
     let (key, secret) = engine
@@ -79,28 +71,26 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
         }))
 }
 
-/// List the keys, newest first.
-///
-/// Revoked keys are listed too. The answer has no secrets.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/keys", operation_id = "list_keys", tag = "keys",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = KeyList)),
-)]
+describe! {
+    /// List the keys, newest first.
+    ///
+    /// Revoked keys are listed too. The answer has no secrets.
+    LIST: "list_keys" of "keys", |it| it
+        .json::<KeyList>(200, "A page.")
+        .is_about_nobody()
+}
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.admin.keys(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
 }
 
-/// Show a key, without its secret. The ETag is its version.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/keys/{id}", operation_id = "get_key", tag = "keys",
-    responses((status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String)))),
-)]
+describe! {
+    /// Show a key, without its secret. The ETag is its version.
+    GET: "get_key" of "keys", |it| it
+        .json::<KeyAnswer>(200, "The key.").etag()
+        .is_about_nobody()
+        .follows("create_key", 201, ID)
+}
 pub async fn get(_caller: Caller<Auditor>, id: IdPath, engine: EngineData) -> HttpAnswer {
     let key = engine.admin.key(id.0).await?;
     let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
@@ -111,25 +101,21 @@ fn rendered(key: Key) -> HttpResponse {
     versioned(StatusCode::OK, key.version).json(KeyAnswer::from(key))
 }
 
-/// Set, change or remove the end of a key.
-///
-/// A change takes effect at this instance at once, and at every other instance within a second. A
-/// key that already has this end is not changed.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    patch, path = "/v1/keys/{id}", operation_id = "end_key", tag = "keys",
-    params(IfMatch),
-    request_body = KeyEndBody,
-    responses(
-        (status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`last-admin-key`: this is the last admin key without an end; `key-revoked`: a revoked key cannot be changed."),
-        (status = 412, description = "`precondition-failed`: the key has another version."),
-    ),
-)]
+describe! {
+    /// Set, change or remove the end of a key.
+    ///
+    /// A change takes effect at this instance at once, and at every other instance within a second. A
+    /// key that already has this end is not changed.
+    PATCH: "end_key" of "keys", |it| it
+        .json::<KeyAnswer>(200, "The key.").etag()
+        .problem(409, "`last-admin-key`: this is the last admin key without an end; `key-revoked`: \
+            a revoked key cannot be changed.")
+        .problem(412, "`precondition-failed`: the key has another version.")
+        .follows("create_key", 201, ID)
+}
 pub async fn patch(
     caller: Caller<Admin>,
-    Then(body, (id, precondition)): Then<Body<KeyEndBody>, (IdPath, Precondition)>,
+    Then(body, (id, IfMatch(precondition))): Then<Body<KeyEndBody>, (IdPath, IfMatch)>,
     engine: EngineData,
 ) -> HttpAnswer {
     let (ends_at, reason) = check_new_end(body.0, engine.instance.now())?;
@@ -139,25 +125,21 @@ pub async fn patch(
     Ok(rendered(changed.await??))
 }
 
-/// Revoke a key: it is never accepted again.
-///
-/// The key stops working at this instance at once, and at every other instance within a second. A
-/// key that is already revoked is not changed.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    delete, path = "/v1/keys/{id}", operation_id = "revoke_key", tag = "keys",
-    params(IfMatch, ReasonQuery),
-    responses(
-        (status = 200, description = "The key, revoked.", body = KeyAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`last-admin-key`: this is the last admin key without an end."),
-        (status = 412, description = "`precondition-failed`: the key has another version."),
-    ),
-)]
+describe! {
+    /// Revoke a key: it is never accepted again.
+    ///
+    /// The key stops working at this instance at once, and at every other instance within a second. A
+    /// key that is already revoked is not changed.
+    REVOKE: "revoke_key" of "keys", |it| it
+        .json::<KeyAnswer>(200, "The key, revoked.").etag()
+        .problem(409, "`last-admin-key`: this is the last admin key without an end.")
+        .problem(412, "`precondition-failed`: the key has another version.")
+        .follows("create_key", 201, ID)
+}
 pub async fn revoke(
     caller: Caller<Admin>,
     id: IdPath,
-    precondition: Precondition,
+    IfMatch(precondition): IfMatch,
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {

@@ -11,11 +11,11 @@ use crate::domain::identity::to_micros;
 use crate::domain::limit::draft::MaxDraft;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::reads::ReadKind;
-use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, versioned};
+use crate::http::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::http::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, NewSubjectPath, Page,
-    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then,
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, SubjectPath, Then,
 };
 
 fn check(
@@ -35,29 +35,24 @@ fn check(
     Ok((faults.or(terms)?, body.reason))
 }
 
-/// Create or replace a subject's override.
-///
-/// The override takes effect at this instance with the next claim, and at every other instance
-/// within a second. A lower `max` takes back nothing that was granted. An override of an archived
-/// policy has no effect until the policy is revived.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
-    params(IfMatch, IfNoneMatch),
-    request_body = OverrideBody,
-    responses(
-        (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or not changed.", body = OverrideAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the override has another version."),
-    ),
-)]
+describe! {
+    /// Create or replace a subject's override.
+    ///
+    /// The override takes effect at this instance with the next claim, and at every other instance
+    /// within a second. A lower `max` takes back nothing that was granted. An override of an archived
+    /// policy has no effect until the policy is revived.
+    PUT: "put_override" of "overrides", |it| it
+        .json::<OverrideAnswer>(201, "Created.").etag()
+        .json::<OverrideAnswer>(200, "Replaced, or not changed.").etag()
+        .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
+            again.")
+        .problem(412, "`precondition-failed`: the override has another version.")
+}
 pub async fn put(
     caller: Caller<Admin>,
-    Then(body, (policy, subject, precondition)): Then<
+    Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<OverrideBody>,
-        (PolicyPath, NewSubjectPath, Precondition),
+        (PolicyPath, NewSubjectPath, IfMatchOrNone),
     >,
     engine: EngineData,
 ) -> HttpAnswer {
@@ -79,13 +74,12 @@ pub async fn put(
     Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
 }
 
-/// Show a subject's override. The ETag is its version.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
-    responses((status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String)))),
-)]
+describe! {
+    /// Show a subject's override. The ETag is its version.
+    GET: "get_override" of "overrides", |it| it
+        .json::<OverrideAnswer>(200, "The override, also one whose `until` has passed.").etag()
+        .follows("put_override", 201, SUBJECT)
+}
 pub async fn get(
     caller: Caller<Auditor>,
     policy: PolicyPath,
@@ -105,16 +99,16 @@ pub async fn get(
     Ok(response.json(OverrideAnswer::new(&policy, found)))
 }
 
-/// List the overrides of a policy.
-///
-/// The order never changes. Overrides whose `until` has passed are listed too.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/overrides", operation_id = "list_overrides", tag = "overrides",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = OverrideList)),
-)]
+describe! {
+    /// List the overrides of a policy.
+    ///
+    /// The order never changes. Overrides whose `until` has passed are listed too.
+    LIST: "list_overrides" of "overrides", |it| it
+        .json::<OverrideList>(200, "A page.")
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+        .follows("put_override", 201, POLICY_OF_SUBJECT)
+}
 pub async fn list(
     _caller: Caller<Auditor>,
     policy: PolicyPath,
@@ -131,23 +125,20 @@ pub async fn list(
     )
 }
 
-/// Delete a subject's override: the policy's own limits apply again.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
-    params(IfMatch, ReasonQuery),
-    responses(
-        (status = 200, description = "Deleted. The answer has the last version.", body = OverrideAnswer),
-        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the override has another version."),
-    ),
-)]
+describe! {
+    /// Delete a subject's override: the policy's own limits apply again.
+    DELETE: "delete_override" of "overrides", |it| it
+        .json::<OverrideAnswer>(200, "Deleted. The answer has the last version.")
+        .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
+            again.")
+        .problem(412, "`precondition-failed`: the override has another version.")
+        .follows("put_override", 201, SUBJECT)
+}
 pub async fn delete(
     caller: Caller<Admin>,
     policy: PolicyPath,
     subject: SubjectPath,
-    precondition: Precondition,
+    IfMatch(precondition): IfMatch,
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {

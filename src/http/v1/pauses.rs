@@ -5,32 +5,27 @@ use actix_web::http::StatusCode;
 use crate::api::policies::PauseBody;
 use crate::api::policies::PolicyAnswer;
 use crate::domain::policy::check_reason;
-use crate::engine::Precondition;
 use crate::http::answer::{HttpAnswer, versioned};
+use crate::http::operation::{POLICY, describe};
 use crate::http::request::{
-    Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, ReasonQuery, Then,
+    Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, Then,
 };
 
-/// Pause a policy: it grants no claim until the pause ends.
-///
-/// Every other change of the policy keeps the pause. A version that is scheduled takes effect at its time,
-/// and is paused too. Grants can be confirmed and reversed. A policy that is already paused stays as it is.
-/// The pause takes effect at this instance with the next claim, and at every other instance within a
-/// second.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    put, path = "/v1/policies/{policy}/pause", operation_id = "pause_policy", tag = "policies",
-    params(IfMatch),
-    request_body = PauseBody,
-    responses(
-        (status = 200, description = "Paused, or already paused.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 412, description = "`precondition-failed`: the policy has another version."),
-    ),
-)]
+describe! {
+    /// Pause a policy: it grants no claim until the pause ends.
+    ///
+    /// Every other change of the policy keeps the pause. A version that is scheduled takes effect at its time,
+    /// and is paused too. Grants can be confirmed and reversed. A policy that is already paused stays as it is.
+    /// The pause takes effect at this instance with the next claim, and at every other instance within a
+    /// second.
+    PUT: "pause_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(200, "Paused, or already paused.").etag()
+        .problem(412, "`precondition-failed`: the policy has another version.")
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn put(
     caller: Caller<Admin>,
-    Then(body, (policy, precondition)): Then<Body<PauseBody>, (PolicyPath, Precondition)>,
+    Then(body, (policy, IfMatch(precondition))): Then<Body<PauseBody>, (PolicyPath, IfMatch)>,
     engine: EngineData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
@@ -46,21 +41,17 @@ pub async fn put(
     Ok(response.json(PolicyAnswer::from(edited.after)))
 }
 
-/// End the pause of a policy.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    delete, path = "/v1/policies/{policy}/pause", operation_id = "resume_policy", tag = "policies",
-    params(IfMatch, ReasonQuery),
-    responses(
-        (status = 200, description = "The pause has ended.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 412, description = "`precondition-failed`: the policy has another version."),
-    ),
-)]
+describe! {
+    /// End the pause of a policy.
+    END: "resume_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(200, "The pause has ended.").etag()
+        .problem(412, "`precondition-failed`: the policy has another version.")
+        .follows("pause_policy", 200, POLICY)
+}
 pub async fn end(
     caller: Caller<Admin>,
     policy: PolicyPath,
-    precondition: Precondition,
+    IfMatch(precondition): IfMatch,
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {

@@ -13,11 +13,12 @@ use crate::api::strict::Object;
 use crate::api::words;
 use crate::domain::limit::draft::LimitDraft;
 use crate::domain::policy::{Durability, OnLedgerOutage, RuleDraft};
-use crate::engine::{PolicyChange, Precondition, Standing};
+use crate::engine::{PolicyChange, Standing};
 use crate::http::answer::{ApiError, HttpAnswer, versioned};
+use crate::http::operation::{POLICY, describe};
 use crate::http::request::{
-    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Page,
-    PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, parse_true,
+    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfMatchOrNone,
+    NewPolicyPath, Page, PolicyPath, Query, Reason, Then, parse_true,
 };
 
 impl From<Standing> for PolicyAnswer {
@@ -91,35 +92,34 @@ pub struct PutQuery {
     dry_run: Option<String>,
 }
 
-/// Create, replace or revive a policy.
-///
-/// The request replaces the whole policy: repeat the settings that you want to keep. Every change
-/// makes a new version. A policy that already has these settings is not changed. Without
-/// `If-Match`, the last writer wins; with it, the change is made only to the version that you have
-/// read.
-///
-/// Every instance knows a new or revived policy at once. A change takes effect at this instance
-/// with the next claim, and at every other instance within a second. With `effective: next_window`
-/// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
-/// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
-/// highest is in force.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
-    params(IfMatch, IfNoneMatch, PutQuery),
-    request_body = PolicyBody,
-    responses(
-        (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or not changed; or the result of a dry run.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`orphaned-overrides`: the change leaves overrides without their limit, or beyond its bounds."),
-        (status = 412, description = "`precondition-failed`: the policy has another version."),
-    ),
-)]
+describe! {
+    /// Create, replace or revive a policy.
+    ///
+    /// The request replaces the whole policy: repeat the settings that you want to keep. Every change
+    /// makes a new version. A policy that already has these settings is not changed. Without
+    /// `If-Match`, the last writer wins; with it, the change is made only to the version that you have
+    /// read.
+    ///
+    /// Every instance knows a new or revived policy at once. A change takes effect at this instance
+    /// with the next claim, and at every other instance within a second. With `effective: next_window`
+    /// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
+    /// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
+    /// highest is in force.
+    PUT: "put_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(201, "Created, or revived.").etag()
+        .json::<PolicyAnswer>(200, "Replaced, or not changed; or the result of a dry run.")
+        .etag()
+        .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
+            beyond its bounds.")
+        .problem(412, "`precondition-failed`: the policy has another version.")
+}
 pub async fn put(
     caller: Caller<Admin>,
     query: Query<PutQuery>,
-    Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
+    Then(body, (policy, IfMatchOrNone(precondition))): Then<
+        Body<PolicyBody>,
+        (NewPolicyPath, IfMatchOrNone),
+    >,
     engine: EngineData,
 ) -> HttpAnswer {
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
@@ -150,15 +150,15 @@ pub async fn put(
     }))
 }
 
-/// Show a policy in its newest version. The ETag is the version.
-///
-/// The newest version may not be in force yet: see `effective_at`.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
-    responses((status = 200, description = "The policy.", body = PolicyAnswer, headers(("ETag" = String)))),
-)]
+describe! {
+    /// Show a policy in its newest version. The ETag is the version.
+    ///
+    /// The newest version may not be in force yet: see `effective_at`.
+    GET: "get_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(200, "The policy.").etag()
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineData) -> HttpAnswer {
     let found = engine.admin.policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
@@ -166,16 +166,14 @@ pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineDat
     Ok(response.json(PolicyAnswer::from(found)))
 }
 
-/// List the policies that are not archived, by name.
-///
-/// A key that is confined to policies sees only these policies.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies", operation_id = "list_policies", tag = "policies",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = PolicyList)),
-)]
+describe! {
+    /// List the policies that are not archived, by name.
+    ///
+    /// A key that is confined to policies sees only these policies.
+    LIST: "list_policies" of "policies", |it| it
+        .json::<PolicyList>(200, "A page.")
+        .is_about_nobody()
+}
 pub async fn list(
     caller: Caller<Auditor, ByHandler>,
     page: Page,
@@ -187,21 +185,17 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, PolicyAnswer::from)))
 }
 
-/// Archive a policy: it takes no more claims, and its history stays.
-///
-/// Roles: `admin`.
-#[utoipa::path(
-    delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
-    params(IfMatch, ReasonQuery),
-    responses(
-        (status = 200, description = "Archived. The answer has the last version.", body = PolicyAnswer),
-        (status = 412, description = "`precondition-failed`: the policy has another version."),
-    ),
-)]
+describe! {
+    /// Archive a policy: it takes no more claims, and its history stays.
+    ARCHIVE: "archive_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(200, "Archived. The answer has the last version.")
+        .problem(412, "`precondition-failed`: the policy has another version.")
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn archive(
     caller: Caller<Admin>,
     policy: PolicyPath,
-    precondition: Precondition,
+    IfMatch(precondition): IfMatch,
     reason: Reason,
     engine: EngineData,
 ) -> HttpAnswer {
@@ -213,16 +207,15 @@ pub async fn archive(
     Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
 }
 
-/// List all versions of a policy, newest first.
-///
-/// Each version says who made it, when and why. The policy may be archived.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/versions", operation_id = "list_policy_versions", tag = "policies",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = PolicyList)),
-)]
+describe! {
+    /// List all versions of a policy, newest first.
+    ///
+    /// Each version says who made it, when and why. The policy may be archived.
+    VERSIONS: "list_policy_versions" of "policies", |it| it
+        .json::<PolicyList>(200, "A page.")
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn versions(
     _caller: Caller<Auditor>,
     policy: PolicyPath,

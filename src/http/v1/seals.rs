@@ -2,21 +2,22 @@
 
 use std::fmt::Display;
 
+use actix_web::HttpResponse;
 use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, PartialSchema};
 
 use crate::api::seals::{LatestSeal, SealBody, SealConsistency, SealList};
 use crate::domain::reads::ReadKind;
 use crate::domain::seal::note::encode_hash;
 use crate::domain::seal::proof::LogProof;
-use crate::domain::seal::tile::{TILE_WIDTH, TileName};
+use crate::domain::seal::tile::TILE_WIDTH;
 use crate::engine::{Seal, SealFailure};
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::describe;
 use crate::http::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, RevisionPath, parse_position,
-    path_id, segment,
+    Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Page, Query, RevisionPath, TilePath,
+    parse_position,
 };
 
 impl From<Seal> for SealBody {
@@ -30,19 +31,16 @@ impl From<Seal> for SealBody {
     }
 }
 
-/// List the seals, newest first.
-///
-/// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by
-/// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed, and the answer is `not-sealed`.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/seals", operation_id = "list_seals", tag = "seals",
-    responses(
-        (status = 200, description = "A page.", body = SealList),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this is not sealed yet."),
-    ),
-)]
+describe! {
+    /// List the seals, newest first.
+    ///
+    /// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by
+    /// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed, and the answer is `not-sealed`.
+    LIST: "list_seals" of "seals", |it| it
+        .json::<SealList>(200, "A page.")
+        .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
+        .is_about_nobody()
+}
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.audit.seals(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(SealList::new(
@@ -51,16 +49,13 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> H
     )))
 }
 
-/// Show the newest seal.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/seals/latest", operation_id = "get_latest_seal", tag = "seals",
-    responses(
-        (status = 200, description = "The seal.", body = LatestSeal),
-        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
-    ),
-)]
+describe! {
+    /// Show the newest seal.
+    LATEST: "get_latest_seal" of "seals", |it| it
+        .json::<LatestSeal>(200, "The seal.")
+        .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
+}
 pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
     let seal = engine.audit.latest_seal().await?;
     let verifier_key = engine.audit.seal_verifier(&seal.origin.name);
@@ -81,17 +76,13 @@ pub struct ConsistencyQuery {
     to: Option<String>,
 }
 
-/// Prove that the log only grew from an older seal to a newer one.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/seals/consistency", operation_id = "get_seal_consistency", tag = "seals",
-    params(ConsistencyQuery),
-    responses(
-        (status = 200, description = "The proof.", body = SealConsistency),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this is not sealed yet."),
-    ),
-)]
+describe! {
+    /// Prove that the log only grew from an older seal to a newer one.
+    CONSISTENCY: "get_seal_consistency" of "seals", |it| it
+        .json::<SealConsistency>(200, "The proof.")
+        .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
+        .is_about_nobody()
+}
 pub async fn consistency(
     _caller: Caller<Auditor>,
     query: Query<ConsistencyQuery>,
@@ -120,25 +111,22 @@ pub async fn consistency(
     }))
 }
 
-/// Prove that a grant is recorded: a `.tlog-proof` (C2SP tlog-proof).
-///
-/// The extra data of the proof is JSON. It has the `leaf`, and the `salt` and the `private` fields,
-/// whose digest is in the leaf. `perdiem verify --proof` checks the proof without a server.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/grants/{id}/proof", operation_id = "prove_grant", tag = "seals",
-    responses(
-        (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this grant is not sealed yet."),
-    ),
-)]
+describe! {
+    /// Prove that a grant is recorded: a `.tlog-proof` (C2SP tlog-proof).
+    ///
+    /// The extra data of the proof is JSON. It has the `leaf`, and the `salt` and the `private` fields,
+    /// whose digest is in the leaf. `perdiem verify --proof` checks the proof without a server.
+    PROOF: "prove_grant" of "seals", |it| it
+        .text(200, "The proof.", &["text/plain"])
+        .problem(409, "`not-sealed`: nothing is sealed, or this grant is not sealed yet.")
+        .needs_entries()
+}
 pub async fn proof(
     caller: Caller<Auditor, ByHandler>,
-    request: HttpRequest,
+    id: GrantPath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let id = path_id(&request, "a grant's id")?;
+    let id = id.0;
     let grant = engine.claims.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
@@ -150,20 +138,16 @@ pub async fn proof(
     Ok(proof_file(&id, &proof))
 }
 
-/// Prove that a change was made: a `.tlog-proof` (C2SP tlog-proof).
-///
-/// The proof has the same form as the proof of a grant. The proof of a change of the kind `day`
-/// proves the figures of a policy's local day. A key that is confined to policies is refused.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/changes/{revision}/proof", operation_id = "prove_change", tag = "seals",
-    responses(
-        (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
-        (status = 404, description = "`not-found`: no change has this revision."),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this change is not sealed yet."),
-    ),
-)]
+describe! {
+    /// Prove that a change was made: a `.tlog-proof` (C2SP tlog-proof).
+    ///
+    /// The proof has the same form as the proof of a grant. The proof of a change of the kind `day`
+    /// proves the figures of a policy's local day. A key that is confined to policies is refused.
+    CHANGE_PROOF: "prove_change" of "seals", |it| it
+        .text(200, "The proof.", &["text/plain"])
+        .problem(404, "`not-found`: no change has this revision.")
+        .problem(409, "`not-sealed`: nothing is sealed, or this change is not sealed yet.")
+}
 pub async fn change_proof(
     caller: Caller<Auditor>,
     revision: RevisionPath,
@@ -185,16 +169,13 @@ fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
         .body(proof.to_string())
 }
 
-/// Show the newest checkpoint (C2SP tlog-tiles).
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/log/checkpoint", operation_id = "get_log_checkpoint", tag = "seals",
-    responses(
-        (status = 200, description = "The signed checkpoint.", body = String, content_type = "text/plain"),
-        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
-    ),
-)]
+describe! {
+    /// Show the newest checkpoint (C2SP tlog-tiles).
+    CHECKPOINT: "get_log_checkpoint" of "seals", |it| it
+        .text(200, "The signed checkpoint.", &["text/plain"])
+        .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
+}
 pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
     let seal = engine.audit.latest_seal().await?;
     Ok(HttpResponse::Ok()
@@ -202,48 +183,25 @@ pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAns
         .body(seal.note))
 }
 
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "read by the derive")]
-pub struct TileInPath {
-    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the
-    /// width of a partial tile. The value contains slashes.
-    #[param(
-        example = "0/x001/x234/067.p/8",
-        pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})/(x[0-9]{3}/){0,4})?[0-9]{3}(\\.p/([1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$"
-    )]
-    tile: String,
+describe! {
+    /// Show a tile of hashes, or a bundle of leaves below `entries/` (C2SP tlog-tiles).
+    ///
+    /// A full tile of a log never changes. Clients may cache it: it has `Cache-Control: private,
+    /// max-age=31536000, immutable`. A partial tile and the checkpoint have `no-store`. When the
+    /// checkpoint has another origin, a restart has begun another log at the same paths: delete all
+    /// cached tiles.
+    TILE: "get_log_tile" of "seals", |it| it
+        .content(200, "The tile.", Vec::<u8>::schema(), &["application/octet-stream"])
+        .problem(404, "`not-found`: the log has no such tile, or not all of the tile.")
+        .problem(409, "`not-sealed`: nothing is sealed yet.")
+        .is_about_nobody()
+        .needs_entries()
 }
-
-/// Show a tile of hashes, or a bundle of leaves below `entries/` (C2SP tlog-tiles).
-///
-/// A full tile of a log never changes. Clients may cache it: it has `Cache-Control: private,
-/// max-age=31536000, immutable`. A partial tile and the checkpoint have `no-store`. When the
-/// checkpoint has another origin, a restart has begun another log at the same paths: delete all
-/// cached tiles.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/log/tile/{tile}", operation_id = "get_log_tile", tag = "seals",
-    params(TileInPath),
-    responses(
-        (status = 200, description = "The tile.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 404, description = "`not-found`: the log has no such tile, or not all of the tile."),
-        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
-    ),
-)]
 pub async fn tile(
     _caller: Caller<Auditor>,
-    request: HttpRequest,
+    TilePath(tile): TilePath,
     engine: EngineData,
 ) -> HttpAnswer {
-    let name = segment(&request, "tile").unwrap_or_default();
-    let tile = TileName::parse(&name).ok_or_else(|| {
-        ApiError::invalid(
-            "tile",
-            "write LEVEL/INDEX, such as 0/000 or entries/x001/234.p/8",
-        )
-    })?;
     let bytes = engine.audit.log_tile(tile).await?;
     let mut answer = HttpResponse::Ok();
     // A partial tile is replaced when it is full. An answer that requires a key is private.

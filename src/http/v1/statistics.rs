@@ -9,6 +9,7 @@ use crate::domain::policy::PolicyName;
 use crate::domain::reads::ReadKind;
 use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
 use crate::http::answer::HttpAnswer;
+use crate::http::operation::describe;
 use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
 };
@@ -90,19 +91,17 @@ impl StatisticsQuery {
     }
 }
 
-/// List the figures of each policy and local day, oldest first.
-///
-/// The figures are about grants, corrections, subjects and denials. An entry counts on the day of
-/// its units: a reversal counts on the day of its grant. The figures follow the record within
-/// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
-/// figures is left out. A key that is confined to policies must name one of them.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/stats", operation_id = "list_statistics", tag = "entries",
-    params(StatisticsQuery, PageQuery),
-    responses((status = 200, description = "A page.", body = StatisticsList)),
-)]
+describe! {
+    /// List the figures of each policy and local day, oldest first.
+    ///
+    /// The figures are about grants, corrections, subjects and denials. An entry counts on the day of
+    /// its units: a reversal counts on the day of its grant. The figures follow the record within
+    /// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
+    /// figures is left out. A key that is confined to policies must name one of them.
+    LIST: "list_statistics" of "entries", |it| it
+        .json::<StatisticsList>(200, "A page.")
+        .is_about_nobody()
+}
 pub async fn list(
     _caller: Caller<Auditor, InQuery>,
     query: Query<StatisticsQuery>,
@@ -120,17 +119,13 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(StatisticsList::from(found)))
 }
 
-/// List a subject's denials of the last 30 days, newest first: the first denial in each window.
-///
-/// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
-/// the others. A denial is listed within seconds.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/subjects/{subject}/denials", operation_id = "list_denials", tag = "entries",
-    params(PageQuery),
-    responses((status = 200, description = "A page.", body = DenialList)),
-)]
+describe! {
+    /// List a subject's denials of the last 30 days, newest first: the first denial in each window.
+    ///
+    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
+    /// the others. A denial is listed within seconds.
+    DENIALS: "list_denials" of "entries", |it| it.json::<DenialList>(200, "A page.")
+}
 pub async fn denials(
     caller: Caller<Auditor>,
     policy: PolicyPath,

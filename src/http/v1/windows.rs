@@ -9,6 +9,7 @@ use crate::api::words;
 use crate::domain::window::Length;
 use crate::engine::{LivedWindow, WindowQuery};
 use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::operation::{POLICY, describe};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
 
 /// The windows to list.
@@ -40,17 +41,16 @@ impl From<LivedWindow> for WindowAnswer {
     }
 }
 
-/// List the windows of a policy in a span, each by the version that was in force then.
-///
-/// If a change of the calendar took effect in the middle of a window, the windows of both calendars
-/// are listed.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
-    params(WindowListQuery, PageQuery),
-    responses((status = 200, description = "A page, oldest first.", body = WindowList)),
-)]
+describe! {
+    /// List the windows of a policy in a span, each by the version that was in force then.
+    ///
+    /// If a change of the calendar took effect in the middle of a window, the windows of both calendars
+    /// are listed.
+    LIST: "list_windows" of "policies", |it| it
+        .json::<WindowList>(200, "A page, oldest first.")
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+}
 pub async fn list(
     _caller: Caller<Auditor>,
     policy: PolicyPath,

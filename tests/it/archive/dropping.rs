@@ -19,10 +19,12 @@ use crate::seals::{ledger, seal_key, verified, verifier};
 use crate::support::app::{Answer, App, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
+use crate::support::operations::every_read_is_tried;
 
 on_every_store!(
     what_is_dropped_is_told_and_all_else_goes_on,
     figures_and_lists_stay_right,
+    every_read_knows_what_was_dropped,
     the_next_drop_goes_on,
     an_interrupted_drop_goes_on,
     erasures_go_on_beside_cuts,
@@ -265,6 +267,49 @@ async fn figures_and_lists_stay_right(stack: Stack) {
     let draft = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     let body = json!({ "policy": draft, "from": "2023-01-01", "to": "2023-02-01" });
     is_archived(app.ask("POST /v1/policies/benefit/backtest", body).await).await;
+}
+
+async fn every_read_knows_what_was_dropped(stack: Stack) {
+    let (archivist, grants) = with_years(stack).await;
+    let app = &archivist.app;
+    let export = app.get("/v1/entries/export?format=csv").await;
+    let manifest = export.header("link").expect("a link");
+    let manifest = manifest.split(['<', '>']).nth(1).expect("a URL");
+    archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("the drop succeeds");
+    is_sealed(&archivist).await;
+    let subject = "/v1/policies/benefit/subjects/member-1";
+    let grant = format!("/v1/grants/{}", grants[0]);
+    let change = items(&app.get("/v1/changes?kind=override").await)[0]["revision"].clone();
+    let tried = [
+        (subject.to_owned(), 200),
+        (format!("{subject}?at=2023-01-05T10:00:00Z"), 410),
+        // The numbers of the entries show what is missing.
+        (format!("{subject}/entries"), 200),
+        (format!("{subject}/denials"), 200),
+        ("/v1/policies/benefit/overrides/member-9".to_owned(), 200),
+        ("/v1/policies/benefit/blocks/member-9".to_owned(), 404),
+        (
+            "/v1/entries?policy=benefit&subject=member-1".to_owned(),
+            410,
+        ),
+        ("/v1/entries/export?format=csv".to_owned(), 410),
+        (manifest.to_owned(), 410),
+        ("/v1/grants?policy=benefit&subject=member-1".to_owned(), 200),
+        ("/v1/grants/export?format=csv".to_owned(), 410),
+        (grant.clone(), 410),
+        (format!("{grant}/explanation"), 410),
+        (format!("{grant}/proof"), 410),
+        ("/v1/changes?subject=member-9".to_owned(), 200),
+        (format!("/v1/changes/{change}/proof"), 200),
+    ];
+    for (path, status) in &tried {
+        let answer = app.get(path).await;
+        assert_eq!(answer.status, *status, "{path}: {answer:?}");
+    }
+    every_read_is_tried(&tried.map(|(path, _)| path), |_| true);
 }
 
 async fn the_next_drop_goes_on(stack: Stack) {

@@ -116,7 +116,7 @@ async fn commands_say_what_is_wrong() {
         ("claim nothing member-42", here, "no policy nothing"),
         ("claim benefit member-42 --units 0", here, "#/units: "),
         ("claim benefit member-42 --units 4", here, "at most 3 fit per day"),
-        ("claim benefit member-42 --metadata {", here, "--metadata is not JSON"),
+        ("claim benefit member-42 --metadata {", here, "--metadata is not a JSON object"),
         ("claim benefit ''", here, "#/subject: "),
         ("usage nothing member-42", here, "no policy nothing"),
         ("policy show nothing", here, "no policy nothing"),

@@ -9,6 +9,7 @@ use crate::http::{all_items, problem};
 use crate::record::all_is_recorded;
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_way};
 use crate::support::desk::on_every_store;
+use crate::support::operations::every_read_is_tried;
 
 on_every_way!(an_erased_name_finds_nothing_and_counts_on_today);
 on_every_store!(
@@ -17,10 +18,9 @@ on_every_store!(
     a_grant_of_an_erased_subject_is_reversed_whole,
 );
 
-/// Every view that takes a subject's name, with the answers for an unknown subject.
-async fn views(app: &App, subject: &str) -> Vec<Value> {
-    let mut views = Vec::new();
-    for path in [
+/// Every view that takes a subject's name. The exports have the rows of the lists.
+fn paths(subject: &str) -> Vec<String> {
+    vec![
         format!("/v1/policies/benefit/subjects/{subject}"),
         format!("/v1/policies/benefit/subjects/{subject}?at=2026-11-21T03:04:00Z"),
         format!("/v1/policies/benefit/subjects/{subject}/entries"),
@@ -30,7 +30,22 @@ async fn views(app: &App, subject: &str) -> Vec<Value> {
         format!("/v1/entries?subject={subject}"),
         format!("/v1/grants?subject={subject}"),
         format!("/v1/changes?subject={subject}"),
-    ] {
+    ]
+}
+
+#[test]
+fn every_view_of_a_subject_is_tried() {
+    every_read_is_tried(&paths("member-42"), |operation| {
+        let mut names = operation.parameters("path");
+        names.extend(operation.parameters("query"));
+        names.contains(&"subject") && !operation.path.ends_with("/export")
+    });
+}
+
+/// The answers of every view.
+async fn views(app: &App, subject: &str) -> Vec<Value> {
+    let mut views = Vec::new();
+    for path in paths(subject) {
         let answer = app.get(&path).await;
         let mut view = answer.json();
         for name in [

@@ -15,6 +15,7 @@ use crate::seals::{all_is_sealed, sealing, verified};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::command_line::command;
 use crate::support::desk::on_every_store;
+use crate::support::operations::every_read_is_tried;
 
 on_every_store!(
     every_read_of_a_subject_is_an_act,
@@ -116,6 +117,10 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
         (format!("/v1/exports/{exported}"), "entries", "none"),
         (format!("/v1/grants/{grant}/proof"), "proof", "benefit"),
     ];
+    let tried = reads.iter().map(|(path, ..)| path.clone());
+    // A new export is another act.
+    let tried: Vec<String> = tried.chain(["/v1/entries/export".to_owned()]).collect();
+    every_read_is_tried(&tried, |_| true);
     // 1. Each read is an act once an hour, however often it is repeated.
     let mut expected = BTreeSet::new();
     for _ in 0..2 {

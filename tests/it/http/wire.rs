@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::items;
 use crate::support::app::{Answer, App, Stack, eventually};
+use crate::support::operations::operations;
 
 fn again<T: DeserializeOwned + Serialize>(text: &str) -> String {
     let read: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -119,5 +120,33 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     ];
     for (path, again) in rows {
         same(&app.get(path).await, again);
+    }
+}
+
+/// The types that tests of their own read: of keys and seals, and of answers that are one of several types.
+const ELSEWHERE: [&str; 6] = [
+    "KeyAnswer",
+    "LatestSeal",
+    "Manifest",
+    "SealConsistency",
+    "SealList",
+    "UsageAnswer",
+];
+
+#[test]
+fn every_answer_to_a_read_is_read_again() {
+    let test = include_str!("wire.rs");
+    let reads = operations();
+    let reads = reads
+        .iter()
+        .filter(|it| it.method == Method::GET && it.path.starts_with("/v1/"));
+    for operation in reads {
+        let schema = &operation.said["responses"]["200"]["content"]["application/json"]["schema"];
+        let name = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
+        let is_read = |name| test.contains(&format!("again::<{name}>"));
+        assert!(
+            name.is_none_or(|name| is_read(name) != ELSEWHERE.contains(&name)),
+            "read {name:?} above, and write it again"
+        );
     }
 }

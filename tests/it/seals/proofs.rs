@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{all_is_sealed, seal_key, sealing, sealing_at_noon, verified, verifier};
 use crate::http::v1::statistics::are_sums_of_the_entries;
-use crate::http::{items, problem};
+use crate::http::{all_items, items, problem};
 use crate::record::all_is_recorded;
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
@@ -124,6 +124,12 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     assert_eq!(growth.json()["to"], seal.size, "{growth:?}");
     let beyond = app.get("/v1/seals/consistency?from=3&to=100000").await;
     problem(&beyond, 409, "not-sealed");
+    // The seals are listed in pages.
+    app.claim("member-43", None).await.is(201);
+    all_is_sealed(&app, &ground).await;
+    let seals = all_items(&app, "/v1/seals").await;
+    assert!(seals.len() > 1, "{seals:?}");
+    assert_eq!(all_items(&app, "/v1/seals?limit=1").await, seals);
 }
 
 /// An hour after the end of a day, the proof of a change contains the day's figures.

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::operations::is_said;
 use super::servers;
 pub use super::waiting::eventually;
 use crate::judge::Stores;
@@ -496,7 +497,12 @@ pub struct Answer {
 
 impl Answer {
     pub async fn of(request: RequestBuilder) -> Self {
-        let response = request.send().await.expect("an answer");
+        let (client, request) = request.build_split();
+        let request = request.expect("a request");
+        let method = request.method().clone();
+        let path = request.url().path().to_owned();
+        let response = client.execute(request).await.expect("an answer");
+        is_said(&method, &path, response.status().as_u16());
         Self {
             status: response.status(),
             headers: response.headers().clone(),

@@ -1,7 +1,5 @@
 //! Every route with every role, and the policies that confined keys reach.
 
-use std::collections::BTreeSet;
-
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
@@ -9,124 +7,41 @@ use super::{client_from, make, make_role, with};
 use crate::http::{column, items, problem, used};
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::desk::on_every_store;
-use crate::support::operations::{Operation, filled, operations};
+use crate::support::operations::{Operation, RIGHTS, ROLES, filled, operations, rights};
 
 on_every_store!(
     a_confined_key_sees_its_policies_and_grants_only,
     a_confined_key_claims_and_corrects_only_its_own,
 );
 
-/// How a route confines a key to its policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// The route is open to everybody or to every key.
-    Anything,
-    /// The path names the policy.
-    Path,
-    /// The query must name the policy with `policy=`.
-    Query,
-    /// The resource that is found or shown belongs to a policy.
-    Found,
-    /// The route refuses confined keys.
-    Nothing,
-}
-
-const EVERYBODY: &[&str] = &["no key", "claim", "audit", "admin"];
-const ANY: &[&str] = &["claim", "audit", "admin"];
-const CLAIMERS: &[&str] = &["claim", "admin"];
-const AUDITORS: &[&str] = &["audit", "admin"];
-const ADMINS: &[&str] = &["admin"];
-
-/// Every route. The tests fail until a new route is in this table.
-#[rustfmt::skip]
-const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
-    ("get", "/docs", EVERYBODY, Reach::Anything),
-    ("get", "/docs/problems", EVERYBODY, Reach::Anything),
-    ("get", "/docs/reference", EVERYBODY, Reach::Anything),
-    ("get", "/livez", EVERYBODY, Reach::Anything),
-    ("get", "/metrics", ANY, Reach::Anything),
-    ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
-    ("get", "/readyz", EVERYBODY, Reach::Anything),
-    ("get", "/v1/changes", AUDITORS, Reach::Query),
-    ("get", "/v1/changes/{revision}/proof", AUDITORS, Reach::Nothing),
-    ("get", "/v1/entries", AUDITORS, Reach::Query),
-    ("get", "/v1/entries/export", AUDITORS, Reach::Query),
-    ("get", "/v1/exports/{revision}", AUDITORS, Reach::Found),
-    ("get", "/v1/stats", AUDITORS, Reach::Query),
-    ("post", "/v1/claims", CLAIMERS, Reach::Found),
-    ("get", "/v1/grants", AUDITORS, Reach::Query),
-    ("get", "/v1/grants/export", AUDITORS, Reach::Query),
-    ("get", "/v1/grants/{id}", AUDITORS, Reach::Found),
-    ("get", "/v1/grants/{id}/explanation", AUDITORS, Reach::Found),
-    ("post", "/v1/grants/{id}/confirmation", CLAIMERS, Reach::Found),
-    ("post", "/v1/grants/{id}/reversal", CLAIMERS, Reach::Found),
-    ("get", "/v1/grants/{id}/proof", AUDITORS, Reach::Found),
-    ("get", "/v1/seals", AUDITORS, Reach::Nothing),
-    ("get", "/v1/seals/latest", AUDITORS, Reach::Nothing),
-    ("get", "/v1/seals/consistency", AUDITORS, Reach::Nothing),
-    ("get", "/v1/log/checkpoint", AUDITORS, Reach::Nothing),
-    ("get", "/v1/log/tile/{tile}", AUDITORS, Reach::Nothing),
-    ("get", "/v1/keys", AUDITORS, Reach::Nothing),
-    ("post", "/v1/keys", ADMINS, Reach::Nothing),
-    ("get", "/v1/keys/{id}", AUDITORS, Reach::Nothing),
-    ("patch", "/v1/keys/{id}", ADMINS, Reach::Nothing),
-    ("delete", "/v1/keys/{id}", ADMINS, Reach::Nothing),
-    ("get", "/v1/policies", AUDITORS, Reach::Found),
-    ("get", "/v1/policies/{policy}", AUDITORS, Reach::Path),
-    ("put", "/v1/policies/{policy}", ADMINS, Reach::Path),
-    ("delete", "/v1/policies/{policy}", ADMINS, Reach::Path),
-    ("post", "/v1/policies/{policy}/backtest", AUDITORS, Reach::Path),
-    ("post", "/v1/policies/{policy}/claims", CLAIMERS, Reach::Path),
-    ("put", "/v1/policies/{policy}/pause", ADMINS, Reach::Path),
-    ("delete", "/v1/policies/{policy}/pause", ADMINS, Reach::Path),
-    ("get", "/v1/policies/{policy}/blocks", AUDITORS, Reach::Path),
-    ("get", "/v1/policies/{policy}/blocks/{subject}", AUDITORS, Reach::Path),
-    ("put", "/v1/policies/{policy}/blocks/{subject}", ADMINS, Reach::Path),
-    ("delete", "/v1/policies/{policy}/blocks/{subject}", ADMINS, Reach::Path),
-    ("get", "/v1/policies/{policy}/overrides", AUDITORS, Reach::Path),
-    ("get", "/v1/policies/{policy}/overrides/{subject}", AUDITORS, Reach::Path),
-    ("put", "/v1/policies/{policy}/overrides/{subject}", ADMINS, Reach::Path),
-    ("delete", "/v1/policies/{policy}/overrides/{subject}", ADMINS, Reach::Path),
-    ("get", "/v1/policies/{policy}/subjects/{subject}", ANY, Reach::Path),
-    ("post", "/v1/policies/{policy}/subjects/{subject}/adjustments", ADMINS, Reach::Path),
-    ("get", "/v1/policies/{policy}/subjects/{subject}/entries", AUDITORS, Reach::Path),
-    ("get", "/v1/policies/{policy}/subjects/{subject}/denials", AUDITORS, Reach::Path),
-    ("get", "/v1/policies/{policy}/versions", AUDITORS, Reach::Path),
-    ("get", "/v1/policies/{policy}/windows", AUDITORS, Reach::Path),
-    ("post", "/v1/subjects/{subject}/erasure", ADMINS, Reach::Nothing),
-    ("get", "/v1/reconciliations", AUDITORS, Reach::Nothing),
-    ("post", "/v1/reconciliations", AUDITORS, Reach::Nothing),
-    ("get", "/v1/reconciliations/{id}", AUDITORS, Reach::Nothing),
-];
-
-fn method(name: &str) -> Method {
-    name.to_uppercase().parse().expect("a method")
-}
-
 #[test]
 fn every_route_has_its_rights_and_tells_them() {
-    let operations = operations();
-    assert_eq!(
-        operations.len(),
-        RIGHTS.len(),
-        "write the rights of each route down"
+    assert!(
+        RIGHTS == perdiem::http::rights(),
+        "docs/rights.md is out of date: run `cargo run -- rights > docs/rights.md`, and read what changed"
     );
-    for (name, path, roles, reach) in RIGHTS {
-        assert_eq!(*reach == Reach::Path, path.contains("{policy}"), "{path}");
-        let is_it =
-            |operation: &&Operation| operation.path == *path && operation.method == method(name);
-        let of_route: Vec<_> = operations.iter().filter(is_it).collect();
-        let [operation] = of_route.as_slice() else {
-            panic!("there is no route {name} {path}");
-        };
+    let operations = operations();
+    let rights = rights();
+    assert_eq!(operations.len(), rights.len());
+    for right in rights {
+        let place = format!("{} {}", right.method, right.path);
+        let names_policy = right.path.contains("{policy}");
+        assert_eq!(right.confined == "path", names_policy, "{place}");
+        let is_free = !right.path.starts_with("/v1/");
+        assert_eq!(
+            right.bounds == "Open",
+            is_free,
+            "{place} may read the ledger"
+        );
+        let is_it = |it: &&Operation| it.path == right.path && it.method == right.method;
+        let operation = operations.iter().find(is_it).expect("an operation");
         let description = operation.said["description"].as_str().unwrap_or_default();
         let told = description.split("Roles: ").nth(1);
-        let names: Vec<String> = roles.iter().map(|role| format!("`{role}`")).collect();
-        let expected = (!roles.contains(&"no key")).then(|| format!("{}.", names.join(", ")));
-        assert_eq!(told, expected.as_deref(), "{name} {path}");
+        let names: Vec<String> = right.roles.iter().map(|it| format!("`{it}`")).collect();
+        let needs_key = !right.roles.contains(&"no key");
+        let expected = needs_key.then(|| format!("{}.", names.join(", ")));
+        assert_eq!(told, expected.as_deref(), "{place}");
     }
-    let routes: BTreeSet<_> = RIGHTS.iter().map(|(name, path, ..)| (name, path)).collect();
-    assert_eq!(routes.len(), RIGHTS.len(), "a route is in the table twice");
 }
 
 /// The body and the query of these requests cannot be read. 401 and 403 come before these faults,
@@ -136,19 +51,20 @@ async fn each_route_takes_its_roles_and_no_others() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
     let mut keys = vec![("no key", None), ("admin", Some(KEY.to_owned()))];
-    for role in ANY {
+    for role in ROLES {
         keys.push((role, Some(make_role(&app, role, None).await.secret)));
     }
-    for (name, path, roles, _) in RIGHTS {
+    for right in rights() {
         for (role, secret) in &keys {
-            let path = format!("{}?no-such-parameter=1", filled(path));
-            let mut request = app.bare_request(method(name), &path).body("{");
+            let path = format!("{}?no-such-parameter=1", filled(right.path));
+            let request = app.bare_request(right.method.clone(), &path);
+            let mut request = request.body("{");
             if let Some(secret) = secret {
                 request = request.bearer_auth(secret);
             }
             let answer = Answer::of(request).await;
-            let place = format!("{name} {path} with {role}: {answer:?}");
-            if roles.contains(role) {
+            let place = format!("{} {path} with {role}: {answer:?}", right.method);
+            if right.roles.contains(role) {
                 let status = answer.status.as_u16();
                 assert!(![401, 403].contains(&status) && status < 500, "{place}");
             } else if secret.is_none() {
@@ -173,31 +89,32 @@ async fn confined_keys_reach_their_policies_and_no_others() {
         let theirs = make_role(&app, role, Some("benefit")).await.secret;
         let others = json!({ "name": "x", "role": role, "policies": ["other", "third"] });
         let others = make(&app, others).await.secret;
-        for (name, path, roles, reach) in RIGHTS {
-            if !roles.contains(&role) {
+        for right in rights() {
+            if !right.roles.contains(&role) {
                 continue;
             }
             let status = async |secret: &str, path: String| {
-                let request = with(&app, secret, method(name), &path).body("{");
+                let request = with(&app, secret, right.method.clone(), &path).body("{");
                 let answer = Answer::of(request).await;
                 if answer.status == 403 {
                     problem(&answer, 403, "forbidden");
                 }
                 answer.status.as_u16()
             };
-            let path = filled(path);
-            let place = format!("{name} {path} with {role}");
+            let path = filled(right.path);
+            let place = format!("{} {path} with {role}", right.method);
             let bare = (
                 status(&theirs, path.clone()).await,
                 status(&others, path.clone()).await,
             );
-            match reach {
-                Reach::Anything | Reach::Found => {
+            match right.confined {
+                "taken" | "handler" => {
                     assert!(bare.0 != 403 && bare.1 != 403, "{place}: {bare:?}");
                 }
-                Reach::Path => assert!(bare.0 != 403 && bare.1 == 403, "{place}: {bare:?}"),
-                Reach::Nothing => assert_eq!(bare, (403, 403), "{place}"),
-                Reach::Query => {
+                "path" => assert!(bare.0 != 403 && bare.1 == 403, "{place}: {bare:?}"),
+                "refused" => assert_eq!(bare, (403, 403), "{place}"),
+                other => {
+                    assert_eq!(other, "query", "{place}");
                     assert_eq!(bare, (403, 403), "{place}");
                     for (query, expected) in [
                         ("policy=benefit", (false, true)),

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
@@ -14,11 +14,12 @@ use crate::domain::claim::{ClaimError, Metadata};
 /// The longest part of a repeated name or of a number in an error, in characters.
 const NAME_SHOWN: usize = 64;
 
-/// An object, the first name that was repeated in it, at any depth, and the first number that is not
+/// An object as it was written, the first name that was repeated in it, at any depth, and the first number that is not
 /// kept exactly. Both are wrong values and no wrong JSON, so the parsing goes on and the check tells them
 /// with the other faults.
 #[derive(Debug)]
 pub struct DistinctObject {
+    text: Box<RawValue>,
     object: Map<String, Value>,
     repeated: Option<String>,
     inexact: Option<String>,
@@ -36,6 +37,13 @@ impl DistinctObject {
     }
 }
 
+/// Numbers and names stay as they were written.
+impl Serialize for DistinctObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
+    }
+}
+
 impl<'de> Deserialize<'de> for DistinctObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
@@ -49,6 +57,7 @@ impl<'de> Deserialize<'de> for DistinctObject {
             object => object.map_err(D::Error::custom)?,
         };
         Ok(Self {
+            text,
             object,
             repeated,
             inexact,
