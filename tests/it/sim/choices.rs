@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::domain::grant::{Entry, EntryKind};
+use perdiem::domain::grant::{Direction, Entry, EntryKind};
 use perdiem::engine::claim::way::Lane;
 
 use super::Counting;
 use super::calls::{Call, Request, Waiting};
-use super::clients::{UNITS_MOST, Wish};
+use super::clients::{Adjustment, UNITS_MOST, Wish};
 use super::events::Event;
 use super::world::{SUBJECTS, World};
 
@@ -19,6 +19,20 @@ const CLAIMED: [u64; 3] = [1, 1, UNITS_MOST];
 /// The parts of grants that clients give back, with their keys. The same key can be sent for other
 /// units, and for another grant.
 const PARTS: [(u64, u8); 3] = [(1, KEYS), (1, KEYS + 1), (2, KEYS + 1)];
+/// The adjustments of admins. Two have one key and differ, and one has the key of a claim.
+const ADJUSTMENTS: [Adjustment; 5] = [
+    adjustment(0, Direction::Down, 1, None),
+    adjustment(1, Direction::Up, 1, Some(0)),
+    adjustment(1, Direction::Up, 2, None),
+    Adjustment {
+        is_past: true,
+        ..adjustment(0, Direction::Down, 1, Some(KEYS + 2))
+    },
+    Adjustment {
+        is_past: true,
+        ..adjustment(0, Direction::Up, 2, Some(KEYS + 2))
+    },
+];
 /// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
@@ -33,6 +47,16 @@ const STEPS: [TimeDelta; 3] = [
     TimeDelta::hours(1),
     TimeDelta::days(40),
 ];
+
+const fn adjustment(subject: u8, direction: Direction, units: u64, key: Option<u8>) -> Adjustment {
+    Adjustment {
+        subject,
+        direction,
+        units,
+        is_past: false,
+        key,
+    }
+}
 
 /// A kind of event. A history can leave out most kinds. Histories with few kinds of events reach
 /// more states than histories with all kinds.
@@ -254,7 +278,7 @@ impl World {
         possible
     }
 
-    /// Holds, and corrections of the newest grants.
+    /// Holds, corrections of the newest grants, and adjustments.
     fn corrections(&self) -> Vec<Event> {
         let mut possible = Vec::new();
         let is_grant = |entry: &&Entry| matches!(entry.kind, EntryKind::Grant { .. });
@@ -284,6 +308,9 @@ impl World {
                 }));
                 possible.push(Event::Send(instance, Wish::Reversal(grant)));
             }
+            possible.extend(
+                ADJUSTMENTS.map(|adjustment| Event::Send(instance, Wish::Adjustment(adjustment))),
+            );
         }
         possible
     }

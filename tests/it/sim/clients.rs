@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use perdiem::domain::claim::{HoldTime, Metadata, Subject, Units};
-use perdiem::domain::grant::Entry;
+use perdiem::domain::grant::{Direction, Entry};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::key::KeyNumber;
 use perdiem::domain::policy::Policy;
@@ -44,7 +45,22 @@ pub enum Wish {
     Part(Arc<Entry>, u64, u8),
     /// Confirm a hold: so many units, or all that are left.
     Confirmation(Arc<Entry>, Option<u64>),
+    Adjustment(Adjustment),
 }
+
+/// Units that an admin enters by hand.
+#[derive(Debug, Clone, Copy)]
+pub struct Adjustment {
+    pub subject: u8,
+    pub direction: Direction,
+    pub units: u64,
+    /// Whether they count before the history began, and not now.
+    pub is_past: bool,
+    pub key: Option<u8>,
+}
+
+/// How long before the start of a history past adjustments count: by every clock in the past.
+const PAST: TimeDelta = TimeDelta::seconds(2);
 
 /// An atomic batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +87,10 @@ pub struct Sent {
 
 pub fn account(subject: u8) -> AccountId {
     AccountId(Uuid::from_u128(u128::from(subject) + 1))
+}
+
+fn subject(subject: u8) -> Subject {
+    Subject::new(&format!("subject-{subject}")).expect("a subject")
 }
 
 fn key(key: u8) -> KeyId {
@@ -105,7 +125,7 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
         } => Work {
             task: Task::Claim(is_hold.then(|| HoldTime::new(HOLD_SECONDS).expect("a time"))),
             account: account(*subject),
-            subject: Some(Subject::new(&format!("subject-{subject}")).expect("a subject")),
+            subject: Some(self::subject(*subject)),
             units: units(*claimed),
             key: name.map(key),
             metadata: is_refused.then(|| Metadata::from_stored(REFUSED_METADATA.to_owned())),
@@ -124,6 +144,18 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
             key: Some(key(*name)),
             ..plain
         },
+        Wish::Adjustment(adjustment) => {
+            let counted_at = Time::START.by_clock(-PAST);
+            let counted_at = adjustment.is_past.then_some(counted_at);
+            Work {
+                task: Task::Adjust(adjustment.direction, counted_at),
+                account: account(adjustment.subject),
+                subject: Some(subject(adjustment.subject)),
+                units: units(adjustment.units),
+                key: adjustment.key.map(key),
+                ..plain
+            }
+        }
         Wish::Confirmation(grant, settled) => Work {
             task: Task::Confirm(grant.clone(), settled.map(units)),
             account: grant.account,

@@ -128,7 +128,10 @@ impl Ledger {
         for window in &wanted.windows {
             let mut sum = 0;
             let mut lowest = 0;
-            for entry in self.entries_of(account, up_to) {
+            let counted = self.entries_of(account, up_to).filter(|entry| {
+                self.planted != Planted::ForgetsAdjustments || !is_adjustment(entry)
+            });
+            for entry in counted {
                 let counted_at = names(entry.kind).unwrap_or(entry.id).at();
                 if window.contains(counted_at) {
                     sum += added(entry);
@@ -349,7 +352,11 @@ impl Ledger {
 
     /// Whether the ledger finds an entry by its key.
     fn knows_key_of(&self, entry: &Entry) -> bool {
-        self.planted != Planted::PartsTwice || !is_part(entry)
+        match self.planted {
+            Planted::PartsTwice => !is_part(entry),
+            Planted::AdjustsTwice => !is_adjustment(entry),
+            _ => true,
+        }
     }
 
     fn takes_number_of(&self, entries: &[Entry], new: &Entry) -> bool {
@@ -378,6 +385,10 @@ fn check_data(drafts: &[Draft]) -> Result<(), LedgerError> {
 
 fn is_part(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::PartialReversal { .. })
+}
+
+fn is_adjustment(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Adjustment(_))
 }
 
 /// The grant that an entry names.

@@ -7,7 +7,7 @@ use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::engine::claim::InFlight;
 
 use super::calls::{Call, Waiting};
-use super::clients::Wish;
+use super::clients::{Adjustment, Wish};
 use super::events::Event;
 use super::promises::nonce;
 use super::world::World;
@@ -93,7 +93,7 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::PartialReversal { of } => format!("part of {}'s", of_claim(of)),
         EntryKind::Reversal { of } => format!("reversal of {}'s", of_claim(of)),
         EntryKind::Lapse { of } => format!("lapse of {}'s", of_claim(of)),
-        EntryKind::Adjustment(_) => "adjustment".to_owned(),
+        EntryKind::Adjustment(direction) => format!("adjustment {direction:?}"),
     };
     let line = &entry.line;
     let account = subject(entry.account);
@@ -131,6 +131,20 @@ fn wish_in_words(wish: &Wish) -> String {
         Wish::Confirmation(grant, units) => {
             let units = units.map_or("all".to_owned(), |units| units.to_string());
             format!("confirm {units} of the hold of claim {}", nonce(grant))
+        }
+        Wish::Adjustment(adjustment) => {
+            let Adjustment {
+                subject,
+                direction,
+                units,
+                is_past,
+                key,
+            } = adjustment;
+            let when = if *is_past { " in the past" } else { "" };
+            let key = key
+                .map(|key| format!(" with key {key}"))
+                .unwrap_or_default();
+            format!("adjust subject {subject} {direction:?} by {units}{when}{key}")
         }
     }
 }

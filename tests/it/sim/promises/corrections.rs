@@ -13,6 +13,7 @@ pub fn check_refusal(
     work: &Work,
     entries: &[Entry],
 ) -> Result<(), Broken> {
+    // What an adjustment takes off is checked by `adjustments`.
     let (Task::Reverse(grant, asked) | Task::Confirm(grant, asked)) = &work.task else {
         return Err("only a correction is not corrected".to_owned());
     };

@@ -12,9 +12,10 @@
 //!
 //! When an older copy replaces the ledger, the entries that the copy lacks are lost. Every promise
 //! holds again from that moment. `entries` checks each entry, `parts` what is given back of a grant,
-//! `corrections` why a correction is refused, and `counted` the claims that Redis decides. `sums`
+//! `corrections` why a correction is refused, `adjustments` what is entered by hand, and `counted` the claims that Redis decides. `sums`
 //! computes usage and room.
 
+mod adjustments;
 mod corrections;
 mod counted;
 mod entries;
@@ -29,7 +30,7 @@ use chrono::TimeDelta;
 use perdiem::counter::Count;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::domain::refusal::Refusal;
+use perdiem::domain::refusal::{CorrectionRefusal, Refusal};
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 
@@ -154,6 +155,7 @@ impl Promises {
             if entry.provisional.is_none() {
                 self.check_version(entry.line.policy_version, claim)?;
             }
+            adjustments::check_place(entry, &claim.work)?;
             check_batch(claim, ledger, sent)?;
         }
         Ok(())
@@ -220,6 +222,9 @@ impl Promises {
                     !is_too_large || !fits_at_once(version, claim.work.units.get()),
                     || "a claim that fits into its limits is not too large".to_owned(),
                 )?;
+                if let Refusal::NotCorrected(CorrectionRefusal::NotUsed(_)) = refusal {
+                    self.check_not_used(claim, policy.version, ledger, time)?;
+                }
                 self.check_refusal(claim, refusal, ledger, redis, time)
             }
             Ok(Outcome::Withheld(..)) => promise(claim.batch.is_some(), || {
@@ -314,6 +319,7 @@ impl Promises {
                     "a grant has ended only if it was given back".to_owned()
                 })
             }
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed(_)) => Ok(()),
             Refusal::NotCorrected(refusal) => {
                 let entries = [&ledger.entries[..], &self.lost].concat();
                 corrections::check_refusal(refusal, &claim.work, &entries)
@@ -321,6 +327,25 @@ impl Promises {
             Refusal::NeverFits { .. } => Ok(()),
             other => Err(format!("no version says {other:?}")),
         }
+    }
+
+    /// An adjustment takes off no more than is used. After a restore nobody knows what it was decided on.
+    fn check_not_used(
+        &self,
+        claim: &Sent,
+        version: u32,
+        ledger: &Ledger,
+        time: Time,
+    ) -> Result<(), Broken> {
+        if !self.lost.is_empty() {
+            return Ok(());
+        }
+        let entries = &ledger.entries;
+        let is_earlier = |entry: &&Entry| self.committed[&entry.id] <= claim.sent_after;
+        let from = entries.iter().take_while(is_earlier).count();
+        let ahead = self.off_at.map_or(FASTEST, |_| TOLERANCE);
+        let moments = [claim.sent_at.by_clock(SKEWS[2]), time.by_clock(ahead)];
+        adjustments::check_refusal(self.course, &claim.work, version, entries, from, moments)
     }
 
     /// Every instance uses a change of the policy within a second.
@@ -482,6 +507,10 @@ fn does(entry: &Entry, claim: &Sent) -> bool {
         ) => grant.id == of && entry.units == *asked,
         (Task::Confirm(grant, asked), EntryKind::Confirmation { of }) => {
             grant.id == of && asked.is_none_or(|asked| entry.units == asked)
+        }
+        (Task::Adjust(direction, counted_at), EntryKind::Adjustment(entered)) => {
+            let is_in_place = counted_at.unwrap_or(entry.line.at) == entry.id.at();
+            *direction == entered && is_in_place && entry.units == claim.work.units
         }
         _ => false,
     };

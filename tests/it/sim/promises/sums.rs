@@ -37,6 +37,44 @@ pub fn room(
     rooms.min().expect("a limit")
 }
 
+/// The fewest units that a limit of a version has after an account's entries: now, or in the windows
+/// of some instants, up to the latest of them.
+pub fn fewest_used(
+    course: Course,
+    entries: &[Entry],
+    account: AccountId,
+    version: u32,
+    instants: &[DateTime<Utc>],
+    now: DateTime<Utc>,
+) -> u64 {
+    let own: Vec<&Entry> = entries.iter().filter(|it| it.account == account).collect();
+    let version = version_of(course, version);
+    let mut plain = plain_account(course, &own);
+    lapse(&mut plain, course, &own, entries, now);
+    let until = instants.iter().max().expect("an instant");
+    let used = version.limits.iter().flat_map(|limit| match limit {
+        VersionLimit::Calendar(_, per) => {
+            let windows = instants
+                .iter()
+                .map(|at| window(per, version.hours_east, *at));
+            windows
+                .map(|window| used(entries, account, window, now))
+                .collect()
+        }
+        VersionLimit::Ever(_) => vec![used(entries, account, EVER, now)],
+        VersionLimit::Returns(limit) => match plain.state(limit, now.timestamp_micros()) {
+            PlainState::Log(pairs) => {
+                let counted = pairs
+                    .iter()
+                    .filter(|(at, _)| *at <= until.timestamp_micros());
+                vec![counted.map(|(_, units)| units).sum()]
+            }
+            state => vec![state.used(limit)],
+        },
+    });
+    used.min().expect("a limit")
+}
+
 pub fn version_of(course: Course, version: u32) -> &'static Version {
     &course[version as usize - 1]
 }
@@ -65,24 +103,35 @@ pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 
     [start, start + TimeDelta::seconds(seconds)]
 }
 
-/// The units of an account's grants in a window, without those that were given back and without the
-/// holds that lapsed before an instant.
+/// The units that an account's entries add in a window, one after the other and never below zero,
+/// without the holds that lapsed before an instant.
 pub fn used(
     entries: &[Entry],
     account: AccountId,
     window: [DateTime<Utc>; 2],
     at: DateTime<Utc>,
 ) -> u64 {
-    let grants = entries.iter().filter(|entry| {
-        entry.account == account
-            && matches!(entry.kind, EntryKind::Grant { .. })
-            && (window[0]..window[1]).contains(&entry.id.at())
+    let counts = |entry: &&Entry| {
+        let counted_at = names(entry.kind).unwrap_or(entry.id).at();
+        entry.account == account && (window[0]..window[1]).contains(&counted_at)
+    };
+    let mut own: Vec<&Entry> = entries.iter().filter(counts).collect();
+    own.sort_by_key(|entry| entry.line.number);
+    let used = own.iter().fold(0, |used: u64, entry| {
+        let units = entry.units.get();
+        match entry.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => used + units,
+            EntryKind::Confirmation { .. } => used,
+            EntryKind::Reversal { .. }
+            | EntryKind::PartialReversal { .. }
+            | EntryKind::Lapse { .. }
+            | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(units),
+        }
     });
-    let taken = grants.filter(|grant| {
-        let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
-        !is_due
-    });
-    taken.map(|grant| units_left(grant, entries)).sum()
+    let is_due = |grant: &&Entry| open_until(grant, entries).is_some_and(|until| until <= at);
+    let due = own.into_iter().filter(is_due);
+    let lapsed: u64 = due.map(|grant| units_left(grant, entries)).sum();
+    used.saturating_sub(lapsed)
 }
 
 /// The units of a grant that no entry gave back.
