@@ -1,49 +1,38 @@
 //! Perdiem: a daily-quota service with a persistent ledger.
 //!
-//! The modules are listed in reading order. A module imports only from the modules above it;
-//! `ledger` and `counter` do not know each other. `ARCHITECTURE.md` has the idea and the map.
+//! Each folder of `src` is a crate, and they are listed here in reading order. A crate knows only those
+//! above it, and `ledger` and `counter` do not know each other. `ARCHITECTURE.md` has the idea and the
+//! map.
 
 /// Pure rules: policy, limit, window, claim, grant. Time is an argument.
-pub mod domain;
+pub use domain;
 
-/// The wire: the types of `/v1`'s bodies and answers, which server and command line share.
-pub mod api;
+/// What the host gives: the one source of time, fail points, files that only their owner can read.
+pub use host;
 
-/// The one source of time.
-pub mod clock;
-
-/// Reads the rules of time zones, which the domain uses.
-pub mod zone_rules;
-
-/// Measures the time in which the process ran, for time limits.
-pub mod running;
-
-/// Writes an error with its causes, for logs.
-pub mod chain;
-
-/// Writes files that only their owner can read.
-pub mod secret_file;
-
-/// Fail points: named steps at which a test can end or stop the process.
-pub mod faults;
+/// The wire: the types of `/v1`'s answers, which server and command line share.
+pub use api;
 
 /// The ledger: accounts with numbered entries, on PostgreSQL or SQLite. The ledger is the truth.
-pub mod ledger;
+pub use ledger;
 
 /// Counters: copies of last lines in Redis.
-pub mod counter;
+pub use counter;
 
-/// The use cases. The engine alone decides the order of writes.
-pub mod engine;
+/// What product backends ask for, and the way of a claim.
+pub use claims;
 
-/// The HTTP API: the engine's use cases as URLs.
-pub mod http;
+/// What auditors read and check: the record of all entries and changes, figures, seals, archives.
+pub use record;
 
-/// The settings.
-pub mod config;
+/// What admins change.
+pub use admin;
 
-/// Logs.
-pub mod telemetry;
+/// An instance, put together of its parts.
+pub use engine;
 
-/// The command line.
-pub mod cli;
+/// The HTTP API: the use cases as URLs.
+pub use http;
+
+/// The command line, with the settings and the logs.
+pub use cli;

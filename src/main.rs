@@ -13,7 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     #[cfg(feature = "faults")]
-    perdiem::faults::arm();
+    host::faults::arm();
     zone_rules::install();
     let cli = cli::read();
     // HTTP also has one thread a core (http/server/application.rs). On two cores, two engine

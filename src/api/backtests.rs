@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::orphans::OrphansBody;
 use super::policies::PolicyBody;
 use super::strict::Object;
-use crate::domain::backtest::{BacktestDay, BacktestTally};
+use domain::backtest::{BacktestDay, BacktestTally};
 
 /// A draft of a policy, and the days to try it on.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::page::page;
-use crate::domain::overrides::Block;
-use crate::domain::policy::PolicyName;
+use domain::overrides::Block;
+use domain::policy::PolicyName;
 
 /// A block to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

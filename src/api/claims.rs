@@ -14,7 +14,7 @@ use super::limits::LimitUsage;
 use super::problem::Problem;
 use super::strict::{Object, WholeNumber};
 use super::words::{self, Word, any_of};
-use crate::domain::limit::per::Per;
+use domain::limit::per::Per;
 
 pub const QUOTA_EXCEEDED_TYPE: &str =
     "https://iana.org/assignments/http-problem-types#quota-exceeded";

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::exact::inexact_number;
-use crate::domain::claim::{ClaimError, Metadata};
+use domain::claim::{ClaimError, Metadata};
 
 /// The longest part of a repeated name or of a number in an error, in characters.
 const NAME_SHOWN: usize = 64;

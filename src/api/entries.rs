@@ -12,8 +12,8 @@ use super::page::page;
 use super::reading::flattened;
 use super::strict::WholeNumber;
 use super::words::{self, Word};
-use crate::domain::grant::Entry;
-use crate::domain::zone::Zone;
+use domain::grant::Entry;
+use domain::zone::Zone;
 
 /// An adjustment: units that are entered by hand.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -13,7 +13,7 @@ use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
 use super::reading::flattened;
 use super::words::{self, Word};
-use crate::domain::limit::per::Per;
+use domain::limit::per::Per;
 
 /// The outcome of a claim at an instant, with its causes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -11,8 +11,8 @@ use super::limits::LimitUsage;
 use super::page::page;
 use super::strict::WholeNumber;
 use super::words::{self, Word};
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
+use domain::forecast::Forecast;
+use domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
 
 /// The reason for which a grant is reversed, and how many of its units.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

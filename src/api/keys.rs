@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::page::page;
 use super::reading::flattened;
 use super::words::{self, Word};
-use crate::domain::key::Key;
+use domain::key::Key;
 
 /// A key to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

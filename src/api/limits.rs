@@ -6,10 +6,10 @@ use utoipa::ToSchema;
 
 use super::instant;
 use super::words::{self, Word};
-use crate::domain::forecast::{Forecast, Returns};
-use crate::domain::limit::per::{Elapsed, Per};
-use crate::domain::limit::shape::{Limit, LimitKind, OtherMax};
-use crate::domain::limit::total::Total;
+use domain::forecast::{Forecast, Returns};
+use domain::limit::per::{Elapsed, Per};
+use domain::limit::shape::{Limit, LimitKind, OtherMax};
+use domain::limit::total::Total;
 
 /// A limit with its usage, now or at a grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::limits::OverriddenMax;
-use crate::domain::orphans::OrphanedOverride;
+use domain::orphans::OrphanedOverride;
 
 /// The most overrides that are listed.
 const LISTED_MOST: usize = 20;

@@ -8,8 +8,8 @@ use super::limits::OverriddenMax;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
 use super::words;
-use crate::domain::overrides::Override;
-use crate::domain::policy::PolicyName;
+use domain::overrides::Override;
+use domain::policy::PolicyName;
 
 /// An override to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -9,8 +9,8 @@ use super::orphans::OrphansBody;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
-use crate::domain::policy::{Policy, PolicyPause, Rule, format_minute, weekday_name};
-use crate::domain::zone_hints::warning;
+use domain::policy::{Policy, PolicyPause, Rule, format_minute, weekday_name};
+use domain::zone_hints::warning;
 
 /// A pause to begin.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

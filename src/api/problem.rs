@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::orphans::OrphansBody;
 use super::words::Word;
-use crate::domain::fault::Fault;
+use domain::fault::Fault;
 
 /// A wrong part of a request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

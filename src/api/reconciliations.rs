@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::page::page;
 use super::reading::flattened;
 use super::words::{self, Word};
-use crate::domain::limit::per::Per;
-use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
+use domain::limit::per::Per;
+use domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 
 /// How to run a reconciliation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

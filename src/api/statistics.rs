@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use super::limits::LimitUsage;
 use super::page::page;
 use super::words;
-use crate::domain::limit::per::Per;
-use crate::domain::statistics::FirstDenial;
+use domain::limit::per::Per;
+use domain::statistics::FirstDenial;
 
 /// The figures of a policy's local day.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -9,7 +9,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::format;
-use crate::domain::{grant, key, limit, orphans, policy, reads, reconciliation, schedule, window};
+use domain::{grant, key, limit, orphans, policy, reads, reconciliation, schedule, window};
 
 /// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
 /// here, and a reader shows it as it is.
@@ -44,6 +44,7 @@ macro_rules! any_of {
 pub(crate) use any_of;
 
 /// Makes the schema of a field that has one of several words.
+#[macro_export]
 macro_rules! words {
     ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
         $(#[doc = $doc])+
@@ -62,7 +63,6 @@ macro_rules! words {
         impl utoipa::ToSchema for $name {}
     )+};
 }
-pub(crate) use words;
 
 /// The kinds of changes. The engine has the list; a test in `http/v1/changes.rs` compares the two.
 pub const CHANGE_KINDS: [&str; 11] = [

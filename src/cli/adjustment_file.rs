@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use chrono::DateTime;
 
-use crate::domain::claim::Subject;
+use domain::claim::Subject;
 
 /// The most faults that are told.
 const FAULTS_MOST: usize = 20;

@@ -14,9 +14,9 @@ use super::client::{all_items, describe, read, request, segment, send};
 use super::difference::{FieldDifference, describe_orphans, differences};
 use super::policies::tell_warnings;
 use super::{ServerArgs, yaml};
-use crate::api::instant::written;
-use crate::api::policies::PolicyAnswer;
-use crate::domain::policy::PolicyName;
+use api::instant::written;
+use api::policies::PolicyAnswer;
+use domain::policy::PolicyName;
 
 /// The exit code of a dry run when something would change.
 const WOULD_CHANGE: u8 = 5;

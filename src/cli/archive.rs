@@ -10,12 +10,12 @@ use super::client::TryAgain;
 use super::offline::{
     WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
 };
-use crate::chain::Chain;
 use crate::config::DatabaseArgs;
-use crate::domain::seal::note::VerifierKey;
-use crate::engine::{
+use domain::seal::note::VerifierKey;
+use engine::{
     ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive, drop_archived,
 };
+use host::chain::Chain;
 
 /// What to do after an interruption, by the command.
 const GOES_ON: &str = "run the same command again, and it goes on where it stopped";

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::client::{call, request, segment, show};
 use super::{ServerArgs, yaml};
-use crate::api::backtests::BacktestAnswer;
-use crate::api::instant::written;
+use api::backtests::BacktestAnswer;
+use api::instant::written;
 
 /// The longest wait for the server, which reads every entry of the days.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);

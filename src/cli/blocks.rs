@@ -9,8 +9,8 @@ use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs, if_version};
-use crate::api::blocks::{BlockAnswer, BlockBody};
-use crate::api::instant::written;
+use api::blocks::{BlockAnswer, BlockBody};
+use api::instant::written;
 
 #[derive(Debug, Subcommand)]
 pub enum BlockCommand {

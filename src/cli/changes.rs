@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 use super::ServerArgs;
 use super::client::{call, read, request};
 use super::difference::{differences, in_one_line};
-use crate::api::AnyPage;
-use crate::api::changes::ChangeAnswer;
-use crate::api::instant::written;
-use crate::api::policies::PolicyAnswer;
-use crate::engine::ChangeKind;
+use api::AnyPage;
+use api::changes::ChangeAnswer;
+use api::instant::written;
+use api::policies::PolicyAnswer;
+use engine::ChangeKind;
 
 #[derive(Debug, Args)]
 pub struct ChangesArgs {

@@ -11,10 +11,10 @@ use super::client::{call, describe, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
-use crate::api::claims::{ClaimBody, DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
-use crate::api::grants::ClaimAnswer;
-use crate::api::problem::Problem;
-use crate::api::strict::WholeNumber;
+use api::claims::{ClaimBody, DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
+use api::grants::ClaimAnswer;
+use api::problem::Problem;
+use api::strict::WholeNumber;
 
 /// The exit code of a denied claim.
 const DENIED: u8 = 3;

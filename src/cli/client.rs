@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ServerArgs;
-use crate::api::problem::Problem;
-use crate::api::{self, AnyPage};
 use crate::config::WrongSetting;
+use api::problem::Problem;
+use api::{self, AnyPage};
 
 /// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);

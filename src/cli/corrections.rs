@@ -12,9 +12,9 @@ use super::client::{describe, read, request, segment, send};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ServerArgs, adjustment_file};
-use crate::api::entries::{AdjustmentRequest, EntryBody};
-use crate::api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
-use crate::api::strict::WholeNumber;
+use api::entries::{AdjustmentRequest, EntryBody};
+use api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
+use api::strict::WholeNumber;
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {

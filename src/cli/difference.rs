@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::ServerArgs;
 use super::client::{read, request, send};
 use super::limits::{describe_limit, describe_maxes};
-use crate::api;
-use crate::api::orphans::OrphansBody;
+use api::orphans::OrphansBody;
 
 /// The fields of a version that the server adds to what was written.
 const ABOUT_A_VERSION: [&str; 13] = [

@@ -9,8 +9,8 @@ use reqwest::{Method, StatusCode};
 
 use super::ServerArgs;
 use super::client::{describe, request, segment, send, show};
-use crate::api::erasures::{ErasureAnswer, ErasureRequest};
-use crate::api::instant::written;
+use api::erasures::{ErasureAnswer, ErasureRequest};
+use api::instant::written;
 
 #[derive(Debug, Args)]
 pub struct EraseArgs {

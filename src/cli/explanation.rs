@@ -10,7 +10,7 @@ use super::ServerArgs;
 use super::client::{call, request, segment, show};
 use super::limits::{describe_maxes, describe_use};
 use super::local::LocalTime;
-use crate::api::explanation::{
+use api::explanation::{
     ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
 };
 

@@ -23,7 +23,7 @@ use super::export_check::{WORKBOOK_SHA256, sha256_of};
 use super::history::EntryFilters;
 use super::rows::{PartFile, Row, RowCutter};
 use super::xlsx;
-use crate::api::exports::Manifest;
+use api::exports::Manifest;
 
 const EXPORT: &str = "/v1/entries/export";
 /// How long an instance that only reads may take to learn of a recorded export, and how often to ask.

@@ -14,13 +14,12 @@ use sha2::{Digest, Sha256};
 
 use super::offline::open_to_read;
 use super::rows::{Row, RowCutter};
-use crate::api;
-use crate::api::exports::{ExportAct, Manifest};
 use crate::config::DatabaseArgs;
-use crate::domain::seal::leaf::hex;
-use crate::domain::seal::note::{Checkpoint, VerifierKey};
-use crate::domain::seal::proof::LogProof;
-use crate::engine::ActKind;
+use api::exports::{ExportAct, Manifest};
+use domain::seal::leaf::hex;
+use domain::seal::note::{Checkpoint, VerifierKey};
+use domain::seal::proof::LogProof;
+use engine::ActKind;
 
 /// The member of a workbook's manifest that has the digest of the workbook. Its `sha256` is of the rows
 /// as NDJSON, from which the workbook was made.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::ServerArgs;
 use super::client::{all_items, first_found, request, segment, show, show_all};
 use super::local::LocalTime;
-use crate::api::entries::{EntryBody, HistoryItem};
+use api::entries::{EntryBody, HistoryItem};
 
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]

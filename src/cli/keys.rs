@@ -7,8 +7,8 @@ use reqwest::Method;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::overrides::if_version;
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
-use crate::api::instant::written;
-use crate::api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer};
+use api::instant::written;
+use api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer};
 
 /// Creates a key. Its secret is printed here and nowhere else.
 pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {

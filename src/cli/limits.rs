@@ -1,11 +1,11 @@
 //! Limits on the command line.
 
 use super::local::LocalTime;
-use crate::api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
-use crate::api::overrides::OverrideLimitBody;
-use crate::api::policies::LimitBody;
-use crate::api::strict::WholeNumber;
-use crate::domain::limit::shape::LimitKind;
+use api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
+use api::overrides::OverrideLimitBody;
+use api::policies::LimitBody;
+use api::strict::WholeNumber;
+use domain::limit::shape::LimitKind;
 
 /// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h` or
 /// `10 per 1s rate burst 20`. The server checks the words.

@@ -5,9 +5,9 @@ use reqwest::Method;
 
 use super::ServerArgs;
 use super::client::{call, read, request, segment};
-use crate::api::claims::UsageBody;
-use crate::api::instant::written;
-use crate::domain::zone::Zone;
+use api::claims::UsageBody;
+use api::instant::written;
+use domain::zone::Zone;
 
 /// The time zone that instants are shown in.
 pub struct LocalTime(Option<Zone>);

@@ -13,11 +13,11 @@ use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::TryAgain;
-use crate::chain::Chain;
-use crate::clock::Clock;
 use crate::config::DatabaseArgs;
-use crate::domain::seal::note::VerifierKey;
-use crate::ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
+use domain::seal::note::VerifierKey;
+use host::chain::Chain;
+use host::clock::Clock;
+use ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);

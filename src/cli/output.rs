@@ -16,22 +16,22 @@ const CANNOT_WRITE: i32 = 1;
 
 macro_rules! println {
     () => {
-        $crate::cli::output::print(format_args!("\n"))
+        $crate::output::print(format_args!("\n"))
     };
     ($($text:tt)+) => {
-        $crate::cli::output::print(format_args!("{}\n", format_args!($($text)+)))
+        $crate::output::print(format_args!("{}\n", format_args!($($text)+)))
     };
 }
 
 macro_rules! print {
     ($($text:tt)+) => {
-        $crate::cli::output::print(format_args!($($text)+))
+        $crate::output::print(format_args!($($text)+))
     };
 }
 
 macro_rules! eprintln {
     ($($text:tt)+) => {
-        $crate::cli::output::tell(format_args!($($text)+))
+        $crate::output::tell(format_args!($($text)+))
     };
 }
 

@@ -9,9 +9,9 @@ use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::difference::{before_change, print_changes};
 use super::limits::{describe_maxes, parse_max};
-use crate::api::instant::written;
-use crate::api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
-use crate::api::strict::Object;
+use api::instant::written;
+use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
+use api::strict::Object;
 
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {

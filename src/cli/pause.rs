@@ -8,7 +8,7 @@ use reqwest::Method;
 use super::ServerArgs;
 use super::client::{call, request, segment};
 use super::policies::show_with_warnings;
-use crate::api::policies::PauseBody;
+use api::policies::PauseBody;
 
 #[derive(Debug, Args)]
 pub struct StopArgs {

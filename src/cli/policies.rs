@@ -12,9 +12,9 @@ use super::difference::{before_change, describe_orphans, print_changes};
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
-use crate::api::policies::{PolicyAnswer, PolicyBody};
-use crate::api::problem::Problem;
-use crate::api::strict::Object;
+use api::policies::{PolicyAnswer, PolicyBody};
+use api::problem::Problem;
+use api::strict::Object;
 
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     let items = all_items(&args, "/v1/policies?limit=1000").await?;

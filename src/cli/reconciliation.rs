@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::ReconcileArgs;
 use super::client::{call, read, request};
-use crate::api::instant::written;
-use crate::api::reconciliations::{DifferenceBody, ReconciliationAnswer, ReconciliationBody};
+use api::instant::written;
+use api::reconciliations::{DifferenceBody, ReconciliationAnswer, ReconciliationBody};
 
 /// The exit code of a reconciliation that found differences and did not heal all of them.
 const WRONG: u8 = 4;

@@ -19,11 +19,11 @@ use super::offline::{
     WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
 };
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
-use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
-use crate::domain::seal::proof::LogProof;
-use crate::engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
-use crate::ledger::{Ledger, OpenError};
-use crate::secret_file::write_secret;
+use domain::seal::note::{Checkpoint, SealKey, VerifierKey};
+use domain::seal::proof::LogProof;
+use engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
+use host::secret_file::write_secret;
+use ledger::{Ledger, OpenError};
 
 /// The name of a log of seals, unless somebody names it.
 const KEY_NAME: &str = "perdiem";

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{seals, written};
-use crate::clock::Clock;
 use crate::config::{MigrateArgs, ServeArgs};
-use crate::http::{Application, FirstKey};
-use crate::ledger::{Ledger, LedgerOptions, ServiceRoleError};
 use crate::telemetry;
+use host::clock::Clock;
+use http::{Application, FirstKey};
+use ledger::{Ledger, LedgerOptions, ServiceRoleError};
 
 pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     telemetry::start(&args.log)?;

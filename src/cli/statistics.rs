@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use super::ServerArgs;
 use super::client::{all_found, call, read, request, segment, show};
-use crate::api::entries::HistoryList;
-use crate::api::instant::written;
-use crate::api::limits::LimitUsage;
-use crate::api::statistics::{DayStatistics, FirstDenialAnswer, StatisticsList};
+use api::entries::HistoryList;
+use api::instant::written;
+use api::limits::LimitUsage;
+use api::statistics::{DayStatistics, FirstDenialAnswer, StatisticsList};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const WAIT_MOST: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use strsim::damerau_levenshtein;
 
 use super::Cli;
 use crate::config::WrongSetting;
-use crate::http::ServeError;
-use crate::ledger::{OpenError, ServiceRoleError};
+use http::ServeError;
+use ledger::{OpenError, ServiceRoleError};
 
 const OURS: &str = "PERDIEM_";
 /// Kubernetes gives each container such variables for a service that is called `perdiem`.

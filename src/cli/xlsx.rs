@@ -9,8 +9,8 @@ use rust_xlsxwriter::{ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
 use serde_json::json;
 
 use super::client::read;
-use crate::api::entries::HistoryItem;
-use crate::api::instant::written;
+use api::entries::HistoryItem;
+use api::instant::written;
 
 /// The most entries of a worksheet. Its first row has the column names.
 pub const ENTRIES_MOST: u64 = 1_048_575;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::record::{encode_line, key_field};
 use super::{Ask, KEYS_MAX, SettledKeys, Settlement};
-use crate::domain::identity::AccountId;
+use domain::identity::AccountId;
 
 /// The prefix of the names of a bucket's keys. It has one hash tag, the bucket, so a Redis Cluster
 /// keeps all of them in one slot.

@@ -12,14 +12,14 @@ use uuid::Uuid;
 
 use super::commands::{counter_name, prefix, queue_name, settle_arguments, waiting_name};
 use super::{Counters, Settlement, Unavailable, record};
-use crate::domain::claim::{Metadata, Subject, Units};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::key::KeyNumber;
-use crate::domain::limit::text::{decode_totals, encode_totals, used_pattern};
-use crate::domain::limit::total::{Total, with_used};
-use crate::domain::policy::PolicyId;
-use crate::domain::window::{Length, Window};
+use domain::claim::{Metadata, Subject, Units};
+use domain::grant::{Entry, EntryKind, Line, Provisional};
+use domain::identity::{AccountId, EntryId, KeyId};
+use domain::key::KeyNumber;
+use domain::limit::text::{decode_totals, encode_totals, used_pattern};
+use domain::limit::total::{Total, with_used};
+use domain::policy::PolicyId;
+use domain::window::{Length, Window};
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
 const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));

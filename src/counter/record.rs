@@ -5,9 +5,9 @@ use redis::{FromRedisValue, Value};
 use uuid::Uuid;
 
 use super::Counter;
-use crate::domain::grant::Line;
-use crate::domain::identity::{EntryId, KeyId};
-use crate::domain::limit::text::{decode_totals, encode_totals};
+use domain::grant::Line;
+use domain::identity::{EntryId, KeyId};
+use domain::limit::text::{decode_totals, encode_totals};
 
 /// A line without its number, separated by spaces: the instant in microseconds since 1970, the
 /// policy version, when the first hold may lapse in microseconds (`-` without holds), and the

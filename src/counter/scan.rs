@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::commands::{counter_name, queue_name, waiting_name};
 use super::{Counters, Unavailable, record};
-use crate::domain::grant::Line;
-use crate::domain::identity::AccountId;
+use domain::grant::Line;
+use domain::identity::AccountId;
 
 /// How many Redis keys one step of a scan looks at.
 const STEP: u32 = 500;

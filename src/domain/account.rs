@@ -277,13 +277,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::blocks::BlockTerms;
-    use crate::domain::claim::UNITS_MAX;
-    use crate::domain::limit::shape::Shape;
-    use crate::domain::limit::shape::TOTAL_MAX;
-    use crate::domain::policy::Inactive;
-    use crate::domain::samples::policy;
-    use crate::domain::window::{Length, Window};
+    use crate::blocks::BlockTerms;
+    use crate::claim::UNITS_MAX;
+    use crate::limit::shape::Shape;
+    use crate::limit::shape::TOTAL_MAX;
+    use crate::policy::Inactive;
+    use crate::samples::policy;
+    use crate::window::{Length, Window};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

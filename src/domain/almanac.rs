@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::zones::Zones;
+    use crate::zones::Zones;
 
     const ZONES: [&str; 4] = ["+08:00", "Europe/Paris", "Pacific/Apia", "America/New_York"];
 

@@ -146,10 +146,10 @@ mod tests {
     use proptest::sample::Index;
 
     use super::*;
-    use crate::domain::claim::Units;
-    use crate::domain::grant::{Direction, EntryKind};
-    use crate::domain::histories::{History, What, assert_every_kind_is_made, past, plant};
-    use crate::domain::samples::policy_of;
+    use crate::claim::Units;
+    use crate::grant::{Direction, EntryKind};
+    use crate::histories::{History, What, assert_every_kind_is_made, past, plant};
+    use crate::samples::policy_of;
 
     /// A step of a history: hours that pass, the policy that is active then, units, and the action.
     #[derive(Debug, Clone)]

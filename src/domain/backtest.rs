@@ -299,8 +299,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::limit::draft::LimitDraft;
-    use crate::domain::policy::RuleDraft;
+    use crate::limit::draft::LimitDraft;
+    use crate::policy::RuleDraft;
 
     fn rule(time_zone: &str, limits: &[(u64, Length)]) -> Rule {
         let limits = limits.iter().map(|(max, per)| LimitDraft {

@@ -276,10 +276,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::claim::UNITS_MAX;
-    use crate::domain::limit::total::NotUsed;
-    use crate::domain::samples;
-    use crate::domain::window::Length;
+    use crate::claim::UNITS_MAX;
+    use crate::limit::total::NotUsed;
+    use crate::samples;
+    use crate::window::Length;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
         samples::policy(version, "UTC", limits)

@@ -371,8 +371,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::claim::HoldTime;
-    use crate::domain::samples;
+    use crate::claim::HoldTime;
+    use crate::samples;
 
     const ACCOUNT: AccountId = AccountId(Uuid::from_u128(1));
     const NONCE: u64 = 42;

@@ -110,8 +110,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::limit::total::{LimitState, WindowUse};
-    use crate::domain::window::{Length, Window};
+    use crate::limit::total::{LimitState, WindowUse};
+    use crate::window::{Length, Window};
 
     #[test]
     fn an_account_is_over_after_its_windows_and_holds() {

@@ -168,12 +168,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::limit::shape::OtherMax;
-    use crate::domain::overrides::OverrideTerms;
-    use crate::domain::policy::PolicyId;
-    use crate::domain::refusal::{DeniedClaim, Refusal};
-    use crate::domain::samples::policy;
-    use crate::domain::window::Length;
+    use crate::limit::shape::OtherMax;
+    use crate::overrides::OverrideTerms;
+    use crate::policy::PolicyId;
+    use crate::refusal::{DeniedClaim, Refusal};
+    use crate::samples::policy;
+    use crate::window::Length;
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 

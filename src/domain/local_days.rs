@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::samples::policy;
+    use crate::samples::policy;
 
     const ZONES: [&str; 6] = [
         "+14:00",

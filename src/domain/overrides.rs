@@ -155,7 +155,7 @@ fn misfit_of(index: usize, other: &OtherMax, versions: &[&Policy]) -> Option<Fau
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::claim::UNITS_MAX;
+    use crate::claim::UNITS_MAX;
 
     fn limit(max: i128, per: &str) -> MaxDraft {
         MaxDraft {

@@ -112,12 +112,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::account::{Verdict, decide};
-    use crate::domain::grant::{EntryKind, GrantEnd};
-    use crate::domain::identity::{AccountId, EntryId};
-    use crate::domain::past::Past;
-    use crate::domain::samples;
-    use crate::domain::work::Task;
+    use crate::account::{Verdict, decide};
+    use crate::grant::{EntryKind, GrantEnd};
+    use crate::identity::{AccountId, EntryId};
+    use crate::past::Past;
+    use crate::samples;
+    use crate::work::Task;
 
     fn noon() -> DateTime<Utc> {
         "2026-11-21T12:00:00Z".parse().unwrap()

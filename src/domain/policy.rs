@@ -397,8 +397,8 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::claim::UNITS_MAX;
-    use crate::domain::window::Length;
+    use crate::claim::UNITS_MAX;
+    use crate::window::Length;
 
     fn draft() -> RuleDraft {
         RuleDraft {

@@ -231,9 +231,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::limit::draft::LimitDraft;
-    use crate::domain::policy::RuleDraft;
-    use crate::domain::samples::policy;
+    use crate::limit::draft::LimitDraft;
+    use crate::policy::RuleDraft;
+    use crate::samples::policy;
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)

@@ -1,5 +1,5 @@
 //! A tz database in memory: the rules that this process uses, and the names of zones. Nothing here reads
-//! a file: `crate::zone_rules` does.
+//! a file: `host::zone_rules` does.
 
 use std::collections::BTreeMap;
 use std::fmt;

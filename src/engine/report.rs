@@ -3,9 +3,9 @@
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
-use super::Engine;
-use super::instance::{Health, Stage, Trouble, ZONE_RULES_OLD};
-use crate::domain::zones;
+use crate::Engine;
+use claims::instance::{Health, Stage, Trouble, ZONE_RULES_OLD};
+use domain::zones;
 
 impl Engine {
     /// Whether Redis decides the claims of some policy while the ledger does not answer.

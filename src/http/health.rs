@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use super::answer::HttpAnswer;
 use super::operation::describe;
 use super::request::{EngineData, MetricsReader, Public};
-use crate::api::words::{self, words};
-use crate::engine::Engine;
+use api::words;
+use engine::Engine;
 
 words! {
     /// The store of the ledger.

@@ -41,24 +41,24 @@ macro_rules! eight {
 
 macro_rules! sixty_four {
     ($row:expr) => {
-        $crate::ledger::batched::eight!($crate::ledger::batched::eight!($row))
+        $crate::batched::eight!($crate::batched::eight!($row))
     };
 }
 
 /// A statement made of rows between two parts, or of a macro that takes a macro that repeats rows.
 macro_rules! batched {
     ($before:expr, $row:literal, $after:expr) => {
-        $crate::ledger::batched::Batched {
-            few: concat!($before, $crate::ledger::batched::eight!($row), $after),
-            many: concat!($before, $crate::ledger::batched::sixty_four!($row), $after),
+        $crate::batched::Batched {
+            few: concat!($before, $crate::batched::eight!($row), $after),
+            many: concat!($before, $crate::batched::sixty_four!($row), $after),
         }
     };
     ($statement:ident) => {
-        $crate::ledger::batched::Batched {
+        $crate::batched::Batched {
             few: $statement!(eight),
             many: $statement!(sixty_four),
         }
     };
 }
 
-pub(in crate::ledger) use {batched, eight, sixty_four};
+pub(crate) use {batched, eight, sixty_four};

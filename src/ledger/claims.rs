@@ -9,7 +9,7 @@ use super::{
     Appended, Burst, ClaimTables, Draft, Fence, Ledger, LedgerError, LedgerView, Look, Turn,
     Untimely, store,
 };
-use crate::domain::identity::AccountId;
+use domain::identity::AccountId;
 
 impl ClaimTables {
     /// Reads what a decision needs.

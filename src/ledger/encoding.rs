@@ -6,15 +6,15 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
-use crate::domain::claim::Units;
-use crate::domain::fault::Fault;
-use crate::domain::grant::{Entry, EntryKind, Follower, Note, Provisional};
-use crate::domain::identity::EntryId;
-use crate::domain::key::Role;
-use crate::domain::kind::Kind;
-use crate::domain::limit::draft::LimitDraft;
-use crate::domain::limit::shape::{Limit, LimitKind};
-use crate::domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
+use domain::claim::Units;
+use domain::fault::Fault;
+use domain::grant::{Entry, EntryKind, Follower, Note, Provisional};
+use domain::identity::EntryId;
+use domain::key::Role;
+use domain::kind::Kind;
+use domain::limit::draft::LimitDraft;
+use domain::limit::shape::{Limit, LimitKind};
+use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
 
 /// SQL names a grant by its number, 1. For all other kinds SQL reads `entry_kinds`.
 const _: () = assert!(Kind::Grant.facts().number == 1);

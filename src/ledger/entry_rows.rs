@@ -4,9 +4,9 @@ use super::encoding::{decode_flags, decode_kind, decode_note, is_erased};
 use super::fence::Fence;
 use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
-use crate::domain::claim::Metadata;
-use crate::domain::grant::{Entry, Line};
-use crate::domain::limit::text::decode_totals;
+use domain::claim::Metadata;
+use domain::grant::{Entry, Line};
+use domain::limit::text::decode_totals;
 
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     Ok(Line {

@@ -7,8 +7,8 @@ use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
 use super::fence::Untimely;
-use crate::domain::limit::text::TotalsError;
-use crate::domain::schedule::UnreadableTerms;
+use domain::limit::text::TotalsError;
+use domain::schedule::UnreadableTerms;
 
 /// An error while the ledger is used.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::domain::identity::AccountId;
+use domain::identity::AccountId;
 
 /// Identifies a server, database and table, and tells them from their copies. On SQLite the process
 /// is the server.

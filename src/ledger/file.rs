@@ -9,7 +9,7 @@ use std::str::FromStr;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::OpenError;
-use crate::secret_file::owners_alone;
+use host::secret_file::owners_alone;
 
 /// The permission bits of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;

@@ -2,7 +2,7 @@
 //! nothing else with the ledger.
 
 use super::Ledger;
-use crate::domain::identity::Identity;
+use domain::identity::Identity;
 
 macro_rules! handles {
     ($($(#[doc = $doc:literal])+ $make:ident: $name:ident;)+) => {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::fence::Fence;
-use crate::domain::claim::Subject;
-use crate::domain::grant::{Entry, EntryKind, Line};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::policy::PolicyId;
+use domain::claim::Subject;
+use domain::grant::{Entry, EntryKind, Line};
+use domain::identity::{AccountId, EntryId, KeyId};
+use domain::policy::PolicyId;
 
 /// What a decision needs from the ledger.
 #[derive(Debug, Clone, Default)]

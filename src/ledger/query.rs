@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use super::LedgerError;
 use super::row::{Column, StoredRow, only};
 use super::values::{Value, postgres, sqlite};
-use crate::domain::claim::MetadataFilter;
+use domain::claim::MetadataFilter;
 
 /// After this many rows of many other tasks get the thread.
 const YIELD_EVERY: usize = 128;

@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::LedgerError;
 use super::encoding::{decode_hash, decode_name, decode_names, decode_role, narrowed};
-use crate::domain::claim::{Subject, Units};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::key::{KeyNumber, Role};
-use crate::domain::policy::{PolicyId, PolicyName};
+use domain::claim::{Subject, Units};
+use domain::identity::{AccountId, EntryId, KeyId};
+use domain::key::{KeyNumber, Role};
+use domain::policy::{PolicyId, PolicyName};
 
 #[derive(Clone, Copy)]
 pub enum StoredRow<'r> {

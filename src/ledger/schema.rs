@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::query::{Session, query};
 use super::row::StoredRow;
 use super::{LedgerError, OpenError};
-use crate::domain::identity::Identity;
+use domain::identity::Identity;
 
 /// The time between two log lines that say that migrations still run.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
@@ -21,11 +21,11 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 /// The migrations of a store: the name and the text of each file of its folder, in order.
 macro_rules! migrations {
     ($store:literal) => {
-        $crate::ledger::schema::migrations!($store, "0001_ledger",)
+        $crate::schema::migrations!($store, "0001_ledger",)
     };
     ($store:literal, $($name:literal,)+) => {
         [$(($name, include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"), "/migrations/", $store, "/", $name, ".sql"
+            env!("CARGO_MANIFEST_DIR"), "/../../migrations/", $store, "/", $name, ".sql"
         )))),+]
     };
 }
@@ -176,7 +176,7 @@ mod tests {
         ];
         for (store, ours) in stores {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("migrations")
+                .join("../../migrations")
                 .join(store);
             let theirs = Migrator::new(folder).await.expect("a folder of migrations");
             let facts = |migrator: &Migrator| -> Vec<_> {

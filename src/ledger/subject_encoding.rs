@@ -9,8 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::OtherMax;
+use domain::limit::per::Per;
+use domain::limit::shape::OtherMax;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,9 +9,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::Draft;
 use super::fence::Untimely;
-use crate::clock::Clock;
-use crate::domain::grant::Entry;
-use crate::domain::kind::Dated;
+use domain::grant::Entry;
+use domain::kind::Dated;
+use host::clock::Clock;
 
 /// How far the instant of an entry may be from the clock of its store.
 #[derive(Debug, Clone)]
@@ -91,10 +91,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::grant::{EntryKind, Line, Provisional};
-    use crate::domain::identity::{AccountId, EntryId};
-    use crate::domain::samples::{policy, work};
-    use crate::domain::work::Task;
+    use domain::grant::{EntryKind, Line, Provisional};
+    use domain::identity::{AccountId, EntryId};
+    use domain::samples::{policy, work};
+    use domain::work::Task;
 
     const ACCOUNT: AccountId = AccountId(Uuid::from_u128(1));
 

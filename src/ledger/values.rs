@@ -7,8 +7,8 @@ use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
 use super::encoding::signed;
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::policy::{PolicyId, PolicyName};
+use domain::identity::{AccountId, EntryId, KeyId};
+use domain::policy::{PolicyId, PolicyName};
 
 /// A value of a statement. NULL has a type too: PostgreSQL needs one.
 pub enum Value {

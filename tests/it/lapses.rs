@@ -3,7 +3,7 @@
 
 use chrono::TimeDelta;
 use futures_util::future::join_all;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::future::join_all;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::EngineOptions;
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::StatusCode;
 use tempfile::TempDir;
 use uuid::Uuid;

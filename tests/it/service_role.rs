@@ -5,8 +5,8 @@ mod figures;
 mod inserts;
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::{ArchiveOrder, drop_archived};
+use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::ledger::{Ledger, LedgerOptions, Opening, RoleName, ServiceRoleError};
 use reqwest::Method;
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use super::per::{Elapsed, Per};
 use super::shape::{EXACT_MAX, LIMITS_MOST, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
-use crate::domain::claim::UNITS_MAX;
-use crate::domain::fault::Fault;
+use crate::claim::UNITS_MAX;
+use crate::fault::Fault;
 
 /// The largest number of units a second of a rate.
 const RATE_MAX: u128 = 1_000_000;
@@ -257,7 +257,7 @@ impl Checking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::window::Length;
+    use crate::window::Length;
 
     /// A limit per a text; the rest as `with` says.
     fn draft(max: i128, per: &str, with: impl Fn(&mut LimitDraft)) -> LimitDraft {

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::per::Elapsed;
-use crate::domain::window::Window;
+use crate::window::Window;
 
 /// The window of a limit from the first claim. The first grant at or after the end of the window opens
 /// the next window. The window stays open if all units are given back.

@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::domain::window::Length;
+use crate::window::Length;
 
 const SECOND: u32 = 1;
 const MINUTE: u32 = 60 * SECOND;

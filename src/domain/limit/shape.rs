@@ -1,7 +1,7 @@
 //! A limit: its `max`, and how the units that were taken return.
 
 use super::per::{Elapsed, Per};
-use crate::domain::window::Length;
+use crate::window::Length;
 
 /// The most units that a total can have: the stores sum this number exactly.
 pub const TOTAL_MAX: u64 = i64::MAX as u64;

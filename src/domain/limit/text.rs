@@ -11,7 +11,7 @@ use super::shape::PAIRS_MOST;
 use super::shape::TOTAL_MAX;
 use super::sliding::{SlidingLog, TakenUnits};
 use super::total::{LimitState, Total, WindowUse};
-use crate::domain::window::{Length, Window};
+use crate::window::{Length, Window};
 
 /// The text was not written by [`encode_totals`].
 #[derive(Debug, thiserror::Error)]
@@ -268,7 +268,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::claim::UNITS_MAX;
+    use crate::claim::UNITS_MAX;
 
     fn instant(seconds: i64) -> DateTime<chrono::Utc> {
         DateTime::from_timestamp(seconds, 0).unwrap()

@@ -7,9 +7,9 @@ use super::per::{Elapsed, Per};
 use super::rate::{AfterGrant, Afterwards, Bucket};
 use super::shape::{Limit, LimitKind, Shape, TOTAL_MAX};
 use super::sliding::SlidingLog;
-use crate::domain::almanac::Almanac;
-use crate::domain::claim::{UNITS_MAX, Units};
-use crate::domain::window::{Length, Window};
+use crate::almanac::Almanac;
+use crate::claim::{UNITS_MAX, Units};
+use crate::window::{Length, Window};
 
 /// More units would be used than can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -7,12 +7,12 @@ use chrono::NaiveDate;
 use uuid::Uuid;
 
 use super::*;
-use crate::domain::backtest::{Backtest, DayRange, Replayed};
-use crate::domain::blocked_times::BlockedTimes;
-use crate::domain::correction::{carry_on, give_back};
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::limit::rate::Afterwards;
-use crate::domain::past::{Movement, Past};
+use crate::backtest::{Backtest, DayRange, Replayed};
+use crate::blocked_times::BlockedTimes;
+use crate::correction::{carry_on, give_back};
+use crate::identity::{AccountId, EntryId};
+use crate::limit::rate::Afterwards;
+use crate::past::{Movement, Past};
 
 /// The rule, applied to one entry after the other.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::domain::limit::sliding::SlidingLog;
-use crate::domain::past::{Past, WantedPast, total_after};
+use crate::limit::sliding::SlidingLog;
+use crate::past::{Past, WantedPast, total_after};
 
 /// The total as if the last line had no limit.
 fn folded(history: &History, policy: &Policy, at: DateTime<Utc>) -> Total {

@@ -11,16 +11,16 @@ use super::plain::Book;
 use super::{
     MICROSECOND, ModelStep, SECOND, any_limit, any_rule, model_steps, passes, policy_then,
 };
-use crate::domain::account::{Unknown, instant_after};
-use crate::domain::blocks::BlockTerms;
-use crate::domain::claim::Units;
-use crate::domain::correction::Hold;
-use crate::domain::course::Course;
-use crate::domain::forecast::{Forecast, Foreknown, HoldsAhead, Returns, foresee};
-use crate::domain::histories::History;
-use crate::domain::limit::shape::Limit;
-use crate::domain::policy::{Mode, Policy};
-use crate::domain::window::Window;
+use crate::account::{Unknown, instant_after};
+use crate::blocks::BlockTerms;
+use crate::claim::Units;
+use crate::correction::Hold;
+use crate::course::Course;
+use crate::forecast::{Forecast, Foreknown, HoldsAhead, Returns, foresee};
+use crate::histories::History;
+use crate::limit::shape::Limit;
+use crate::policy::{Mode, Policy};
+use crate::window::Window;
 
 /// A later change of the terms: the time until it, another rule, perhaps another max, and whether the
 /// subject is blocked, and the policy pauses, observes, ends or is still to begin.

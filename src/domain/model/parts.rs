@@ -1,7 +1,7 @@
 //! Compares a reversal of a whole grant with reversals of its parts, after adjustments of all kinds.
 
 use super::*;
-use crate::domain::claim::UNITS_MAX;
+use crate::claim::UNITS_MAX;
 
 /// The totals after a history and the reversal of one of its grants: at first these units of it, one
 /// after the other, then all that are left.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 
-use crate::domain::grant::{Direction, Entry, EntryKind};
-use crate::domain::histories::History;
-use crate::domain::limit::per::Elapsed;
-use crate::domain::limit::shape::{Limit, Shape};
-use crate::domain::policy::Policy;
-use crate::domain::window::Window;
+use crate::grant::{Direction, Entry, EntryKind};
+use crate::histories::History;
+use crate::limit::per::Elapsed;
+use crate::limit::shape::{Limit, Shape};
+use crate::policy::Policy;
+use crate::window::Window;
 
 /// The entries of an account, and the limits that decided each of them.
 #[derive(Default)]

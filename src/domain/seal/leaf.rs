@@ -5,8 +5,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::domain::identity::EntryId;
-use crate::domain::record::RecordPlace;
+use crate::identity::EntryId;
+use crate::record::RecordPlace;
 
 /// A SHA-256 hash.
 pub type Hash = [u8; 32];

@@ -150,8 +150,8 @@ fn decode_hex(text: &str) -> Option<Hash> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::seal::note::SealKey;
-    use crate::domain::seal::tree::GrowingTree;
+    use crate::seal::note::SealKey;
+    use crate::seal::tree::GrowingTree;
 
     fn proof() -> (LogProof, VerifierKey) {
         let key = SealKey::new("perdiem", [7; 32]).unwrap();

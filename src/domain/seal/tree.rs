@@ -280,7 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::seal::leaf::hex;
+    use crate::seal::leaf::hex;
 
     /// The definitions of RFC 6962, section 2.1, literally.
     fn root(leaves: &[Hash]) -> Hash {

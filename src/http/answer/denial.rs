@@ -10,16 +10,16 @@ use chrono::{DateTime, Utc};
 
 use super::limits::{insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
-use crate::api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
-use crate::api::instant::written;
-use crate::api::limits::LimitUsage;
-use crate::domain::claim::Units;
-use crate::domain::forecast::Forecast;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::shape::LimitKind;
-use crate::domain::limit::total::Total;
-use crate::domain::policy::{Inactive, Policy};
-use crate::domain::window::Length;
+use api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
+use api::instant::written;
+use api::limits::LimitUsage;
+use domain::claim::Units;
+use domain::forecast::Forecast;
+use domain::limit::per::Per;
+use domain::limit::shape::LimitKind;
+use domain::limit::total::Total;
+use domain::policy::{Inactive, Policy};
+use domain::window::Length;
 
 /// The claim that was denied, and the instant of the answer.
 #[derive(Debug)]

@@ -12,19 +12,19 @@ use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
 use super::limits::seconds_until;
 use super::problem::{self, ProblemKind};
-use crate::api::instant::written;
-use crate::api::orphans::OrphansBody;
-use crate::api::problem::{InvalidPart, Problem};
-use crate::domain::claim::{UNITS_MAX, Units};
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{Entry, GrantEnd};
-use crate::domain::key::Role;
-use crate::domain::limit::total::NotUsed;
-use crate::domain::partial::PARTS_MOST;
-use crate::domain::policy::PolicyName;
-use crate::domain::refusal::{CorrectionRefusal, Refusal};
-use crate::domain::schedule::UnreadableTerms;
-use crate::engine::{
+use api::instant::written;
+use api::orphans::OrphansBody;
+use api::problem::{InvalidPart, Problem};
+use domain::claim::{UNITS_MAX, Units};
+use domain::forecast::Forecast;
+use domain::grant::{Entry, GrantEnd};
+use domain::key::Role;
+use domain::limit::total::NotUsed;
+use domain::partial::PARTS_MOST;
+use domain::policy::PolicyName;
+use domain::refusal::{CorrectionRefusal, Refusal};
+use domain::schedule::UnreadableTerms;
+use engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
     ReadFailure, ReconcileFailure, Undecided,
 };

@@ -6,9 +6,9 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
 
-use crate::api::format::ExportFormat;
-use crate::chain::Chain;
-use crate::engine::{Authority, ExportPiece, ExportPieces, LedgerError};
+use api::format::ExportFormat;
+use engine::{Authority, ExportPiece, ExportPieces, LedgerError};
+use host::chain::Chain;
 
 fn content_type(format: ExportFormat) -> &'static str {
     match format {

@@ -4,9 +4,9 @@ use actix_web::HttpResponseBuilder;
 use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
 
-use crate::domain::forecast::Forecast;
-use crate::domain::limit::per::Per;
-use crate::domain::limit::total::Total;
+use domain::forecast::Forecast;
+use domain::limit::per::Per;
+use domain::limit::total::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;

@@ -5,9 +5,9 @@ use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 
-use crate::api::grants::{ClaimAnswer, GrantBody};
-use crate::api::instant;
-use crate::api::limits::LimitUsage;
+use api::grants::{ClaimAnswer, GrantBody};
+use api::instant;
+use api::limits::LimitUsage;
 
 const JSON: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -161,7 +161,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::api;
+    use api;
 
     fn instants() -> impl Strategy<Value = DateTime<Utc>> {
         let micros = -62_167_219_200_000_000_i64..=253_402_300_799_999_999;

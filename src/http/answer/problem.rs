@@ -3,7 +3,7 @@
 
 use actix_web::http::StatusCode;
 
-use crate::api::problem::{InvalidPart, Problem};
+use api::problem::{InvalidPart, Problem};
 
 pub const MEDIA_TYPE: &str = "application/problem+json";
 

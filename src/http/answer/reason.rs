@@ -1,12 +1,12 @@
 //! Why a claim was granted or denied, as text.
 
-use crate::api::instant::written;
-use crate::domain::account::Verdict;
-use crate::domain::claim::Units;
-use crate::domain::grant::{Entry, Provisional};
-use crate::domain::limit::total::Total;
-use crate::domain::policy::Inactive;
-use crate::domain::refusal::Refusal;
+use api::instant::written;
+use domain::account::Verdict;
+use domain::claim::Units;
+use domain::grant::{Entry, Provisional};
+use domain::limit::total::Total;
+use domain::policy::Inactive;
+use domain::refusal::Refusal;
 
 /// The reason of a verdict, as a word and as a sentence. No verdict means that no version of the
 /// policy was in force.

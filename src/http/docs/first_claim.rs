@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::document::Document;
 use super::problems;
 use super::template::Html;
-use crate::http::answer::problem::{
+use crate::answer::problem::{
     CLAIM_IN_PROGRESS, FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID, MALFORMED, QUOTA_EXCEEDED,
     UNAUTHORIZED, UNAVAILABLE, UNDECIDED, UNKNOWN_POLICY,
 };

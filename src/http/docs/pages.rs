@@ -8,9 +8,9 @@ use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
 use super::document::Document;
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::describe;
-use crate::http::request::{Public, segment};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::describe;
+use crate::request::{Public, segment};
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::document::Document;
 use super::template::Html;
-use crate::http::answer::problem::{KINDS, ProblemKind};
+use crate::answer::problem::{KINDS, ProblemKind};
 
 /// The rows of the specification's table.
 pub fn rows() -> String {

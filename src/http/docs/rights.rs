@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::http::operation::Reach;
-use crate::http::request::PlacedOperation;
-use crate::http::routes;
+use crate::operation::Reach;
+use crate::request::PlacedOperation;
+use crate::routes;
 
 /// The text of docs/rights.md.
 pub fn rights() -> String {

@@ -11,11 +11,11 @@ use utoipa::{Modify, OpenApi};
 
 use super::document::Document;
 use super::problems;
-use crate::api::problem::Problem;
-use crate::api::words;
-use crate::http::operation::{Source, describe};
-use crate::http::request::{PlacedOperation, Public};
-use crate::http::routes;
+use crate::operation::{Source, describe};
+use crate::request::{PlacedOperation, Public};
+use crate::routes;
+use api::problem::Problem;
+use api::words;
 
 /// The specification.
 #[derive(OpenApi)]

@@ -8,7 +8,7 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::description::Values;
 use super::{Operation, Source};
-use crate::http::answer::problem::MEDIA_TYPE;
+use crate::answer::problem::MEDIA_TYPE;
 
 impl Operation {
     /// An answer with a JSON body.

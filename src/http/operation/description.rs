@@ -40,7 +40,7 @@ pub struct Description {
 /// Makes the description of an operation from a comment, the id, the tag and the answers.
 macro_rules! describe {
     ($(#[doc = $line:literal])+ $name:ident: $id:literal of $tag:literal, $answers:expr) => {
-        pub const $name: crate::http::operation::Description = crate::http::operation::Description {
+        pub const $name: crate::operation::Description = crate::operation::Description {
             id: $id,
             tag: $tag,
             comment: &[$($line),+],

@@ -13,12 +13,12 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, Ref, RefOr, Required, Schema};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
-use crate::api::problem::Problem;
-use crate::domain::key::Role;
-use crate::http::answer::problem::MEDIA_TYPE;
+use crate::answer::problem::MEDIA_TYPE;
+use api::problem::Problem;
 use description::Values;
 pub(crate) use description::describe;
 pub use description::{ACCOUNT, Description, GRANT, ID, POLICY, POLICY_OF_SUBJECT, SUBJECT};
+use domain::key::Role;
 
 /// An argument of a handler.
 pub trait Argument {

@@ -16,10 +16,10 @@ use utoipa::openapi::Required;
 
 use super::query::describe_unknown;
 use super::route::body_max_bytes;
-use crate::api::strict::Object;
-use crate::engine::Engine;
-use crate::http::answer::ApiError;
-use crate::http::operation::{Argument, Operation};
+use crate::answer::ApiError;
+use crate::operation::{Argument, Operation};
+use api::strict::Object;
+use engine::Engine;
 
 /// The longest time for a request's body to arrive.
 #[derive(Clone, Copy)]
@@ -219,7 +219,7 @@ mod tests {
     use serde_json::{Map, Value};
 
     use super::*;
-    use crate::api::strict::WholeNumber;
+    use api::strict::WholeNumber;
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -13,12 +13,12 @@ use utoipa::IntoResponses;
 
 use super::route::segment;
 use super::{extractors, query};
-use crate::domain::key::{KeyNumber, Role};
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::{ReadKind, SubjectRead};
-use crate::engine::{Authority, Engine, Failure, Principal};
-use crate::http::answer::{ApiError, Forbidden};
-use crate::http::operation::{Argument, Operation, Reach};
+use crate::answer::{ApiError, Forbidden};
+use crate::operation::{Argument, Operation, Reach};
+use domain::key::{KeyNumber, Role};
+use domain::policy::PolicyName;
+use domain::reads::{ReadKind, SubjectRead};
+use engine::{Authority, Engine, Failure, Principal};
 
 extractors!(MetricsReader, Public);
 

@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
-use crate::api::problem::InvalidPart;
-use crate::domain::fault::Fault;
-use crate::domain::policy::check_reason;
-use crate::engine::Bound;
-use crate::http::answer::ApiError;
+use crate::answer::ApiError;
+use api::problem::InvalidPart;
+use domain::fault::Fault;
+use domain::policy::check_reason;
+use engine::Bound;
 
 /// Collects the wrong values of parameters and bodies, so that one answer reports all of them.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use actix_web::http::header;
 use utoipa::IntoParams;
 
 use super::extractors;
-use crate::api::words;
-use crate::domain::claim::IdempotencyKey;
-use crate::engine::Precondition;
-use crate::http::answer::ApiError;
-use crate::http::operation::{Argument, Operation};
+use crate::answer::ApiError;
+use crate::operation::{Argument, Operation};
+use api::words;
+use domain::claim::IdempotencyKey;
+use engine::Precondition;
 
 extractors!(IfMatchOrNone);
 extractors!(KeyHeader => IdempotencyKeyField, IfMatch => IfMatchField);

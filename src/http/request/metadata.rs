@@ -9,8 +9,8 @@ use utoipa::openapi::schema::{AdditionalProperties, Object, Type};
 use utoipa::openapi::{ObjectBuilder, Required};
 
 use super::faults::Faults;
-use crate::api::problem::InvalidPart;
-use crate::domain::claim::MetadataFilter;
+use api::problem::InvalidPart;
+use domain::claim::MetadataFilter;
 
 const NAME: &str = "metadata.<name>";
 

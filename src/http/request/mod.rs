@@ -12,7 +12,7 @@ mod span;
 
 use actix_web::web::Data;
 
-use crate::engine::Engine;
+use engine::Engine;
 
 pub use body::{Body, OptionalBody, ReadTime, Then, parse_json};
 pub use caller::{
@@ -39,16 +39,16 @@ pub type EngineData = Data<Engine>;
 /// parameters they describe themselves too.
 macro_rules! extractors {
     ($($name:ty => $parameters:ty),+ $(,)?) => {
-        crate::http::request::extractors!($($name),+);
-        $(impl crate::http::operation::Argument for $name {
-            fn describe(operation: &mut crate::http::operation::Operation) {
+        crate::request::extractors!($($name),+);
+        $(impl crate::operation::Argument for $name {
+            fn describe(operation: &mut crate::operation::Operation) {
                 operation.takes::<$parameters>();
             }
         })+
     };
     ($($name:ty),+) => {$(
         impl actix_web::FromRequest for $name {
-            type Error = crate::http::answer::ApiError;
+            type Error = crate::answer::ApiError;
             type Future = std::future::Ready<Result<Self, Self::Error>>;
 
             fn from_request(

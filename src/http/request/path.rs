@@ -7,11 +7,11 @@ use uuid::Uuid;
 use super::extractors;
 use super::faults::parse_position;
 use super::route::segment;
-use crate::domain::claim::{ClaimError, Subject};
-use crate::domain::policy::PolicyName;
-use crate::domain::seal::tile::TileName;
-use crate::http::answer::ApiError;
-use crate::http::operation::{Argument, Operation};
+use crate::answer::ApiError;
+use crate::operation::{Argument, Operation};
+use domain::claim::{ClaimError, Subject};
+use domain::policy::PolicyName;
+use domain::seal::tile::TileName;
 
 extractors!(NewPolicyPath);
 extractors!(

@@ -15,9 +15,9 @@ use utoipa::IntoParams;
 use super::extractors;
 use super::faults::Faults;
 use super::route::in_query;
-use crate::domain::policy::check_reason;
-use crate::http::answer::ApiError;
-use crate::http::operation::{Argument, Operation};
+use crate::answer::ApiError;
+use crate::operation::{Argument, Operation};
+use domain::policy::check_reason;
 
 extractors!(Page => PageQuery, Reason => ReasonQuery);
 

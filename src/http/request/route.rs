@@ -9,8 +9,8 @@ use actix_web::{FromRequest, Handler, HttpMessage, HttpRequest, HttpResponse, Re
 use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
 
-use crate::http::answer::ApiError;
-use crate::http::operation::{Argument, Description, Operation};
+use crate::answer::ApiError;
+use crate::operation::{Argument, Description, Operation};
 
 /// A handler, with the extraction of its arguments.
 pub type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
@@ -27,7 +27,7 @@ const NAMES_MOST: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounded {
     /// A claim or correction. It has a place among those in progress, and a deadline
-    /// (`engine/claims/submit.rs`).
+    /// (`claims/submit.rs`).
     Claim,
     /// The claims of a batch. Each one gets such a place in its turn. All have one deadline.
     Batch,
@@ -37,7 +37,7 @@ pub enum Bounded {
     /// A read that may wait first. The handler takes a place for each read, and none while it
     /// waits.
     Waits,
-    /// An export or a backtest. These have places of their own (`engine/instance/callers.rs`), and more
+    /// An export or a backtest. These have places of their own (`claims/instance/callers.rs`), and more
     /// time until the answer begins.
     Long,
     /// A request that costs the ledger nothing.

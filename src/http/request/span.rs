@@ -5,7 +5,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::faults::{Faults, parse_date};
-use crate::engine::{DaySpan, MadeBy};
+use engine::{DaySpan, MadeBy};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -21,9 +21,9 @@ use super::exchange::Exchange;
 use super::first_key::FirstKey;
 use super::newcomers::Newcomers;
 use super::read_only::only_reads;
-use crate::engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
-use crate::http::request::{OpenMetrics, ReadTime};
-use crate::http::routes;
+use crate::request::{OpenMetrics, ReadTime};
+use crate::routes;
+use engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 
 /// The most connections that the system queues before they are accepted.
 const BACKLOG: u32 = 1024;

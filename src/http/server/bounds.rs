@@ -10,9 +10,9 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::{Instant, timeout_at};
 
 use super::kept::Kept;
-use crate::engine::{Authority, Engine, Principal, Share};
-use crate::http::answer::ApiError;
-use crate::http::request::{Authenticated, Bounded, WAIT_MOST};
+use crate::answer::ApiError;
+use crate::request::{Authenticated, Bounded, WAIT_MOST};
+use engine::{Authority, Engine, Principal, Share};
 
 /// A long answer may take this many times the usual time until it begins.
 const LONG_TIMES: u32 = 30;

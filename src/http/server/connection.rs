@@ -32,9 +32,9 @@ use uuid::Uuid;
 
 use super::exchange::{BodyLeft, Exchange};
 use super::intake::{AHEAD_MOST, Intake, Portion};
-use crate::clock::wall_clock;
-use crate::http::answer::ApiError;
-use crate::running::{Alarm, RunningTime};
+use crate::answer::ApiError;
+use host::clock::wall_clock;
+use host::running::{Alarm, RunningTime};
 
 /// The send buffer of the system for a client without a key, in bytes. By itself the system buffers
 /// up to 4 MiB, for everybody who asks for documents and does not read them.

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use super::exchange::Exchange;
 use super::request_id::RequestId;
-use crate::engine::{Authority, Engine, WrongKeyAnswer};
-use crate::http::answer::ApiError;
-use crate::http::request::Authenticated;
+use crate::answer::ApiError;
+use crate::request::Authenticated;
+use engine::{Authority, Engine, WrongKeyAnswer};
 
 const TWO_KEYS: &str = "the request has several Authorization fields: send one";
 

@@ -15,9 +15,9 @@ use super::credentials;
 use super::exchange::{AtWork, Exchange};
 use super::kept::Kept;
 use super::request_id::{RequestId, X_REQUEST_ID};
-use crate::chain::Chain;
-use crate::http::answer::ApiError;
-use crate::http::request::{Bounded, Routes, pattern};
+use crate::answer::ApiError;
+use crate::request::{Bounded, Routes, pattern};
+use host::chain::Chain;
 
 const NOTHING_HERE: &str = "there is nothing at this path: see /docs";
 

@@ -7,7 +7,7 @@ use std::task::Context;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 
 use super::newcomers::Newcomer;
-use crate::engine::Authority;
+use engine::Authority;
 
 /// The state that a connection shares with the application.
 #[derive(Default)]

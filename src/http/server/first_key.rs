@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::secret_file::write_secret;
+use host::secret_file::write_secret;
 
 /// A folder with more first keys than this is in use for something else.
 const FILES_MOST: u32 = 100;

@@ -14,7 +14,7 @@ use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 
-use crate::engine::network_of;
+use engine::network_of;
 
 /// The most connections that have sent no request, in all and from one address (IPv6: from one /64).
 const SILENT_MOST: Most = Most {

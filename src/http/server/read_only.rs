@@ -8,10 +8,8 @@ use actix_web::dev::Payload;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::request::{
-    Anyone, Bounded, ByHandler, Caller, EngineData, Handling, Routes, handling,
-};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::request::{Anyone, Bounded, ByHandler, Caller, EngineData, Handling, Routes, handling};
 
 /// How old the answer is at most, in seconds; `unknown` if the standby does not say.
 const PERDIEM_LAG: HeaderName = HeaderName::from_static("perdiem-lag");

@@ -3,16 +3,14 @@
 use actix_web::HttpResponse;
 
 use super::policies::check;
-use crate::api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject};
-use crate::api::orphans::OrphansBody;
-use crate::domain::backtest::{BacktestTally, DayRange};
-use crate::domain::policy::{PolicyName, Rule};
-use crate::engine::Backtested;
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::{POLICY, describe};
-use crate::http::request::{
-    Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date,
-};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::{POLICY, describe};
+use crate::request::{Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date};
+use api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject};
+use api::orphans::OrphansBody;
+use domain::backtest::{BacktestTally, DayRange};
+use domain::policy::{PolicyName, Rule};
+use engine::Backtested;
 
 fn check_backtest(body: BacktestBody, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
     let mut faults = Faults::default();

@@ -7,14 +7,14 @@ use actix_web::{HttpResponse, ResponseError};
 use futures_util::stream::{self, StreamExt};
 
 use super::claims::{Claimed, GrantedClaim, check_claim};
-use crate::api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
-use crate::chain::Chain;
-use crate::domain::claim::{Claim, IdempotencyKey};
-use crate::domain::policy::PolicyName;
-use crate::engine::Admission;
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::describe;
-use crate::http::request::{Body, ByHandler, Caller, Claimer, EngineData, KeyHeader};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::describe;
+use crate::request::{Body, ByHandler, Caller, Claimer, EngineData, KeyHeader};
+use api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
+use domain::claim::{Claim, IdempotencyKey};
+use domain::policy::PolicyName;
+use engine::Admission;
+use host::chain::Chain;
 
 /// The most claims of a batch.
 const CLAIMS_MOST: usize = 1000;
@@ -77,7 +77,7 @@ pub async fn post(
         claim_each(&caller.key(), checked, &engine).await
     };
     log_failures(&members);
-    let items = members.into_iter().map(BatchItem::from).collect();
+    let items = members.into_iter().map(batch_item).collect();
     Ok(HttpResponse::Ok().json(BatchAnswer { items }))
 }
 
@@ -147,16 +147,14 @@ async fn claim_together(
     Ok(answers)
 }
 
-impl From<BatchMember> for BatchItem {
-    fn from(member: BatchMember) -> Self {
-        match member {
-            Ok(granted) => Self::Granted(GrantedItem {
-                status: if granted.is_repeat { 200 } else { 201 },
-                answer: granted.answer,
-            }),
-            Err(ApiError::Denied(denial)) => Self::Denied(denial.body()),
-            Err(error) => Self::Refused(error.problem()),
-        }
+fn batch_item(member: BatchMember) -> BatchItem {
+    match member {
+        Ok(granted) => BatchItem::Granted(GrantedItem {
+            status: if granted.is_repeat { 200 } else { 201 },
+            answer: granted.answer,
+        }),
+        Err(ApiError::Denied(denial)) => BatchItem::Denied(denial.body()),
+        Err(error) => BatchItem::Refused(error.problem()),
     }
 }
 

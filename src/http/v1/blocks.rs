@@ -4,19 +4,19 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::api::blocks::BlockBody;
-use crate::api::blocks::{BlockAnswer, BlockList};
-use crate::domain::blocks::BlockTerms;
-use crate::domain::identity::to_micros;
-use crate::domain::overrides::Block;
-use crate::domain::policy::check_reason;
-use crate::domain::reads::ReadKind;
-use crate::http::answer::{ApiError, HttpAnswer, versioned};
-use crate::http::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
+use crate::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
     PolicyPath, Reason, SubjectPath, Then,
 };
+use api::blocks::BlockBody;
+use api::blocks::{BlockAnswer, BlockList};
+use domain::blocks::BlockTerms;
+use domain::identity::to_micros;
+use domain::overrides::Block;
+use domain::policy::check_reason;
+use domain::reads::ReadKind;
 
 fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
     let mut faults = Faults::default();

@@ -6,21 +6,21 @@ use serde_json::value::{RawValue, to_raw_value};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::api::blocks::BlockAnswer;
-use crate::api::changes::{ChangeAnswer, ChangeList};
-use crate::api::keys::KeyAnswer;
-use crate::api::overrides::OverrideAnswer;
-use crate::api::policies::PolicyAnswer;
-use crate::api::words;
-use crate::domain::claim::Subject;
-use crate::domain::overrides::Block;
-use crate::domain::overrides::Override;
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
-use crate::http::answer::HttpAnswer;
-use crate::http::operation::describe;
-use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
+use crate::answer::HttpAnswer;
+use crate::operation::describe;
+use crate::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
+use api::blocks::BlockAnswer;
+use api::changes::{ChangeAnswer, ChangeList};
+use api::keys::KeyAnswer;
+use api::overrides::OverrideAnswer;
+use api::policies::PolicyAnswer;
+use api::words;
+use domain::claim::Subject;
+use domain::overrides::Block;
+use domain::overrides::Override;
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
 
 /// Filters for changes. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -69,78 +69,76 @@ fn parse_by(text: &str) -> Result<String, &'static str> {
     }
 }
 
-impl From<PastChange> for ChangeAnswer {
-    fn from(change: PastChange) -> Self {
-        let revision = change.revision();
-        match change {
-            PastChange::Policy(Changed { before, after, .. }) => Self {
-                revision,
-                kind: ChangeKind::Policy.as_str().into(),
-                policy: Some(after.name.to_string()),
-                subject: None,
-                key: None,
-                at: after.changed_at,
-                by: after.changed_by.clone(),
-                reason: after.reason.clone(),
-                before: before.and_then(|before| written(PolicyAnswer::from(before))),
-                after: written(PolicyAnswer::from(after)),
-            },
-            PastChange::Override(Changed { before, after, .. }) => Self {
-                revision,
-                kind: ChangeKind::Override.as_str().into(),
-                policy: Some(after.0.to_string()),
-                subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
-                key: None,
-                at: after.1.changed_at,
-                by: after.1.changed_by.clone(),
-                reason: after.1.reason.clone(),
-                before: before.and_then(written_override),
-                after: written_override(after),
-            },
-            PastChange::Block(Changed { before, after, .. }) => Self {
-                revision,
-                kind: ChangeKind::Block.as_str().into(),
-                policy: Some(after.0.to_string()),
-                subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
-                key: None,
-                at: after.1.changed_at,
-                by: after.1.changed_by.clone(),
-                reason: after.1.reason.clone(),
-                before: before.and_then(written_block),
-                after: written_block(after),
-            },
-            PastChange::Key(Changed { before, after, .. }) => Self {
-                revision,
-                kind: ChangeKind::Key.as_str().into(),
-                policy: None,
-                subject: None,
-                key: Some(after.id),
-                at: after.changed_at,
-                by: after.changed_by.clone(),
-                reason: after.reason.clone(),
-                before: before.and_then(|before| written(KeyAnswer::from(before))),
-                after: written(KeyAnswer::from(after)),
-            },
-            PastChange::Act(Act {
-                kind,
-                about,
-                at,
-                by,
-                reason,
-                ..
-            }) => Self {
-                revision,
-                kind: kind.as_str().into(),
-                policy: None,
-                subject: None,
-                key: None,
-                at,
-                by,
-                reason,
-                before: None,
-                after: RawValue::from_string(about).ok(),
-            },
-        }
+fn change_answer(change: PastChange) -> ChangeAnswer {
+    let revision = change.revision();
+    match change {
+        PastChange::Policy(Changed { before, after, .. }) => ChangeAnswer {
+            revision,
+            kind: ChangeKind::Policy.as_str().into(),
+            policy: Some(after.name.to_string()),
+            subject: None,
+            key: None,
+            at: after.changed_at,
+            by: after.changed_by.clone(),
+            reason: after.reason.clone(),
+            before: before.and_then(|before| written(PolicyAnswer::from(before))),
+            after: written(PolicyAnswer::from(after)),
+        },
+        PastChange::Override(Changed { before, after, .. }) => ChangeAnswer {
+            revision,
+            kind: ChangeKind::Override.as_str().into(),
+            policy: Some(after.0.to_string()),
+            subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
+            key: None,
+            at: after.1.changed_at,
+            by: after.1.changed_by.clone(),
+            reason: after.1.reason.clone(),
+            before: before.and_then(written_override),
+            after: written_override(after),
+        },
+        PastChange::Block(Changed { before, after, .. }) => ChangeAnswer {
+            revision,
+            kind: ChangeKind::Block.as_str().into(),
+            policy: Some(after.0.to_string()),
+            subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
+            key: None,
+            at: after.1.changed_at,
+            by: after.1.changed_by.clone(),
+            reason: after.1.reason.clone(),
+            before: before.and_then(written_block),
+            after: written_block(after),
+        },
+        PastChange::Key(Changed { before, after, .. }) => ChangeAnswer {
+            revision,
+            kind: ChangeKind::Key.as_str().into(),
+            policy: None,
+            subject: None,
+            key: Some(after.id),
+            at: after.changed_at,
+            by: after.changed_by.clone(),
+            reason: after.reason.clone(),
+            before: before.and_then(|before| written(KeyAnswer::from(before))),
+            after: written(KeyAnswer::from(after)),
+        },
+        PastChange::Act(Act {
+            kind,
+            about,
+            at,
+            by,
+            reason,
+            ..
+        }) => ChangeAnswer {
+            revision,
+            kind: kind.as_str().into(),
+            policy: None,
+            subject: None,
+            key: None,
+            at,
+            by,
+            reason,
+            before: None,
+            after: RawValue::from_string(about).ok(),
+        },
     }
 }
 
@@ -196,7 +194,7 @@ pub async fn list(
     let subject = subject.as_ref().map(Subject::as_str);
     let read = caller.record_read(&engine, ReadKind::Changes, policy.as_ref(), subject);
     read.await?;
-    Ok(HttpResponse::Ok().json(ChangeList::new(found, ChangeAnswer::from)))
+    Ok(HttpResponse::Ok().json(ChangeList::new(found, change_answer)))
 }
 
 #[cfg(test)]

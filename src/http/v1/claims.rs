@@ -6,27 +6,25 @@ use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 
 use super::explanation::{ExplanationQuery, explain};
-use crate::api::claims::{
-    BlockNote, ClaimBody, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody,
-};
-use crate::api::distinct::DistinctObject;
-use crate::api::grants::ClaimAnswer;
-use crate::api::limits::LimitUsage;
-use crate::domain::claim::{Claim, HoldTime, Subject, Units};
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{Followers, Grant};
-use crate::domain::key::KeyNumber;
-use crate::domain::limit::total::Total;
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::domain::refusal::Refusal;
-use crate::engine::{Foretold, Outcome, Rehearsal};
-use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
-use crate::http::operation::{ACCOUNT, POLICY, SUBJECT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
+use crate::operation::{ACCOUNT, POLICY, SUBJECT, describe};
+use crate::request::{
     Anyone, Auditor, Body, Caller, Claimer, EngineData, Faults, KeyHeader, PolicyPath, Query,
     SubjectPath, Then,
 };
+use api::claims::{BlockNote, ClaimBody, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
+use api::distinct::DistinctObject;
+use api::grants::ClaimAnswer;
+use api::limits::LimitUsage;
+use domain::claim::{Claim, HoldTime, Subject, Units};
+use domain::forecast::Forecast;
+use domain::grant::{Followers, Grant};
+use domain::key::KeyNumber;
+use domain::limit::total::Total;
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use domain::refusal::Refusal;
+use engine::{Foretold, Outcome, Rehearsal};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
 pub fn check_claim(

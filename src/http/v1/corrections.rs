@@ -3,21 +3,21 @@
 use actix_web::HttpResponse;
 use tokio::time::timeout_at;
 
-use crate::api::grants::{ConfirmationRequest, ReversalRequest};
-use crate::api::grants::{CorrectionAnswer, GrantBody};
-use crate::api::limits::LimitUsage;
-use crate::api::problem::InvalidPart;
-use crate::api::strict::WholeNumber;
-use crate::domain::claim::{IdempotencyKey, Units};
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{Followers, Grant, Note};
-use crate::domain::policy::check_reason;
-use crate::engine::{Admission, Correction, Undecided};
-use crate::http::answer::{ApiError, HttpAnswer, entered};
-use crate::http::operation::{GRANT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, entered};
+use crate::operation::{GRANT, describe};
+use crate::request::{
     Body, ByHandler, Caller, Claimer, EngineData, GrantPath, KeyHeader, OptionalBody, Then,
 };
+use api::grants::{ConfirmationRequest, ReversalRequest};
+use api::grants::{CorrectionAnswer, GrantBody};
+use api::limits::LimitUsage;
+use api::problem::InvalidPart;
+use api::strict::WholeNumber;
+use domain::claim::{IdempotencyKey, Units};
+use domain::forecast::Forecast;
+use domain::grant::{Followers, Grant, Note};
+use domain::policy::check_reason;
+use engine::{Admission, Correction, Undecided};
 
 describe! {
     /// Reverse a grant: give its units back.

@@ -3,22 +3,22 @@
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 
-use crate::api::entries::AdjustmentRequest;
-use crate::api::entries::{EntryBody, EntryList};
-use crate::api::problem::InvalidPart;
-use crate::domain::claim::{ClaimError, Subject, Units};
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{Direction, Entry, Note};
-use crate::domain::identity::to_micros;
-use crate::domain::policy::check_reason;
-use crate::domain::reads::ReadKind;
-use crate::engine::Adjustment;
-use crate::http::answer::{ApiError, HttpAnswer, entered, entered_once};
-use crate::http::operation::{ACCOUNT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
+use crate::operation::{ACCOUNT, describe};
+use crate::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
     SubjectPath, Then,
 };
+use api::entries::AdjustmentRequest;
+use api::entries::{EntryBody, EntryList};
+use api::problem::InvalidPart;
+use domain::claim::{ClaimError, Subject, Units};
+use domain::forecast::Forecast;
+use domain::grant::{Direction, Entry, Note};
+use domain::identity::to_micros;
+use domain::policy::check_reason;
+use domain::reads::ReadKind;
+use engine::Adjustment;
 
 fn check(
     body: AdjustmentRequest,

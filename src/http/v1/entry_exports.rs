@@ -14,18 +14,18 @@ use utoipa::openapi::path::{Parameter, ParameterIn};
 use super::exports::ExportQuery;
 use super::history::HistoryFilterQuery;
 use super::manifests::{ExportFile, ExportMade};
-use crate::api::exports::{ExportAct, Manifest};
-use crate::api::format::ExportFormat;
-use crate::api::keys::KeyName;
-use crate::domain::claim::Subject;
-use crate::domain::reads::ReadKind;
-use crate::engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
-use crate::http::answer::{ApiError, Forbidden, HttpAnswer, file_answer, streamed};
-use crate::http::operation::describe;
-use crate::http::request::{
+use crate::answer::{ApiError, Forbidden, HttpAnswer, file_answer, streamed};
+use crate::operation::describe;
+use crate::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
     SpanQuery, parse_position,
 };
+use api::exports::{ExportAct, Manifest};
+use api::format::ExportFormat;
+use api::keys::KeyName;
+use domain::claim::Subject;
+use domain::reads::ReadKind;
+use engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
 
 /// The parameters of a query by their names, without the format.
 type Filters = BTreeMap<String, String>;

@@ -2,14 +2,14 @@
 
 use actix_web::HttpResponse;
 
-use crate::api::erasures::ErasureRequest;
-use crate::api::erasures::{ErasureAct, ErasureAnswer};
-use crate::domain::erasure::names;
-use crate::domain::policy::check_reason;
-use crate::engine::{Failure, LedgerError, SubjectErasure};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::describe;
-use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::describe;
+use crate::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
+use api::erasures::ErasureRequest;
+use api::erasures::{ErasureAct, ErasureAnswer};
+use domain::erasure::names;
+use domain::policy::check_reason;
+use engine::{Failure, LedgerError, SubjectErasure};
 
 fn about(accounts: u64) -> String {
     serde_json::json!(ErasureAct { accounts }).to_string()

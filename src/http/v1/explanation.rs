@@ -6,32 +6,32 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::history::parse_as_of;
-use crate::api::blocks::BlockAnswer;
-use crate::api::explanation::{
+use crate::answer::{ApiError, HttpAnswer, describe_verdict, notes};
+use crate::operation::{GRANT, describe};
+use crate::request::{Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Query};
+use api::blocks::BlockAnswer;
+use api::explanation::{
     ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
 };
-use crate::api::grants::GrantBody;
-use crate::api::keys::KeyName;
-use crate::api::limits::LimitUsage;
-use crate::api::overrides::OverrideAnswer;
-use crate::api::policies::PolicyAnswer;
-use crate::domain::account::Verdict;
-use crate::domain::claim::{Subject, Units};
-use crate::domain::correction::Hold;
-use crate::domain::forecast::Forecast;
-use crate::domain::grant::{Entry, KindWord};
-use crate::domain::identity::to_micros;
-use crate::domain::key::KeyNumber;
-use crate::domain::limit::total::Total;
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::domain::zone::Zone;
-use crate::engine::{
+use api::grants::GrantBody;
+use api::keys::KeyName;
+use api::limits::LimitUsage;
+use api::overrides::OverrideAnswer;
+use api::policies::PolicyAnswer;
+use domain::account::Verdict;
+use domain::claim::{Subject, Units};
+use domain::correction::Hold;
+use domain::forecast::Forecast;
+use domain::grant::{Entry, KindWord};
+use domain::identity::to_micros;
+use domain::key::KeyNumber;
+use domain::limit::total::Total;
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use domain::zone::Zone;
+use engine::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, KEY_OF_SETTINGS, LimitThen, LimitsThen, PlacedEntry,
 };
-use crate::http::answer::{ApiError, HttpAnswer, describe_verdict, notes};
-use crate::http::operation::{GRANT, describe};
-use crate::http::request::{Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Query};
 
 /// The claim to explain. With one of these parameters the answer is an explanation, which requires
 /// the role `audit` or `admin`.
@@ -60,47 +60,43 @@ pub struct KnownAtQuery {
     known_at: Option<String>,
 }
 
-impl From<PlacedEntry> for CountedEntryBody {
-    fn from(placed: PlacedEntry) -> Self {
-        let entry: &Entry = &placed.listed.entry;
-        let note = entry.note.as_ref();
-        let key = placed.listed.key;
-        let is_of_settings = entry.claimed_by == Some(KeyNumber::OF_SETTINGS);
-        let claimed_by = key.as_ref().map(|(id, _)| id.to_string());
-        let claimed_by = claimed_by.or(is_of_settings.then(|| KEY_OF_SETTINGS.to_owned()));
-        Self {
-            id: Some(entry.id.0),
-            kind: entry.kind.word().as_str().into(),
-            units: entry.units_added(),
-            counted_at: entry.counted_at(),
-            at: entry.line.at,
-            position: placed.position,
-            policy_version: Some(entry.line.policy_version),
-            time_zone: placed.zone.map(|zone| zone.name().to_owned()),
-            grant: entry.kind.of().map(|grant| grant.0),
-            by: note.map(|note| note.by.to_string()).or(claimed_by),
-            reason: note.and_then(|note| note.reason.clone()),
-            key: key.map(KeyName::from),
-        }
+fn counted_entry(placed: PlacedEntry) -> CountedEntryBody {
+    let entry: &Entry = &placed.listed.entry;
+    let note = entry.note.as_ref();
+    let key = placed.listed.key;
+    let is_of_settings = entry.claimed_by == Some(KeyNumber::OF_SETTINGS);
+    let claimed_by = key.as_ref().map(|(id, _)| id.to_string());
+    let claimed_by = claimed_by.or(is_of_settings.then(|| KEY_OF_SETTINGS.to_owned()));
+    CountedEntryBody {
+        id: Some(entry.id.0),
+        kind: entry.kind.word().as_str().into(),
+        units: entry.units_added(),
+        counted_at: entry.counted_at(),
+        at: entry.line.at,
+        position: placed.position,
+        policy_version: Some(entry.line.policy_version),
+        time_zone: placed.zone.map(|zone| zone.name().to_owned()),
+        grant: entry.kind.of().map(|grant| grant.0),
+        by: note.map(|note| note.by.to_string()).or(claimed_by),
+        reason: note.and_then(|note| note.reason.clone()),
+        key: key.map(KeyName::from),
     }
 }
 
-impl From<Hold> for CountedEntryBody {
-    fn from(lapsed: Hold) -> Self {
-        Self {
-            id: None,
-            kind: KindWord::Lapse.as_str().into(),
-            units: -lapsed.units.get().cast_signed(),
-            counted_at: lapsed.grant.at(),
-            at: lapsed.until,
-            position: None,
-            policy_version: None,
-            time_zone: None,
-            grant: Some(lapsed.grant.0),
-            by: None,
-            reason: None,
-            key: None,
-        }
+fn lapsed_hold(lapsed: Hold) -> CountedEntryBody {
+    CountedEntryBody {
+        id: None,
+        kind: KindWord::Lapse.as_str().into(),
+        units: -lapsed.units.get().cast_signed(),
+        counted_at: lapsed.grant.at(),
+        at: lapsed.until,
+        position: None,
+        policy_version: None,
+        time_zone: None,
+        grant: Some(lapsed.grant.0),
+        by: None,
+        reason: None,
+        key: None,
     }
 }
 
@@ -112,8 +108,8 @@ fn describe_limit(limit: LimitThen, forecast: &Forecast, zone: &Zone) -> LimitEx
         lapsed,
         newest,
     } = limit;
-    let lapsed = lapsed.into_iter().map(CountedEntryBody::from);
-    let newest = newest.into_iter().map(CountedEntryBody::from);
+    let lapsed = lapsed.into_iter().map(lapsed_hold);
+    let newest = newest.into_iter().map(counted_entry);
     let entries: Vec<_> = lapsed.chain(newest).collect();
     let usage = LimitUsage::new(&total, forecast.returns_of(&total));
     LimitExplanation {
@@ -195,10 +191,10 @@ fn describe_grant(found: ExplainedGrant) -> GrantExplanation {
     GrantExplanation {
         notes: notes(&grant.entry),
         grant: GrantBody::new(&grant, known_until),
-        entry: entry.into(),
+        entry: counted_entry(entry),
         known_at,
         took,
-        since: since.into_iter().map(CountedEntryBody::from).collect(),
+        since: since.into_iter().map(counted_entry).collect(),
         terms,
         limits,
     }

@@ -6,19 +6,19 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
-use crate::api::format::ExportFormat;
-use crate::api::grants::GrantBody;
-use crate::api::instant::written;
-use crate::api::words;
-use crate::domain::claim::Subject;
-use crate::domain::grant::Grant;
-use crate::domain::reads::ReadKind;
-use crate::engine::ExportPiece;
-use crate::http::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
-use crate::http::operation::describe;
-use crate::http::request::{
+use crate::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
+use crate::operation::describe;
+use crate::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
 };
+use api::format::ExportFormat;
+use api::grants::GrantBody;
+use api::instant::written;
+use api::words;
+use domain::claim::Subject;
+use domain::grant::Grant;
+use domain::reads::ReadKind;
+use engine::ExportPiece;
 
 /// The format of an export of grants.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -4,19 +4,19 @@ use actix_web::HttpResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::grants::{GrantBody, GrantList};
-use crate::api::words;
-use crate::domain::claim::{IdempotencyKey, Subject};
-use crate::domain::grant::GrantState;
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::engine::{GrantQuery, ProvisionalScope};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::{GRANT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::{GRANT, describe};
+use crate::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, InQuery, MetadataQuery, PageQuery,
     Query, SpanQuery, parse_true,
 };
+use api::grants::{GrantBody, GrantList};
+use api::words;
+use domain::claim::{IdempotencyKey, Subject};
+use domain::grant::GrantState;
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use engine::{GrantQuery, ProvisionalScope};
 
 /// Filters for grants. They combine.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -11,55 +11,50 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
-use crate::api::entries::{EntryBody, HistoryItem, HistoryList};
-use crate::api::keys::KeyName;
-use crate::api::problem::InvalidPart;
-use crate::api::words;
-use crate::domain::claim::Subject;
-use crate::domain::grant::KindWord;
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::describe;
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::describe;
+use crate::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query, SpanQuery,
     WAIT_MOST, parse_instant, parse_position,
 };
+use api::entries::{EntryBody, HistoryItem, HistoryList};
+use api::keys::KeyName;
+use api::problem::InvalidPart;
+use api::words;
+use domain::claim::Subject;
+use domain::grant::KindWord;
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
 
-impl From<RecordedEntry> for HistoryItem {
-    fn from(recorded: RecordedEntry) -> Self {
-        let listed = recorded.listed;
-        let metadata = listed.entry.metadata.as_ref();
-        Self {
-            position: recorded.position,
-            recorded_at: recorded.recorded_at,
-            policy: listed.policy.to_string(),
-            subject: listed.subject,
-            counted_on: recorded.counted_on,
-            entry: EntryBody::from(&listed.entry),
-            key: listed.key.map(KeyName::from),
-            metadata: metadata
-                .and_then(|json| RawValue::from_string(json.as_str().to_owned()).ok()),
-        }
+pub fn history_item(recorded: RecordedEntry) -> HistoryItem {
+    let listed = recorded.listed;
+    let metadata = listed.entry.metadata.as_ref();
+    HistoryItem {
+        position: recorded.position,
+        recorded_at: recorded.recorded_at,
+        policy: listed.policy.to_string(),
+        subject: listed.subject,
+        counted_on: recorded.counted_on,
+        entry: EntryBody::from(&listed.entry),
+        key: listed.key.map(KeyName::from),
+        metadata: metadata.and_then(|json| RawValue::from_string(json.as_str().to_owned()).ok()),
     }
 }
 
 /// The item of a list: its rows have the time zone, too.
 fn listed(mut recorded: RecordedEntry) -> HistoryItem {
     let zone = recorded.zone.take();
-    let item = HistoryItem::from(recorded);
+    let item = history_item(recorded);
     let entry = item.entry.in_zone(zone);
     HistoryItem { entry, ..item }
 }
 
-impl From<HistoryPage> for HistoryList {
-    fn from(page: HistoryPage) -> Self {
-        Self {
-            items: page.entries.into_iter().map(listed).collect(),
-            next_cursor: page.next_cursor,
-            as_of: page.as_of,
-        }
+fn history_list(page: HistoryPage) -> HistoryList {
+    HistoryList {
+        items: page.entries.into_iter().map(listed).collect(),
+        next_cursor: page.next_cursor,
+        as_of: page.as_of,
     }
 }
 
@@ -243,5 +238,5 @@ impl AsRef<[u8]> for Text {
 }
 
 fn written(page: HistoryPage) -> String {
-    serde_json::to_string(&HistoryList::from(page)).expect("a list is JSON")
+    serde_json::to_string(&history_list(page)).expect("a list is JSON")
 }

@@ -4,17 +4,17 @@ use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use chrono::{DateTime, Utc};
 
-use crate::api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
-use crate::api::keys::{KeyBody, KeyEndBody};
-use crate::api::problem::InvalidPart;
-use crate::domain::identity::to_micros;
-use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
-use crate::domain::policy::check_reason;
-use crate::http::answer::{ApiError, HttpAnswer, versioned};
-use crate::http::operation::{ID, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::operation::{ID, describe};
+use crate::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, Reason, Then,
 };
+use api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
+use api::keys::{KeyBody, KeyEndBody};
+use api::problem::InvalidPart;
+use domain::identity::to_micros;
+use domain::key::{Key, KeyDraft, KeyRule, check_end};
+use domain::policy::check_reason;
 
 fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
     let mut faults = Faults::default();

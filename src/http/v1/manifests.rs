@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use actix_web::web::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::api::entries::HistoryItem;
-use crate::api::exports::{ExportAct, Manifest, ManifestLine, PolicyInForce};
-use crate::api::format::ExportFormat;
-use crate::api::instant::written;
-use crate::api::keys::KeyName;
-use crate::api::words::Word;
-use crate::domain::local_days::InForce;
-use crate::domain::policy::Policy;
-use crate::engine::{Act, ExportEnd, ExportPiece, InstantSpan, RecordedEntry};
-use crate::http::answer::{csv_lines, json_lines};
+use super::history::history_item;
+use crate::answer::{csv_lines, json_lines};
+use api::entries::HistoryItem;
+use api::exports::{ExportAct, Manifest, ManifestLine, PolicyInForce};
+use api::format::ExportFormat;
+use api::instant::written;
+use api::keys::KeyName;
+use api::words::Word;
+use domain::local_days::InForce;
+use domain::policy::Policy;
+use engine::{Act, ExportEnd, ExportPiece, InstantSpan, RecordedEntry};
 
 fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = PolicyInForce> {
     let in_force = InForce::of(versions).into_iter();
@@ -111,7 +112,7 @@ impl ExportFile {
     pub fn rows(&mut self, entries: Vec<RecordedEntry>) -> Bytes {
         let erased = entries.iter().filter(|it| it.listed.entry.is_erased);
         self.rows_erased += erased.count() as u64;
-        let items: Vec<HistoryItem> = entries.into_iter().map(HistoryItem::from).collect();
+        let items: Vec<HistoryItem> = entries.into_iter().map(history_item).collect();
         for item in &items {
             *self.rows.entry(item.entry.kind.clone()).or_default() += 1;
             let units = u128::from(item.entry.units.unsigned_abs());

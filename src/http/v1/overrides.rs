@@ -4,19 +4,19 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::api::overrides::OverrideBody;
-use crate::api::overrides::{OverrideAnswer, OverrideList};
-use crate::api::strict::Object;
-use crate::domain::identity::to_micros;
-use crate::domain::limit::draft::MaxDraft;
-use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::reads::ReadKind;
-use crate::http::answer::{ApiError, HttpAnswer, versioned};
-use crate::http::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
+use crate::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
     PolicyPath, Reason, SubjectPath, Then,
 };
+use api::overrides::OverrideBody;
+use api::overrides::{OverrideAnswer, OverrideList};
+use api::strict::Object;
+use domain::identity::to_micros;
+use domain::limit::draft::MaxDraft;
+use domain::overrides::{Override, OverrideTerms};
+use domain::reads::ReadKind;
 
 fn check(
     body: OverrideBody,

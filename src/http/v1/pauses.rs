@@ -2,14 +2,13 @@
 
 use actix_web::http::StatusCode;
 
-use crate::api::policies::PauseBody;
-use crate::api::policies::PolicyAnswer;
-use crate::domain::policy::check_reason;
-use crate::http::answer::{HttpAnswer, versioned};
-use crate::http::operation::{POLICY, describe};
-use crate::http::request::{
-    Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, Then,
-};
+use super::policies::policy_answer;
+use crate::answer::{HttpAnswer, versioned};
+use crate::operation::{POLICY, describe};
+use crate::request::{Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, Then};
+use api::policies::PauseBody;
+use api::policies::PolicyAnswer;
+use domain::policy::check_reason;
 
 describe! {
     /// Pause a policy: it grants no claim until the pause ends.
@@ -38,7 +37,7 @@ pub async fn put(
         .await?
         .map_err(|error| (policy.0, error))?;
     let mut response = versioned(StatusCode::OK, edited.after.newest.version);
-    Ok(response.json(PolicyAnswer::from(edited.after)))
+    Ok(response.json(policy_answer(edited.after)))
 }
 
 describe! {
@@ -67,5 +66,5 @@ pub async fn end(
         .await?
         .map_err(|error| (policy.0, error))?;
     let mut response = versioned(StatusCode::OK, edited.after.newest.version);
-    Ok(response.json(PolicyAnswer::from(edited.after)))
+    Ok(response.json(policy_answer(edited.after)))
 }

@@ -5,29 +5,27 @@ use actix_web::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::orphans::OrphansBody;
-use crate::api::policies::PolicyBody;
-use crate::api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
-use crate::api::problem::InvalidPart;
-use crate::api::strict::Object;
-use crate::api::words;
-use crate::domain::limit::draft::LimitDraft;
-use crate::domain::policy::{Durability, OnLedgerOutage, RuleDraft};
-use crate::engine::{PolicyChange, Standing};
-use crate::http::answer::{ApiError, HttpAnswer, versioned};
-use crate::http::operation::{POLICY, describe};
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::operation::{POLICY, describe};
+use crate::request::{
     Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfMatchOrNone,
     NewPolicyPath, Page, PolicyPath, Query, Reason, Then, parse_true,
 };
+use api::orphans::OrphansBody;
+use api::policies::PolicyBody;
+use api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
+use api::problem::InvalidPart;
+use api::strict::Object;
+use api::words;
+use domain::limit::draft::LimitDraft;
+use domain::policy::{Durability, OnLedgerOutage, RuleDraft};
+use engine::{PolicyChange, Standing};
 
-impl From<Standing> for PolicyAnswer {
-    fn from(standing: Standing) -> Self {
-        Self {
-            in_force_version: Some(standing.in_force.version),
-            pause: standing.pause.map(PauseAnswer::from),
-            ..standing.newest.into()
-        }
+pub fn policy_answer(standing: Standing) -> PolicyAnswer {
+    PolicyAnswer {
+        in_force_version: Some(standing.in_force.version),
+        pause: standing.pause.map(PauseAnswer::from),
+        ..standing.newest.into()
     }
 }
 
@@ -146,7 +144,7 @@ pub async fn put(
     };
     Ok(response.json(PolicyAnswer {
         orphaned_overrides,
-        ..edited.after.into()
+        ..policy_answer(edited.after)
     }))
 }
 
@@ -163,7 +161,7 @@ pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineDat
     let found = engine.admin.policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let mut response = versioned(StatusCode::OK, found.newest.version);
-    Ok(response.json(PolicyAnswer::from(found)))
+    Ok(response.json(policy_answer(found)))
 }
 
 describe! {
@@ -182,7 +180,7 @@ pub async fn list(
     let found = engine
         .admin
         .policies(caller.policies(), page.limit, page.cursor());
-    Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, PolicyAnswer::from)))
+    Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, policy_answer)))
 }
 
 describe! {
@@ -204,7 +202,7 @@ pub async fn archive(
         .archive_policy(policy.0.clone(), reason.0, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
-    Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
+    Ok(HttpResponse::Ok().json(policy_answer(edited.after)))
 }
 
 describe! {

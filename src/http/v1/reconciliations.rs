@@ -3,11 +3,11 @@
 use actix_web::HttpResponse;
 use actix_web::http::header;
 
-use crate::api::reconciliations::ReconciliationBody;
-use crate::api::reconciliations::{ReconciliationAnswer, ReconciliationList, ReconciliationReport};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::{ID, describe};
-use crate::http::request::{Admin, Auditor, Body, Caller, EngineData, Page, ReportPath};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::{ID, describe};
+use crate::request::{Admin, Auditor, Body, Caller, EngineData, Page, ReportPath};
+use api::reconciliations::ReconciliationBody;
+use api::reconciliations::{ReconciliationAnswer, ReconciliationList, ReconciliationReport};
 
 describe! {
     /// Run a reconciliation: compare the counters with the ledger, and check the ledger.

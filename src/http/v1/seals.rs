@@ -7,27 +7,25 @@ use actix_web::http::header;
 use serde::Deserialize;
 use utoipa::{IntoParams, PartialSchema};
 
-use crate::api::seals::{LatestSeal, SealBody, SealConsistency, SealList};
-use crate::domain::reads::ReadKind;
-use crate::domain::seal::note::encode_hash;
-use crate::domain::seal::proof::LogProof;
-use crate::domain::seal::tile::TILE_WIDTH;
-use crate::engine::{Seal, SealFailure};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::describe;
-use crate::http::request::{
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::describe;
+use crate::request::{
     Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Page, Query, RevisionPath, TilePath,
     parse_position,
 };
+use api::seals::{LatestSeal, SealBody, SealConsistency, SealList};
+use domain::reads::ReadKind;
+use domain::seal::note::encode_hash;
+use domain::seal::proof::LogProof;
+use domain::seal::tile::TILE_WIDTH;
+use engine::{Seal, SealFailure};
 
-impl From<Seal> for SealBody {
-    fn from(seal: Seal) -> Self {
-        Self {
-            origin: seal.origin.name,
-            size: seal.size,
-            note: seal.note,
-            sealed_at: seal.sealed_at,
-        }
+fn seal_body(seal: Seal) -> SealBody {
+    SealBody {
+        origin: seal.origin.name,
+        size: seal.size,
+        note: seal.note,
+        sealed_at: seal.sealed_at,
     }
 }
 
@@ -43,10 +41,7 @@ describe! {
 }
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
     let found = engine.audit.seals(page.limit, page.cursor()).await?;
-    Ok(HttpResponse::Ok().json(SealList::new(
-        (found.seals, found.next_cursor),
-        SealBody::from,
-    )))
+    Ok(HttpResponse::Ok().json(SealList::new((found.seals, found.next_cursor), seal_body)))
 }
 
 describe! {
@@ -60,7 +55,7 @@ pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer 
     let seal = engine.audit.latest_seal().await?;
     let verifier_key = engine.audit.seal_verifier(&seal.origin.name);
     Ok(HttpResponse::Ok().json(LatestSeal {
-        seal: seal.into(),
+        seal: seal_body(seal),
         verifier_key,
     }))
 }

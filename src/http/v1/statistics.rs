@@ -4,52 +4,48 @@ use actix_web::HttpResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::statistics::{DayStatistics, DenialList, FirstDenialAnswer, StatisticsList};
-use crate::domain::policy::PolicyName;
-use crate::domain::reads::ReadKind;
-use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
-use crate::http::answer::HttpAnswer;
-use crate::http::operation::describe;
-use crate::http::request::{
+use crate::answer::HttpAnswer;
+use crate::operation::describe;
+use crate::request::{
     Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
 };
+use api::statistics::{DayStatistics, DenialList, FirstDenialAnswer, StatisticsList};
+use domain::policy::PolicyName;
+use domain::reads::ReadKind;
+use engine::{FigureOfDay, FigurePage, FigureQuery};
 
-impl From<FigureOfDay> for DayStatistics {
-    fn from(found: FigureOfDay) -> Self {
-        let figures = found.day.figures;
-        Self {
-            policy: found.day.policy_name.to_string(),
-            date: found.day.date,
-            starts_at: found.starts_at,
-            ends_at: found.ends_at,
-            grants: figures.grants,
-            units: figures.units,
-            reversed_grants: figures.reversed_grants,
-            reversed_units: figures.reversed_units,
-            lapsed_grants: figures.lapsed_grants,
-            lapsed_units: figures.lapsed_units,
-            adjustments: figures.adjustments,
-            adjusted_up_units: figures.adjusted_up_units,
-            adjusted_down_units: figures.adjusted_down_units,
-            net_units: figures.net_units(),
-            provisional_grants: figures.provisional_grants,
-            over_grants: figures.over_grants,
-            would_deny_grants: figures.would_deny_grants,
-            subjects: figures.subjects,
-            subjects_at_limit: figures.subjects_at_limit,
-            denied_claims: figures.denied_claims,
-            denials_not_kept: figures.denials_not_kept,
-        }
+fn day_statistics(found: FigureOfDay) -> DayStatistics {
+    let figures = found.day.figures;
+    DayStatistics {
+        policy: found.day.policy_name.to_string(),
+        date: found.day.date,
+        starts_at: found.starts_at,
+        ends_at: found.ends_at,
+        grants: figures.grants,
+        units: figures.units,
+        reversed_grants: figures.reversed_grants,
+        reversed_units: figures.reversed_units,
+        lapsed_grants: figures.lapsed_grants,
+        lapsed_units: figures.lapsed_units,
+        adjustments: figures.adjustments,
+        adjusted_up_units: figures.adjusted_up_units,
+        adjusted_down_units: figures.adjusted_down_units,
+        net_units: figures.net_units(),
+        provisional_grants: figures.provisional_grants,
+        over_grants: figures.over_grants,
+        would_deny_grants: figures.would_deny_grants,
+        subjects: figures.subjects,
+        subjects_at_limit: figures.subjects_at_limit,
+        denied_claims: figures.denied_claims,
+        denials_not_kept: figures.denials_not_kept,
     }
 }
 
-impl From<FigurePage> for StatisticsList {
-    fn from(page: FigurePage) -> Self {
-        Self {
-            items: page.days.into_iter().map(DayStatistics::from).collect(),
-            next_cursor: page.next_cursor,
-            as_of: page.as_of,
-        }
+fn statistics_list(page: FigurePage) -> StatisticsList {
+    StatisticsList {
+        items: page.days.into_iter().map(day_statistics).collect(),
+        next_cursor: page.next_cursor,
+        as_of: page.as_of,
     }
 }
 
@@ -116,7 +112,7 @@ pub async fn list(
         .record
         .statistics(&query, page.limit, page.cursor())
         .await?;
-    Ok(HttpResponse::Ok().json(StatisticsList::from(found)))
+    Ok(HttpResponse::Ok().json(statistics_list(found)))
 }
 
 describe! {

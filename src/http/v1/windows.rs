@@ -4,13 +4,13 @@ use actix_web::HttpResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::policies::{WindowAnswer, WindowList};
-use crate::api::words;
-use crate::domain::window::Length;
-use crate::engine::{LivedWindow, WindowQuery};
-use crate::http::answer::{ApiError, HttpAnswer};
-use crate::http::operation::{POLICY, describe};
-use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
+use crate::answer::{ApiError, HttpAnswer};
+use crate::operation::{POLICY, describe};
+use crate::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
+use api::policies::{WindowAnswer, WindowList};
+use api::words;
+use domain::window::Length;
+use engine::{LivedWindow, WindowQuery};
 
 /// The windows to list.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -29,15 +29,13 @@ pub struct WindowListQuery {
     to: Option<String>,
 }
 
-impl From<LivedWindow> for WindowAnswer {
-    fn from(lived: LivedWindow) -> Self {
-        Self {
-            start: lived.window.start,
-            end: lived.window.end,
-            local_date: lived.local_date,
-            policy_version: lived.policy_version,
-            time_zone: lived.zone.name().to_owned(),
-        }
+fn window_answer(lived: LivedWindow) -> WindowAnswer {
+    WindowAnswer {
+        start: lived.window.start,
+        end: lived.window.end,
+        local_date: lived.local_date,
+        policy_version: lived.policy_version,
+        time_zone: lived.zone.name().to_owned(),
     }
 }
 
@@ -73,5 +71,5 @@ pub async fn list(
     let windows = engine
         .record
         .windows(&policy.0, &query, page.limit, page.cursor());
-    Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, WindowAnswer::from)))
+    Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, window_answer)))
 }

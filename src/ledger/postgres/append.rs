@@ -10,14 +10,14 @@ use sqlx::{Connection, FromRow, PgConnection, Postgres};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::claim::{Metadata, Subject};
-use crate::domain::grant::{Entry, EntryKind, Line};
-use crate::domain::identity::AccountId;
-use crate::domain::limit::text::encode_totals;
-use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
-use crate::ledger::fence::{Burst, Fence};
-use crate::ledger::time_bounds::TimeSpan;
-use crate::ledger::{Draft, LedgerError, new_blinds};
+use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
+use crate::fence::{Burst, Fence};
+use crate::time_bounds::TimeSpan;
+use crate::{Draft, LedgerError, new_blinds};
+use domain::claim::{Metadata, Subject};
+use domain::grant::{Entry, EntryKind, Line};
+use domain::identity::AccountId;
+use domain::limit::text::encode_totals;
 
 impl Store {
     /// One statement, so one transaction and one round trip.

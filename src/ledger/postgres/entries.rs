@@ -5,11 +5,11 @@ use sqlx::{PgConnection, Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::identity::AccountId;
-use crate::ledger::entry_rows::decode_view;
-use crate::ledger::fence::{Fence, LedgerPlace};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, LedgerView, Look};
+use crate::entry_rows::decode_view;
+use crate::fence::{Fence, LedgerPlace};
+use crate::row::StoredRow;
+use crate::{LedgerError, LedgerView, Look};
+use domain::identity::AccountId;
 
 /// The advisory locks of some accounts. An open transaction holds them until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);

@@ -21,7 +21,7 @@ use super::sessions::{Sessions, shared_by};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
 };
-use crate::domain::identity::Identity;
+use domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
 
@@ -59,7 +59,7 @@ pub struct Store {
     pub(super) own: PgPool,
     /// Whether the server shows the parts of a fence. Some managed servers do not.
     shows_fence: bool,
-    pub(in crate::ledger) bounds: Option<TimeBounds>,
+    pub(crate) bounds: Option<TimeBounds>,
     identity: Identity,
 }
 

@@ -10,14 +10,14 @@ use sqlx::{Row as _, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::grant::Entry;
-use crate::domain::identity::AccountId;
-use crate::domain::limit::text::encode_totals;
-use crate::faults::reach;
-use crate::ledger::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
-use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
-use crate::ledger::fence::{Burst, Fence};
-use crate::ledger::{Draft, LedgerError, new_blinds};
+use crate::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
+use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
+use crate::fence::{Burst, Fence};
+use crate::{Draft, LedgerError, new_blinds};
+use domain::grant::Entry;
+use domain::identity::AccountId;
+use domain::limit::text::encode_totals;
+use host::faults::reach;
 
 /// How many values an account's row has.
 const ACCOUNT_COLUMNS: usize = 4;

@@ -5,11 +5,11 @@ use sqlx::{Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::identity::AccountId;
-use crate::ledger::batched::{Batched, ROWS_MOST, batched};
-use crate::ledger::entry_rows::decode_view;
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, LedgerView, Look};
+use crate::batched::{Batched, ROWS_MOST, batched};
+use crate::entry_rows::decode_view;
+use crate::row::StoredRow;
+use crate::{LedgerError, LedgerView, Look};
+use domain::identity::AccountId;
 
 impl Store {
     /// Uses the writer's connection: its page cache stays valid over commits. Commits empty the

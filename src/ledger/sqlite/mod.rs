@@ -22,7 +22,7 @@ use super::schema::{self, Applied, MigrationFile};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
 };
-use crate::domain::identity::Identity;
+use domain::identity::Identity;
 
 pub use entries::last_lines;
 
@@ -55,7 +55,7 @@ pub struct Store {
     pub(super) reads: SqlitePool,
     pub(super) snapshots: SqlitePool,
     pub(super) own: SqlitePool,
-    pub(in crate::ledger) bounds: Option<TimeBounds>,
+    pub(crate) bounds: Option<TimeBounds>,
     identity: Identity,
     place: LedgerPlace,
     /// For the connection that empties the log.

@@ -2,14 +2,14 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::correction::{Hold, Holds};
-use crate::domain::forecast::{HOLDS_MOST, HoldsAhead};
-use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, KeyId};
-use crate::ledger::entry_rows::decode_entry;
-use crate::ledger::query::query;
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{ClaimTables, LedgerError, RecordTables};
+use crate::entry_rows::decode_entry;
+use crate::query::query;
+use crate::row::{StoredRow, only};
+use crate::{ClaimTables, LedgerError, RecordTables};
+use domain::correction::{Hold, Holds};
+use domain::forecast::{HOLDS_MOST, HoldsAhead};
+use domain::grant::{Entry, Line};
+use domain::identity::{AccountId, KeyId};
 
 /// How many open holds are read in addition to those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;

@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::versions::{ChangeFilter, next_revision, next_revisions};
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, RecordTables, new_blind};
+use crate::access::Ending;
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{LedgerError, RecordTables, new_blind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActKind {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::AccountId;
-use crate::domain::policy::PolicyName;
-use crate::ledger::entry_rows::{decode_entry, decode_line};
-use crate::ledger::query::{Session, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AuditTables, LedgerError, postgres, sqlite};
+use crate::entry_rows::{decode_entry, decode_line};
+use crate::query::{Session, query};
+use crate::row::StoredRow;
+use crate::{AuditTables, LedgerError, postgres, sqlite};
+use domain::grant::{Entry, Line};
+use domain::identity::AccountId;
+use domain::policy::PolicyName;
 
 /// An entry under audit, as its row has it.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::domain::backtest::Replayed;
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::PolicyId;
-use crate::ledger::LedgerError;
-use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::decode_kind;
-use crate::ledger::query::{Texts, query};
-use crate::ledger::row::StoredRow;
+use crate::LedgerError;
+use crate::access::Snapshot;
+use crate::encoding::decode_kind;
+use crate::query::{Texts, query};
+use crate::row::StoredRow;
+use domain::backtest::Replayed;
+use domain::identity::{AccountId, EntryId};
+use domain::policy::PolicyId;
 
 fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
     Ok(Replayed {

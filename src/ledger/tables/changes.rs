@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 
 use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
-use crate::domain::key::Key;
-use crate::domain::overrides::Block;
-use crate::domain::overrides::Override;
-use crate::domain::policy::{Policy, PolicyName};
-use crate::ledger::{LedgerError, RecordTables};
+use crate::{LedgerError, RecordTables};
+use domain::key::Key;
+use domain::overrides::Block;
+use domain::overrides::Override;
+use domain::policy::{Policy, PolicyName};
 
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

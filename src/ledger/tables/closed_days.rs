@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 
 use super::acts::{Act, add_act_in};
 use super::statistics::{FigureFilter, PolicyDay, figures_in};
-use crate::domain::policy::PolicyName;
-use crate::domain::statistics::OpenDay;
-use crate::ledger::access::Ending;
-use crate::ledger::query::query;
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{FigureTables, LedgerError};
+use crate::access::Ending;
+use crate::query::query;
+use crate::row::{StoredRow, only};
+use crate::{FigureTables, LedgerError};
+use domain::policy::PolicyName;
+use domain::statistics::OpenDay;
 
 const TO_CLOSE: &str = "SELECT d.policy, d.counted_on, d.ends_at, p.name
     FROM open_days AS d JOIN policies AS p ON p.id = d.policy

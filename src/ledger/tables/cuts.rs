@@ -8,14 +8,14 @@ use uuid::Uuid;
 use super::acts::{Act, add_act_in};
 use super::record::HOLD_POSITIONS;
 use super::replacements::HOLD_LEDGER;
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::record::RecordPlace;
-use crate::faults::reach;
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::service_role::Ownership;
-use crate::ledger::{ClaimTables, LedgerError, RecordTables};
+use crate::access::Ending;
+use crate::query::{Session, Texts, query};
+use crate::row::{StoredRow, only};
+use crate::service_role::Ownership;
+use crate::{ClaimTables, LedgerError, RecordTables};
+use domain::identity::{AccountId, EntryId};
+use domain::record::RecordPlace;
+use host::faults::reach;
 
 /// How many entries one transaction drops.
 const ENTRIES_MOST: u64 = 500;

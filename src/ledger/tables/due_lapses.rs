@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::PolicyId;
-use crate::ledger::access::Ending;
-use crate::ledger::query::query;
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{ClaimTables, LedgerError};
+use crate::access::Ending;
+use crate::query::query;
+use crate::row::{StoredRow, only};
+use crate::{ClaimTables, LedgerError};
+use domain::identity::{AccountId, EntryId};
+use domain::policy::PolicyId;
 
 /// A hold that has ended.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The statements of lists of entries. The history chooses among them.
 
-use crate::ledger::query::Texts;
+use crate::query::Texts;
 
 // Each list chooses entries first: after ($1, $2) and up to ($3, $4), at most $5, of the policy $6, of the kinds
 // from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata $12 and $13, and, unless $15, of

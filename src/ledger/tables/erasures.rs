@@ -6,19 +6,19 @@ use uuid::Uuid;
 use super::acts::{self, Act};
 use super::record::HOLD_POSITIONS;
 use super::versions::next_revision;
-use crate::domain::claim::Subject;
-use crate::domain::erasure::{ErasingAccount, ErasureStep, over_at, without_subject};
-use crate::domain::grant::Line;
-use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::PolicyId;
-use crate::domain::seal::leaf::{
+use crate::access::Ending;
+use crate::entry_rows::decode_line;
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{AdminTables, LedgerError};
+use domain::claim::Subject;
+use domain::erasure::{ErasingAccount, ErasureStep, over_at, without_subject};
+use domain::grant::Line;
+use domain::identity::{AccountId, KeyId};
+use domain::policy::PolicyId;
+use domain::seal::leaf::{
     LeafId, PrivatePart, act_private_json, entry_private_json, hex, override_private_json,
 };
-use crate::ledger::access::Ending;
-use crate::ledger::entry_rows::decode_line;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AdminTables, LedgerError};
 
 /// How many entries one transaction erases.
 pub(super) const ENTRIES_MOST: u32 = 1000;

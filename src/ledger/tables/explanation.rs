@@ -4,13 +4,13 @@
 use chrono::{DateTime, Utc};
 
 use super::history::decode_listed;
-use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::record::RecordPlace;
-use crate::domain::window::Window;
-use crate::ledger::entry_rows::decode_line;
-use crate::ledger::query::query;
-use crate::ledger::{LedgerError, ListedEntry, RecordTables};
+use crate::entry_rows::decode_line;
+use crate::query::query;
+use crate::{LedgerError, ListedEntry, RecordTables};
+use domain::grant::{Entry, Line};
+use domain::identity::{AccountId, EntryId};
+use domain::record::RecordPlace;
+use domain::window::Window;
 
 /// The last line of the account $1 that was appended until $2, up to the place ($3, $4) and up to
 /// the number $5.

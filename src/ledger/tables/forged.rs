@@ -3,9 +3,9 @@
 
 use uuid::Uuid;
 
-use crate::ledger::query::{Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AuditTables, LedgerError};
+use crate::query::{Texts, query};
+use crate::row::StoredRow;
+use crate::{AuditTables, LedgerError};
 
 /// Whether an entry or a change has a place before the record, where no follower finds it.
 const IS_BEFORE: &str = "SELECT EXISTS (SELECT 1 FROM entries WHERE xact < 0)

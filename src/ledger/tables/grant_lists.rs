@@ -4,16 +4,16 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::grants::decode;
-use crate::domain::claim::MetadataFilter;
-use crate::domain::grant::{Grant, GrantState, Provisional};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::key::KeyNumber;
-use crate::domain::policy::PolicyId;
-use crate::ledger::access::Snapshot;
-use crate::ledger::encoding::encode_flags;
-use crate::ledger::query::{Session, Statement, Texts, query};
-use crate::ledger::row::only;
-use crate::ledger::{LedgerError, RecordTables};
+use crate::access::Snapshot;
+use crate::encoding::encode_flags;
+use crate::query::{Session, Statement, Texts, query};
+use crate::row::only;
+use crate::{LedgerError, RecordTables};
+use domain::claim::MetadataFilter;
+use domain::grant::{Grant, GrantState, Provisional};
+use domain::identity::{AccountId, EntryId, KeyId};
+use domain::key::KeyNumber;
+use domain::policy::PolicyId;
 
 /// Whose grants to list.
 #[derive(Debug, Clone)]

@@ -1,12 +1,12 @@
 //! Grants, each with the entries that name it.
 
-use crate::domain::grant::{Followers, Grant};
-use crate::domain::identity::EntryId;
-use crate::ledger::encoding::{decode_follower, decode_note};
-use crate::ledger::entry_rows::decode_entry;
-use crate::ledger::query::{Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{ClaimTables, LedgerError};
+use crate::encoding::{decode_follower, decode_note};
+use crate::entry_rows::decode_entry;
+use crate::query::{Texts, query};
+use crate::row::StoredRow;
+use crate::{ClaimTables, LedgerError};
+use domain::grant::{Followers, Grant};
+use domain::identity::EntryId;
 
 pub(super) fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
     let entry = decode_entry(row)?;

@@ -3,16 +3,16 @@
 use uuid::Uuid;
 
 use super::entry_lists::{EntryIndex, FEW, IN_TURN};
-use crate::domain::claim::MetadataFilter;
-use crate::domain::grant::{Entry, KindWord};
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::key::KeyNumber;
-use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::record::RecordPlace;
-use crate::ledger::entry_rows::decode_entry;
-use crate::ledger::query::{Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, RecordTables};
+use crate::entry_rows::decode_entry;
+use crate::query::{Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{LedgerError, RecordTables};
+use domain::claim::MetadataFilter;
+use domain::grant::{Entry, KindWord};
+use domain::identity::{AccountId, EntryId};
+use domain::key::KeyNumber;
+use domain::policy::{PolicyId, PolicyName};
+use domain::record::RecordPlace;
 
 /// The numbers of a kind of entry, from one up to another. Without a kind: all.
 fn numbers(word: Option<KindWord>) -> (i16, i16) {

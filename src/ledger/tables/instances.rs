@@ -3,9 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use crate::ledger::query::{Texts, query};
-use crate::ledger::row::only;
-use crate::ledger::{Ledger, LedgerError};
+use crate::query::{Texts, query};
+use crate::row::only;
+use crate::{Ledger, LedgerError};
 
 /// What the ledger says about the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

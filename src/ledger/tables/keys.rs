@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::versions::{Accepted, Change, ChangeFilter, Changed, next_revision, nothing};
-use crate::domain::key::{Key, KeyNumber, KeyRule};
-use crate::ledger::access::Ending;
-use crate::ledger::encoding::encode_names;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{AdminTables, LedgerError};
+use crate::access::Ending;
+use crate::encoding::encode_names;
+use crate::query::{Session, Texts, query};
+use crate::row::{StoredRow, only};
+use crate::{AdminTables, LedgerError};
+use domain::key::{Key, KeyNumber, KeyRule};
 
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];

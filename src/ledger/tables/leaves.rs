@@ -6,16 +6,16 @@ use uuid::Uuid;
 
 use super::acts::ActKind;
 use super::record::dropped_places;
-use crate::domain::identity::EntryId;
-use crate::domain::record::RecordPlace;
-use crate::domain::seal::leaf::{
+use crate::encoding::{ERASED, OVER, PROVISIONAL, WOULD_DENY, kind_of_number};
+use crate::query::{Session, Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{AuditTables, LedgerError};
+use domain::identity::EntryId;
+use domain::record::RecordPlace;
+use domain::seal::leaf::{
     Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, StoredLeaf, act_private_json,
     entry_private_json, override_private_json, pseudonym,
 };
-use crate::ledger::encoding::{ERASED, OVER, PROVISIONAL, WOULD_DENY, kind_of_number};
-use crate::ledger::query::{Session, Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AuditTables, LedgerError};
 
 /// Entries after ($1, $2) and up to ($3, $4), each with everything that its leaf needs.
 const ENTRIES: &str = "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use crate::domain::statistics::OpenDay;
-use crate::ledger::LedgerError;
-use crate::ledger::query::{Session, Texts, query};
+use crate::LedgerError;
+use crate::query::{Session, Texts, query};
+use domain::statistics::OpenDay;
 
 /// Opens the days of a JSON array: one array for each day, with its columns. Ordered by policy
 /// and day: instances that open the same days take the rows in the same order.

@@ -5,21 +5,19 @@ use chrono::{DateTime, Utc};
 
 use super::policies::{Standing, standing};
 use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, nothing};
-use crate::domain::blocks::{BlockTerms, SubjectTerms};
-use crate::domain::claim::Subject;
-use crate::domain::identity::AccountId;
-use crate::domain::overrides::Block;
-use crate::domain::overrides::{OfSubject, Override, OverrideTerms, UnreadableOfSubject};
-use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::record::RecordPlace;
-use crate::domain::schedule::UnreadableTerms;
-use crate::ledger::encoding::narrowed;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::subject_encoding::{
-    decode_blocked, decode_override, encode_blocked, encode_override,
-};
-use crate::ledger::{AdminTables, LedgerError, RecordTables, new_blind};
+use crate::encoding::narrowed;
+use crate::query::{Session, Texts, query};
+use crate::row::{StoredRow, only};
+use crate::subject_encoding::{decode_blocked, decode_override, encode_blocked, encode_override};
+use crate::{AdminTables, LedgerError, RecordTables, new_blind};
+use domain::blocks::{BlockTerms, SubjectTerms};
+use domain::claim::Subject;
+use domain::identity::AccountId;
+use domain::overrides::Block;
+use domain::overrides::{OfSubject, Override, OverrideTerms, UnreadableOfSubject};
+use domain::policy::{PolicyId, PolicyName};
+use domain::record::RecordPlace;
+use domain::schedule::UnreadableTerms;
 
 /// The instant of the next step of an erasure that keeps the account's id until then.
 const ERASED_AT: &str = "SELECT due_at FROM erasing_accounts WHERE account = $1 AND step < 3";

@@ -3,14 +3,14 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::accounts::CUT_AT;
-use crate::domain::grant::Line;
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::past::{Movement, Past, WantedPast};
-use crate::domain::window::Window;
-use crate::ledger::encoding::decode_kind;
-use crate::ledger::query::query;
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{ClaimTables, LedgerError};
+use crate::encoding::decode_kind;
+use crate::query::query;
+use crate::row::{StoredRow, only};
+use crate::{ClaimTables, LedgerError};
+use domain::grant::Line;
+use domain::identity::{AccountId, EntryId};
+use domain::past::{Movement, Past, WantedPast};
+use domain::window::Window;
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
 /// way.

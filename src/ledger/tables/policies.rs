@@ -5,13 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::versions::{ChangeFilter, Changed};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
-use crate::domain::record::RecordPlace;
-use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
-use crate::ledger::encoding::{decode_rule, encode_rule};
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AdminTables, LedgerError, RecordTables};
+use crate::encoding::{decode_rule, encode_rule};
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{AdminTables, LedgerError, RecordTables};
+use domain::policy::{Policy, PolicyId, PolicyName, PolicyPause, Rule};
+use domain::record::RecordPlace;
+use domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
 
 /// The content of a version of a policy.
 #[derive(Debug)]

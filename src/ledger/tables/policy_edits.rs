@@ -6,12 +6,12 @@ use uuid::Uuid;
 use super::overrides::{insert_version as insert_override, listed};
 use super::policies::{PolicyTerms, Standing, insert_policy, insert_version, pause_of, standing};
 use super::versions::{Accepted, Change, Edited, next_revision};
-use crate::domain::identity::AccountId;
-use crate::domain::orphans::{OrphanedOverride, may_orphan};
-use crate::domain::overrides::Override;
-use crate::domain::policy::{Policy, PolicyName, Rule};
-use crate::ledger::query::Session;
-use crate::ledger::{AdminTables, LedgerError};
+use crate::query::Session;
+use crate::{AdminTables, LedgerError};
+use domain::identity::AccountId;
+use domain::orphans::{OrphanedOverride, may_orphan};
+use domain::overrides::Override;
+use domain::policy::{Policy, PolicyName, Rule};
 
 /// How many overrides are read at once.
 const OVERRIDES_PAGE: u32 = 1000;

@@ -5,10 +5,10 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::record::decode_mark;
-use crate::domain::record::{Mark, RecordPlace};
-use crate::ledger::query::{Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, RecordTables};
+use crate::query::{Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{LedgerError, RecordTables};
+use domain::record::{Mark, RecordPlace};
 
 // `marks` are the marks that a question needs, `places` what is in them. `numbered` has each place with its number
 // in its mark, and how many places are left of the mark. $1 is the first place's id, and $2 the id in the

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::domain::policy::PolicyName;
-use crate::domain::reconciliation::{
+use crate::access::Ending;
+use crate::encoding::signed;
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{AuditTables, LedgerError};
+use domain::policy::PolicyName;
+use domain::reconciliation::{
     CountersCompared, DayFigure, Difference, DifferenceKind, Figures, Finished, KeptDifference,
     Reconciliation, Started, Tally,
 };
-use crate::domain::window::Window;
-use crate::ledger::access::Ending;
-use crate::ledger::encoding::signed;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AuditTables, LedgerError};
+use domain::window::Window;
 
 fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
     let finished = match row.get("finished_at")? {
@@ -309,7 +309,7 @@ fn decode_figures(text: &str) -> Result<Vec<Figures>, LedgerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::window::Length;
+    use domain::window::Length;
 
     #[test]
     fn figures_come_back_as_they_were() {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use crate::domain::identity::EntryId;
-use crate::domain::record::{Mark, RecordPlace, RecordRun};
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{LedgerError, RecordTables};
+use crate::access::Ending;
+use crate::query::{Session, Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{LedgerError, RecordTables};
+use domain::identity::EntryId;
+use domain::record::{Mark, RecordPlace, RecordRun};
 
 /// How far the store knows the order of committed transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

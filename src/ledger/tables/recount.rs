@@ -6,12 +6,12 @@ use chrono::NaiveDate;
 use serde::Deserialize;
 
 use super::statistics::{FiguresMark, decode_tallied};
-use crate::domain::identity::EntryId;
-use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
-use crate::ledger::query::{Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{FigureTables, LedgerError};
+use crate::query::{Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{FigureTables, LedgerError};
+use domain::identity::EntryId;
+use domain::policy::{PolicyId, PolicyName};
+use domain::statistics::{DenialCount, FigureDay, TalliedEntry, sum};
 
 /// Figures of one moment, and how far all are made.
 #[derive(Debug)]

@@ -9,15 +9,15 @@ use super::erasures::{
 };
 use super::overrides::{StoredTerms, insert_version, last_of_subject};
 use super::versions::next_revision;
-use crate::domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
-use crate::domain::identity::AccountId;
-use crate::domain::overrides::Block;
-use crate::domain::overrides::{OfSubject, Override};
-use crate::domain::seal::leaf::pseudonym;
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
+use crate::access::Ending;
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
+use domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
+use domain::identity::AccountId;
+use domain::overrides::Block;
+use domain::overrides::{OfSubject, Override};
+use domain::seal::leaf::pseudonym;
 
 /// How long after the end of its override or block an account gets its new id. Every instance has learned of
 /// the end by then.
@@ -239,7 +239,7 @@ impl ClaimTables {
     /// Some keys' entries are in accounts that got a random id. This gives them the account's id
     /// from before the erasure, because a claim names its account by the hash of its subject. A
     /// correction names its grant, which has the new account.
-    pub(in crate::ledger) async fn name_old_accounts(
+    pub(crate) async fn name_old_accounts(
         &self,
         look: &Look,
         view: &mut LedgerView,

@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::ledger::query::{Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::query::{Texts, query};
+use crate::row::StoredRow;
+use crate::{Ledger, LedgerError};
 
 /// What a server says about the replay of its primary's changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

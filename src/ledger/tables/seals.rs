@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::acts::{Act, add_act_in};
-use crate::domain::seal::leaf::{Hash, hex};
-use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AuditTables, LedgerError};
+use crate::access::Ending;
+use crate::query::{Session, Texts, query};
+use crate::row::StoredRow;
+use crate::{AuditTables, LedgerError};
+use domain::seal::leaf::{Hash, hex};
+use domain::seal::tile::{TILE_WIDTH, TileRow};
 
 /// The name of a log: the first line of its checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]

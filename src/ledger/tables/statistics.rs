@@ -7,20 +7,20 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::open_days::open;
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::kind::Kind;
-use crate::domain::limit::text::{decode_totals, encode_totals};
-use crate::domain::policy::{PolicyId, PolicyName};
-use crate::domain::record::RecordPlace;
-use crate::domain::statistics::{
+use crate::access::Ending;
+use crate::encoding::{decode_flags, decode_kind, kind_of_number};
+use crate::query::{Session, Texts, query};
+use crate::row::{StoredRow, only};
+use crate::{FigureTables, LedgerError};
+use domain::identity::{AccountId, EntryId};
+use domain::kind::Kind;
+use domain::limit::text::{decode_totals, encode_totals};
+use domain::policy::{PolicyId, PolicyName};
+use domain::record::RecordPlace;
+use domain::statistics::{
     DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, OpenDay, TalliedEntry, sum,
 };
-use crate::domain::window::Window;
-use crate::ledger::access::Ending;
-use crate::ledger::encoding::{decode_flags, decode_kind, kind_of_number};
-use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::row::{StoredRow, only};
-use crate::ledger::{FigureTables, LedgerError};
+use domain::window::Window;
 
 /// The first and the last day. Days are compared as texts, so a year has four digits.
 const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");

@@ -3,12 +3,12 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::identity::AccountId;
-use crate::domain::policy::PolicyId;
-use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Statement, Texts, query};
-use crate::ledger::row::StoredRow;
-use crate::ledger::{AdminTables, LedgerError};
+use crate::access::Ending;
+use crate::query::{Session, Statement, Texts, query};
+use crate::row::StoredRow;
+use crate::{AdminTables, LedgerError};
+use domain::identity::AccountId;
+use domain::policy::PolicyId;
 
 /// The result of a decision about a change.
 #[derive(Debug)]

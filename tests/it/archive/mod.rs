@@ -14,11 +14,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::{
     ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, DroppedArchive, archive_ledger,
     check_archive, drop_archived,
 };
+use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::json;
 use tempfile::TempDir;
 

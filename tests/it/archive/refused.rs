@@ -6,8 +6,8 @@ use crate::seals::{ledger, seal_key};
 use crate::support::app::{App, Ground, Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::terminal::Said;
-use perdiem::clock::Clock;
 use perdiem::engine::restart_seals;
+use perdiem::host::clock::Clock;
 
 on_every_store!(
     what_is_not_sealed_is_refused,

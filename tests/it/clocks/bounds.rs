@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::grant::{EntryKind, Provisional};
 use perdiem::domain::identity::EntryId;
+use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::ledger::{Burst, Draft, LedgerError, TimeBounds, Untimely};
 use reqwest::StatusCode;
 use tokio::time::sleep;

@@ -1,7 +1,7 @@
 //! While the clock of an instance is off, an admin changes nothing there.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
-use perdiem::clock::Clock;
 use perdiem::engine::generate_secret;
+use perdiem::host::clock::Clock;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 //! Erasures that need several transactions, and instances that end between two transactions.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::claim::Subject;
 use perdiem::domain::erasure::{ErasingAccount, ErasureStep};
 use perdiem::domain::policy::PolicyName;
+use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::ledger::{Act, ActKind, Ledger, NewErasure};
 use reqwest::Method;
 use serde_json::{Value, json};

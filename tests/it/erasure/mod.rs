@@ -8,7 +8,7 @@ mod unchanged;
 mod views;
 
 use chrono::TimeDelta;
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -100,7 +100,7 @@ async fn claim(fleet: &Fleet, told: &Told, subject: &str, key: &str, number: usi
 
 /// Sends a claim again that was granted in the last day.
 async fn retry(fleet: &Fleet, told: &Told, dice: &mut Dice) {
-    let now = perdiem::clock::Clock::Manual(fleet.clock.clone()).now();
+    let now = perdiem::host::clock::Clock::Manual(fleet.clock.clone()).now();
     let chosen = {
         let granted = told.granted.lock().expect("no panic");
         let recent = granted

@@ -3,9 +3,9 @@
 use std::fs;
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::seal::note::Checkpoint;
 use perdiem::domain::seal::proof::{LogProof, Proven};
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -68,9 +68,9 @@ async fn views(app: &App, subject: &str) -> Vec<Value> {
 /// The keys of its parts are erased later: nothing is given back twice.
 async fn a_grant_of_an_erased_subject_is_reversed_whole(stack: Stack) {
     let ground = Ground::new(stack);
-    let clock = perdiem::clock::ManualClock::at(instant(NOON));
+    let clock = perdiem::host::clock::ManualClock::at(instant(NOON));
     let app = App::start_with(&ground, |options| {
-        options.clock = perdiem::clock::Clock::Manual(clock.clone());
+        options.clock = perdiem::host::clock::Clock::Manual(clock.clone());
     })
     .await;
     app.benefit(9, "Asia/Shanghai").await;
@@ -105,9 +105,9 @@ async fn a_grant_of_an_erased_subject_is_reversed_whole(stack: Stack) {
 
 async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
     let ground = Ground::new(stack);
-    let clock = perdiem::clock::ManualClock::at(instant(NOON));
+    let clock = perdiem::host::clock::ManualClock::at(instant(NOON));
     let app = App::start_with(&ground, |options| {
-        options.clock = perdiem::clock::Clock::Manual(clock.clone());
+        options.clock = perdiem::host::clock::Clock::Manual(clock.clone());
     })
     .await;
     app.benefit(3, "Asia/Shanghai").await;

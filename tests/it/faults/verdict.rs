@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use perdiem::clock::Clock;
+use perdiem::host::clock::Clock;
 use reqwest::StatusCode;
 use serde_json::json;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use crate::http::v1::keys::make;

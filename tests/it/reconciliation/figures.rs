@@ -2,7 +2,7 @@
 //! figures are made again.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::json;
 
 use super::{kinds, nothing_differs, reconcile};

@@ -10,9 +10,9 @@ mod ledger;
 mod reports;
 mod terminal;
 
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::{Counters, Reading, RedisAccess};
 use perdiem::domain::identity::AccountId;
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Lists of a ledger that is too long for one page's reading. An index finds the entries of some filters;
 //! for others a page reads some positions, whatever they have.
 
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::all_is_recorded;
@@ -61,7 +61,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant("2026-11-20T12:00:00Z"));
     let app = App::start_with(&ground, |options| {
-        options.clock = perdiem::clock::Clock::Manual(clock.clone());
+        options.clock = perdiem::host::clock::Clock::Manual(clock.clone());
     })
     .await;
     app.benefit(1_000_000, "UTC").await;

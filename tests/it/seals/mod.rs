@@ -13,9 +13,9 @@ mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use perdiem::engine::{EngineOptions, GivenSeal, Verified, VerifyFailure, verify_ledger};
+use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::ledger::{Ledger, LedgerOptions};
 use reqwest::Method;
 use serde_json::Value;

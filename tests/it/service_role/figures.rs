@@ -1,7 +1,7 @@
 //! What a member of the role may write into the figures and the denials.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 
 use super::{Cast, Trier};
 use crate::http::items;

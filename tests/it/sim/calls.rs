@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
+use perdiem::claims::counted::decision::CountedClaim;
+use perdiem::claims::counted::recording::Recording;
+use perdiem::claims::protocol::CounterDenial;
+use perdiem::claims::protocol::group::Group;
+use perdiem::claims::protocol::in_flight::{AnsweredClaim, InFlight};
+use perdiem::claims::protocol::way::Lane;
 use perdiem::counter::{Answer, Ask, Count, Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
-use perdiem::engine::claim::CounterDenial;
-use perdiem::engine::claim::group::Group;
-use perdiem::engine::claim::in_flight::{AnsweredClaim, InFlight};
-use perdiem::engine::claim::way::Lane;
-use perdiem::engine::counted::decision::CountedClaim;
-use perdiem::engine::counted::recording::Recording;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use perdiem::claims::protocol::way::Lane;
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
-use perdiem::engine::claim::way::Lane;
 
 use super::Counting;
 use super::calls::{Call, Request, Waiting};

@@ -1,4 +1,4 @@
-//! A Redis that keeps the contract of `src/counter/lua/` and `src/counter/mod.rs`. It has a map of
+//! A Redis that keeps the contract of `src/counter/lua/` and `src/counter/lib.rs`. It has a map of
 //! counters, a map of waiting units, and a queue. All accounts are in one bucket. `scripts`
 //! compares it with a real Redis.
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use perdiem::claims::protocol::InFlight;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::engine::claim::InFlight;
 
 use super::calls::{Call, Waiting};
 use super::clients::{Adjustment, Wish};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use perdiem::claims::protocol::way::Lane;
 use perdiem::counter::{Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::Work;
 use perdiem::engine::Outcome;
-use perdiem::engine::claim::way::Lane;
 use perdiem::ledger::{LedgerError, LedgerView};
 use tokio::sync::oneshot::error::TryRecvError;
 

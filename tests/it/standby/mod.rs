@@ -9,7 +9,7 @@ mod replay;
 
 use std::sync::Arc;
 
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::json;
 
 use crate::http::v1::keys::{Made, make_role};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::RedisAccess;
 use perdiem::engine::EngineOptions;
+use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::http::{Application, ServeError, ServeOptions};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};

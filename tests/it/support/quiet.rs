@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use perdiem::clock::Clock;
+use perdiem::host::clock::Clock;
 use reqwest::StatusCode;
 use serde_json::Value;
 use tokio::time::sleep;

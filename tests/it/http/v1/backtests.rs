@@ -1,7 +1,7 @@
 //! Backtests of drafts.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::{Value, json};
 
 use crate::http::v1::exports::copy_grant;

@@ -100,7 +100,7 @@ async fn history(stack: Stack) -> (App, chrono::DateTime<chrono::Utc>) {
     // The lapse of the hold is recorded before this claim.
     app.claim("h", None).await.is(201);
     recorded(&app, 12).await;
-    (app, perdiem::clock::Clock::Manual(clock).now())
+    (app, perdiem::host::clock::Clock::Manual(clock).now())
 }
 
 async fn files_equal_the_list(stack: Stack) {

@@ -5,6 +5,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use chrono::TimeDelta;
+use perdiem::claims::counted::decision::{
+    ASKS_MOST, CountStep, CountedClaim, asked_too_often, count_of, counted_again, counted_first,
+    first_count, first_word, is_counted_now, leave_uncounted, not_counted, unanswered, word_of,
+};
+use perdiem::claims::counted::recording::{Recording, Round, terms_of};
+use perdiem::claims::instance::is_fresh;
+use perdiem::claims::protocol::group::Missing;
+use perdiem::claims::protocol::in_flight::InFlight;
+use perdiem::claims::protocol::settle::Settling;
+use perdiem::claims::protocol::way::LeaveReason;
 use perdiem::counter::{Count, Counted, LedgerWord, QueuedGrant, Settlement};
 use perdiem::domain::drafting::{AccountFacts, Drafting};
 use perdiem::domain::grant::Line;
@@ -12,16 +22,6 @@ use perdiem::domain::identity::AccountId;
 use perdiem::domain::limit::total::Total;
 use perdiem::domain::policy::Policy;
 use perdiem::engine::Undecided;
-use perdiem::engine::claim::group::Missing;
-use perdiem::engine::claim::in_flight::InFlight;
-use perdiem::engine::claim::settle::Settling;
-use perdiem::engine::claim::way::LeaveReason;
-use perdiem::engine::counted::decision::{
-    ASKS_MOST, CountStep, CountedClaim, asked_too_often, count_of, counted_again, counted_first,
-    first_count, first_word, is_counted_now, leave_uncounted, not_counted, unanswered, word_of,
-};
-use perdiem::engine::counted::recording::{Recording, Round, terms_of};
-use perdiem::engine::instance::is_fresh;
 use perdiem::ledger::{Burst, Draft, LedgerError, LedgerView, Look};
 
 use super::{Around, Instance, look_for_key, settle};

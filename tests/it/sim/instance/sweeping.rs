@@ -1,12 +1,12 @@
-//! An instance that records lapses. The production code of `engine/lapses.rs` decides which are due,
+//! An instance that records lapses. The production code of `claims/lapses.rs` decides which are due,
 //! and drafts them. This file replaces the sweep by an executor without async. Instances take no
 //! turns: turns save work, and no promise depends on them.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::claims::lapses::draft_of_lapses;
+use perdiem::claims::protocol::settle::Settling;
 use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::identity::AccountId;
-use perdiem::engine::claim::settle::Settling;
-use perdiem::engine::lapses::draft_of_lapses;
 use perdiem::ledger::{Draft, LedgerView, Look};
 
 use super::{Around, Instance, LAPSES_MOST, settle};

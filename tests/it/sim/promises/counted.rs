@@ -13,11 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use perdiem::claims::counted::decision::entry_of;
 use perdiem::counter::{Count, QueuedGrant};
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::work::Work;
-use perdiem::engine::counted::decision::entry_of;
 
 use super::{Broken, nonce, nonce_of, promise};
 use crate::sim::Counting;

@@ -2,7 +2,7 @@
 //! a claim can be repeated.
 
 use chrono::TimeDelta;
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::future::{Either, select};
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::json;
 
 use crate::http::{problem, replace};

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
-use perdiem::clock::Clock;
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::Clock;
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::{Made, end, make, make_role, revoke, status_at, status_of};

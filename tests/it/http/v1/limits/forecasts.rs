@@ -3,7 +3,7 @@
 //! override, and a scheduled version.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::clock::ManualClock;
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::{SUBJECT, claim, put, usage};

@@ -1,7 +1,7 @@
 //! Denied claims in the figures, the first denials of a subject, and wrong input.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::Method;
 use serde_json::{Value, json};
 

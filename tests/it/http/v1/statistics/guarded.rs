@@ -1,7 +1,7 @@
 //! Figures and denials by hand: the triggers let them grow with the record, and nothing else.
 
 use chrono::TimeDelta;
-use perdiem::clock::{Clock, ManualClock};
+use perdiem::host::clock::{Clock, ManualClock};
 use sqlx::Error;
 
 use super::are_sums_of_the_entries;

@@ -1,0 +1,400 @@
+//! Changing policies, and reading their versions.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use crate::Admin;
+use claims::instance::ChangedTerms;
+use claims::instance::Failure;
+use domain::fault::Fault;
+use domain::orphans::{OnOrphans, OrphanedOverride};
+use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
+use domain::schedule::Effective;
+use ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
+use record::cursor::{self, cut_page};
+use record::{InvalidCursor, ListFailure};
+
+const OWN_URL: &str = "a pause is a state that this request does not change: leave paused out, and send \
+                       PUT or DELETE /v1/policies/{policy}/pause";
+
+/// The condition under which a change is made (RFC 9110, section 13.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Precondition {
+    /// No condition: the last writer wins.
+    None,
+    /// `If-Match: *`: it must exist.
+    Exists,
+    /// `If-None-Match: *`: it must not exist.
+    Absent,
+    /// `If-Match` with ETags: it must be at one of these versions.
+    Versions(Vec<u32>),
+}
+
+/// Why a policy or an override was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// The thing is at another version; `None` if it does not exist.
+    #[error("it is at another version")]
+    PreconditionFailed(Option<u32>),
+    /// A replacement needs a reason.
+    #[error("a reason is required")]
+    ReasonRequired,
+    /// Parts of the change do not fit the present state.
+    #[error("the change does not fit: {0:?}")]
+    Misfit(Vec<Fault>),
+    /// There is no such policy, or it is archived.
+    #[error("no such policy")]
+    UnknownPolicy,
+    /// There is nothing to delete.
+    #[error("no such override")]
+    UnknownOverride,
+    #[error("no such block")]
+    UnknownBlock,
+    #[error("the policy is not paused")]
+    NotPaused,
+    /// The change orphans overrides, and does not say what becomes of them.
+    #[error("the change orphans overrides")]
+    Orphans(Vec<OrphanedOverride>),
+    /// The subject is being erased. Its account gets another id at this instant or later.
+    #[error("the subject is being erased")]
+    BeingErased(DateTime<Utc>),
+}
+
+/// A change of a policy, as an admin sends it.
+#[derive(Debug, Clone)]
+pub struct PolicyChange {
+    pub rule: Rule,
+    pub effective: Effective,
+    pub reason: Option<String>,
+    /// What the client says about the pause, which the change keeps.
+    pub paused: Option<bool>,
+    /// What becomes of the overrides that the change orphans; required if there are any.
+    pub on_orphans: Option<OnOrphans>,
+}
+
+impl Precondition {
+    /// Checks the condition against the present version. For clients something archived or deleted
+    /// does not exist.
+    pub fn check(&self, version: Option<u32>) -> Result<(), EditError> {
+        if self.holds(version) {
+            Ok(())
+        } else {
+            Err(EditError::PreconditionFailed(version))
+        }
+    }
+
+    /// Whether the condition is true for a version; `None` if it does not exist.
+    pub fn holds(&self, version: Option<u32>) -> bool {
+        match self {
+            Self::None => true,
+            Self::Exists => version.is_some(),
+            Self::Absent => version.is_none(),
+            Self::Versions(versions) => version.is_some_and(|version| versions.contains(&version)),
+        }
+    }
+}
+
+impl Admin {
+    /// Creates, replaces or revives a policy. A policy that is already so is left as it is. A dry
+    /// run only returns the result.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn put_policy(
+        self: &Arc<Self>,
+        name: PolicyName,
+        change: PolicyChange,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+        dry_run: bool,
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
+        let draft = Some(change.rule.clone());
+        self.edit(
+            name,
+            changed_by,
+            dry_run,
+            draft,
+            move |current, orphans, now| {
+                // The pause outlives every other change, also the archive.
+                let paused = current.is_some_and(|current| current.in_force.rule.paused);
+                let current = current.filter(|current| !current.newest.archived);
+                let newest = current.map(|current| &current.newest);
+                precondition.check(newest.map(|newest| newest.version))?;
+                let PolicyChange {
+                    rule,
+                    effective,
+                    reason,
+                    paused: paused_in_request,
+                    on_orphans,
+                } = &change;
+                if paused_in_request.is_some_and(|pause| pause != paused) {
+                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+                }
+                let rule = &Rule {
+                    paused,
+                    ..rule.clone()
+                };
+                // A version that is not in force yet can be brought forward.
+                let is_so = |newest: &Policy| {
+                    newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
+                };
+                match newest {
+                    Some(newest) if is_so(newest) => return Ok(Change::Keep),
+                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                    Some(_) | None => {}
+                }
+                if !orphans.is_empty() && on_orphans.is_none() && !dry_run {
+                    return Err(EditError::Orphans(orphans.to_vec()));
+                }
+                let in_force = current.map(|current| &current.in_force);
+                let effective_at = effective
+                    .instant(in_force, rule, now)
+                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+                let terms = PolicyTerms {
+                    rule: rule.clone(),
+                    archived: false,
+                    effective_at,
+                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                    scheduled_again: None,
+                };
+                let reason = reason.clone();
+                Ok(Change::Version { terms, reason })
+            },
+        )
+        .await
+    }
+
+    /// Archives a policy: it takes no more claims, and its history stays.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn archive_policy(
+        self: &Arc<Self>,
+        name: PolicyName,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+            let newest = current.map(|current| &current.newest);
+            let policy = newest.filter(|policy| !policy.archived);
+            let policy = policy.ok_or(EditError::UnknownPolicy)?;
+            precondition.check(Some(policy.version))?;
+            let terms = PolicyTerms {
+                rule: policy.rule.clone(),
+                archived: true,
+                effective_at: now,
+                drops_orphans: false,
+                scheduled_again: None,
+            };
+            let reason = Some(reason.clone());
+            Ok(Change::Version { terms, reason })
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
+    }
+
+    /// Pauses a policy, or ends its pause. A version that is scheduled stays scheduled, and gets the
+    /// same pause. A policy that is already paused stays as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn pause_policy(
+        self: &Arc<Self>,
+        name: PolicyName,
+        paused: bool,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
+        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+            let current = current.filter(|current| !current.newest.archived);
+            let current = current.ok_or(EditError::UnknownPolicy)?;
+            let Standing {
+                newest, in_force, ..
+            } = current;
+            precondition.check(Some(newest.version))?;
+            let is_so = |version: &Policy| version.rule.paused == paused;
+            if is_so(newest) && is_so(in_force) {
+                return if paused {
+                    Ok(Change::Keep)
+                } else {
+                    Err(EditError::NotPaused)
+                };
+            }
+            let with_pause = |version: &Policy| Rule {
+                paused,
+                ..version.rule.clone()
+            };
+            let is_scheduled = newest.version != in_force.version;
+            let terms = PolicyTerms {
+                rule: with_pause(in_force),
+                archived: false,
+                effective_at: now,
+                drops_orphans: false,
+                scheduled_again: is_scheduled.then(|| (with_pause(newest), newest.effective_at)),
+            };
+            let reason = Some(reason.clone());
+            Ok(Change::Version { terms, reason })
+        });
+        Ok(edited.await?.map(|edited| edited.edited))
+    }
+
+    async fn edit(
+        self: &Arc<Self>,
+        name: PolicyName,
+        changed_by: Arc<str>,
+        dry_run: bool,
+        draft: Option<Rule>,
+        decide: impl Fn(
+            Option<&Standing>,
+            &[OrphanedOverride],
+            DateTime<Utc>,
+        ) -> Result<Change<PolicyTerms>, EditError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
+        let admin = self.clone();
+        let work = async move {
+            let edited = admin
+                .ledger
+                .edit_policy(
+                    &name,
+                    &changed_by,
+                    || admin.instance.clock.now(),
+                    dry_run,
+                    draft.as_ref(),
+                    decide,
+                )
+                .await?;
+            if let Ok(EditedPolicy {
+                edited: Edited { after, .. },
+                dropped,
+                ..
+            }) = &edited
+                && !dry_run
+            {
+                let changed = ChangedTerms {
+                    overrides: dropped.iter().cloned().map(Ok).collect(),
+                    blocks: Vec::new(),
+                };
+                admin
+                    .instance
+                    .policies
+                    .terms
+                    .learn_of_subjects(changed, None);
+                let versions = [&after.in_force, &after.newest];
+                let versions = versions.map(|version| Ok(Arc::new(version.clone())));
+                admin.instance.policies.terms.learn(&versions);
+            }
+            Ok(edited)
+        };
+        self.instance.detached(work).await?
+    }
+
+    /// A policy as the ledger has it; `None` also for an archived one.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn policy(self: &Arc<Self>, name: PolicyName) -> Result<Option<Standing>, Failure> {
+        let admin = self.clone();
+        let now = self.instance.clock.now();
+        let work = async move { admin.ledger.policy(&name, now).await };
+        let policy = self.instance.detached(work).await??;
+        Ok(policy.filter(|policy| !policy.newest.archived))
+    }
+
+    /// A page of the policies that are not archived, by name, and the cursor of the next page. If
+    /// the caller is confined to policies, only these.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn policies(
+        self: &Arc<Self>,
+        confined_to: Option<&[PolicyName]>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Standing>, Option<String>), ListFailure> {
+        const LIST: &str = "policies";
+        let identity = self.ledger.identity();
+        // A name has at most 63 bytes. A position is a name, filled up with zeros.
+        let after: [u8; 63] = match cursor {
+            Some(cursor) => cursor::decode(identity, LIST, cursor)?,
+            None => [0; 63],
+        };
+        let after = std::str::from_utf8(&after).map_err(|_| InvalidCursor)?;
+        let after = after.trim_end_matches('\0').to_owned();
+        let admin = self.clone();
+        let only = confined_to.map(<[PolicyName]>::to_vec);
+        let work = async move {
+            let only = only.as_deref();
+            admin.ledger.policies(only, &after, limit + 1).await
+        };
+        let mut policies = self.instance.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut policies, limit).map(|last| {
+            let mut position = [0; 63];
+            let name = last.name.as_str().as_bytes();
+            position[..name.len()].copy_from_slice(name);
+            cursor::encode(identity, LIST, &position)
+        });
+        let now = self.instance.clock.now();
+        let admin = self.clone();
+        let work = async move {
+            let mut listed = Vec::with_capacity(policies.len());
+            for newest in policies {
+                let pause = admin.ledger.pause(&newest).await?;
+                listed.push(admin.standing(newest, pause, now));
+            }
+            Ok::<_, LedgerError>(listed)
+        };
+        let listed = self.instance.detached(work).await?.map_err(Failure::from)?;
+        Ok((listed, next))
+    }
+
+    /// A policy whose newest version was read. This instance knows the version in force.
+    fn standing(&self, newest: Policy, pause: Option<PolicyPause>, now: DateTime<Utc>) -> Standing {
+        let in_force = if newest.has_effect(now) {
+            None
+        } else {
+            // A policy that cannot be read is in no list.
+            self.instance
+                .policies
+                .terms
+                .get(&newest.name, now)
+                .ok()
+                .flatten()
+        };
+        Standing {
+            in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),
+            newest,
+            pause,
+        }
+    }
+
+    /// A page of a policy's versions, newest first, and the cursor of the next page. Empty for a
+    /// policy that never existed.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn versions(
+        self: &Arc<Self>,
+        name: PolicyName,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Policy>, Option<String>), ListFailure> {
+        let list = format!("versions of {name}");
+        let identity = self.ledger.identity();
+        let before = match cursor {
+            Some(cursor) => u32::from_be_bytes(cursor::decode(identity, &list, cursor)?),
+            None => i32::MAX.cast_unsigned(),
+        };
+        let admin = self.clone();
+        let work = async move { admin.ledger.versions(&name, before, limit + 1).await };
+        let mut versions = self.instance.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut versions, limit)
+            .map(|last| cursor::encode(identity, &list, &last.version.to_be_bytes()));
+        Ok((versions, next))
+    }
+}

@@ -1,0 +1,206 @@
+//! Making, ending, revoking and reading API keys.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::Admin;
+use crate::Precondition;
+use claims::instance::Failure;
+use claims::instance::{first_version, generate_secret, hash};
+use domain::key::{Key, KeyRule};
+use domain::policy::PolicyName;
+use ledger::Change;
+use record::ListFailure;
+use record::cursor::{self, cut_page};
+
+/// Why a key was not made or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The key does not exist.
+    #[error("no such key")]
+    UnknownKey,
+    /// The key is at another version.
+    #[error("the key is at version {0}")]
+    PreconditionFailed(u32),
+    /// A revoked key cannot get another end.
+    #[error("the key is revoked")]
+    Revoked,
+    /// Without this key nobody could make keys any more.
+    #[error("it is the last admin key without an end")]
+    LastAdmin,
+    /// The key would be confined to policies that do not exist or are archived. These are they,
+    /// with their places in the list.
+    #[error("it names unknown policies")]
+    UnknownPolicies(Vec<(usize, PolicyName)>),
+}
+
+impl Admin {
+    /// Makes a key, and returns its secret. The secret is stored nowhere.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError::UnknownPolicies`] inside.
+    pub async fn create_key(
+        self: &Arc<Self>,
+        rule: KeyRule,
+        reason: Option<String>,
+        made_by: Arc<str>,
+    ) -> Result<Result<(Key, String), KeyError>, Failure> {
+        let admin = self.clone();
+        let work = async move {
+            // Another instance may just have made or archived a policy.
+            admin.instance.policies.refresh().await?;
+            let unknown = admin.unknown_policies(&rule);
+            if !unknown.is_empty() {
+                return Ok(Err(KeyError::UnknownPolicies(unknown)));
+            }
+            let key = first_version(rule, reason, &made_by, admin.instance.clock.now());
+            let secret = generate_secret();
+            admin.ledger.add_key(&key, &hash(&secret)).await?;
+            admin.learn_keys().await;
+            Ok(Ok((key, secret)))
+        };
+        self.instance.detached(work).await?
+    }
+
+    fn unknown_policies(&self, rule: &KeyRule) -> Vec<(usize, PolicyName)> {
+        let names = rule.policies.as_deref().unwrap_or_default();
+        let now = self.instance.clock.now();
+        let is_known = |name: &PolicyName| {
+            // A policy that cannot be read here exists.
+            let policy = self.instance.policies.terms.get(name, now);
+            policy.map_or(true, |policy| policy.is_some_and(|policy| !policy.archived))
+        };
+        let unknown = names.iter().cloned().enumerate();
+        unknown.filter(|(_, name)| !is_known(name)).collect()
+    }
+
+    /// Sets, changes or removes the end of a key.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn end_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        ends_at: Option<DateTime<Utc>>,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let change = move |key: &Key| {
+            if key.rule.revoked {
+                Err(KeyError::Revoked)
+            } else {
+                Ok(KeyRule {
+                    ends_at,
+                    ..key.rule.clone()
+                })
+            }
+        };
+        self.change_key(id, reason, precondition, changed_by, change)
+            .await
+    }
+
+    /// Revokes a key for good. A revoked key is left as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn revoke_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let change = |key: &Key| {
+            Ok(KeyRule {
+                revoked: true,
+                ..key.rule.clone()
+            })
+        };
+        self.change_key(id, reason, precondition, changed_by, change)
+            .await
+    }
+
+    /// A key that is already so is left as it is, whatever the precondition: the client may have
+    /// sent the change twice (RFC 9110, section 13.1.1).
+    async fn change_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+        change: impl Fn(&Key) -> Result<KeyRule, KeyError> + Send + Sync + 'static,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let admin = self.clone();
+        let decide = move |key: Option<&Key>, another_admin_stays: bool| {
+            let key = key.ok_or(KeyError::UnknownKey)?;
+            let rule = change(key)?;
+            if rule == key.rule {
+                return Ok(Change::Keep);
+            }
+            let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
+            if ends_an_admin && !another_admin_stays {
+                return Err(KeyError::LastAdmin);
+            }
+            if !precondition.holds(Some(key.version)) {
+                return Err(KeyError::PreconditionFailed(key.version));
+            }
+            Ok(Change::Version {
+                terms: rule,
+                reason: Some(reason.clone()),
+            })
+        };
+        let work = async move {
+            let now = admin.instance.clock.now();
+            let changed = admin.ledger.edit_key(id, &changed_by, now, decide).await?;
+            admin.learn_keys().await;
+            Ok(changed)
+        };
+        self.instance.detached(work).await?
+    }
+
+    /// Makes this instance know its own change at once. If that fails, the next poll does it.
+    async fn learn_keys(&self) {
+        if let Err(error) = self.instance.policies.refresh().await {
+            tracing::warn!(
+                error = %host::chain::Chain(&error),
+                "this instance learns a change of a key only with the next poll"
+            );
+        }
+    }
+
+    /// A key as the ledger has it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn key(self: &Arc<Self>, id: Uuid) -> Result<Option<Key>, Failure> {
+        let admin = self.clone();
+        let work = async move { admin.ledger.key(id).await };
+        Ok(self.instance.detached(work).await??)
+    }
+
+    /// A page of at most `limit` keys, newest first, and the cursor of the next page.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn keys(
+        self: &Arc<Self>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Key>, Option<String>), ListFailure> {
+        const LIST: &str = "keys";
+        let identity = self.ledger.identity();
+        let before = match cursor {
+            Some(cursor) => Uuid::from_bytes(cursor::decode(identity, LIST, cursor)?),
+            None => Uuid::max(),
+        };
+        let admin = self.clone();
+        let work = async move { admin.ledger.keys(before, limit + 1).await };
+        let mut keys = self.instance.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut keys, limit)
+            .map(|last| cursor::encode(identity, LIST, last.id.as_bytes()));
+        Ok((keys, next))
+    }
+}

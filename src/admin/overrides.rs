@@ -1,0 +1,238 @@
+//! Changing overrides and blocks, and listing them.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::Admin;
+use crate::{EditError, Precondition};
+use claims::instance::ChangedTerms;
+use claims::instance::Failure;
+use domain::blocks::BlockTerms;
+use domain::claim::Subject;
+use domain::identity::AccountId;
+use domain::overrides::{OfSubject, OverrideTerms};
+use domain::policy::PolicyName;
+use ledger::{Change, Edited, Standing, StoredTerms};
+use record::ListFailure;
+use record::cursor::{self, cut_page};
+
+/// Terms of one subject that admins change: overrides and blocks.
+pub trait EditedTerms: StoredTerms {
+    /// The name of a list, for its cursors.
+    const LIST: &'static str;
+    /// The error that there is nothing to show or to delete.
+    const UNKNOWN: EditError;
+    /// Whether another reason alone is a change.
+    const HAS_OWN_REASON: bool;
+
+    /// Checks the terms against the policy.
+    ///
+    /// # Errors
+    /// [`EditError::Misfit`].
+    fn check(&self, policy: &Standing) -> Result<(), EditError>;
+}
+
+impl EditedTerms for OverrideTerms {
+    const LIST: &'static str = "overrides";
+    const UNKNOWN: EditError = EditError::UnknownOverride;
+    const HAS_OWN_REASON: bool = false;
+
+    fn check(&self, policy: &Standing) -> Result<(), EditError> {
+        let versions = if policy.in_force.version == policy.newest.version {
+            &[&policy.newest][..]
+        } else {
+            &[&policy.in_force, &policy.newest]
+        };
+        let misfits = self.misfits(versions);
+        if misfits.is_empty() {
+            Ok(())
+        } else {
+            Err(EditError::Misfit(misfits))
+        }
+    }
+}
+
+impl EditedTerms for BlockTerms {
+    const LIST: &'static str = "blocks";
+    const UNKNOWN: EditError = EditError::UnknownBlock;
+    const HAS_OWN_REASON: bool = true;
+
+    fn check(&self, _policy: &Standing) -> Result<(), EditError> {
+        Ok(())
+    }
+}
+
+fn is_same<T: EditedTerms>(current: &OfSubject<T>, terms: &T, reason: Option<&str>) -> bool {
+    let has_same_reason = !T::HAS_OWN_REASON || current.reason.as_deref() == reason;
+    current.terms.as_ref() == Some(terms) && has_same_reason
+}
+
+impl Admin {
+    /// Creates or replaces a subject's override or block. One that is already so is left as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn put_of_subject<T: EditedTerms>(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: Subject,
+        terms: T,
+        reason: Option<String>,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
+        self.edit_of_subject(
+            policy,
+            subject,
+            changed_by,
+            move |policy, current: Option<&OfSubject<T>>| {
+                precondition.check(current.map(|current| current.version))?;
+                terms.check(policy)?;
+                match current {
+                    Some(current) if is_same(current, &terms, reason.as_deref()) => {
+                        return Ok(Change::Keep);
+                    }
+                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                    Some(_) | None => {}
+                }
+                Ok(Change::Version {
+                    terms: Some(terms.clone()),
+                    reason: reason.clone(),
+                })
+            },
+        )
+        .await
+    }
+
+    /// Deletes a subject's override, or removes its block. The policy's own limits are in force again.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
+    pub async fn delete_of_subject<T: EditedTerms>(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: Subject,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
+        self.edit_of_subject(
+            policy,
+            subject,
+            changed_by,
+            move |_, current: Option<&OfSubject<T>>| {
+                let current = current.ok_or(T::UNKNOWN)?;
+                precondition.check(Some(current.version))?;
+                Ok(Change::Version {
+                    terms: None,
+                    reason: Some(reason.clone()),
+                })
+            },
+        )
+        .await
+    }
+
+    async fn edit_of_subject<T: EditedTerms>(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: Subject,
+        changed_by: Arc<str>,
+        decide: impl Fn(&Standing, Option<&OfSubject<T>>) -> Result<Change<Option<T>>, EditError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
+    where
+        ChangedTerms: From<OfSubject<T>>,
+    {
+        let admin = self.clone();
+        let work = async move {
+            let now = admin.instance.clock.now();
+            let decide = |policy: Option<&Standing>, current: Option<&OfSubject<T>>, erased_at| {
+                let policy = policy.filter(|policy| !policy.newest.archived);
+                let policy = policy.ok_or(EditError::UnknownPolicy)?;
+                if let Some(at) = erased_at {
+                    return Err(EditError::BeingErased(at));
+                }
+                decide(policy, current.filter(|current| current.terms.is_some()))
+            };
+            let edited = admin
+                .ledger
+                .edit_of_subject(&policy, &subject, &changed_by, now, decide)
+                .await?;
+            if let Ok(edited) = &edited {
+                let learned = ChangedTerms::from(edited.after.clone());
+                admin
+                    .instance
+                    .policies
+                    .terms
+                    .learn_of_subjects(learned, None);
+            }
+            Ok(edited)
+        };
+        self.instance.detached(work).await?
+    }
+
+    /// A subject's override or block as the ledger has it.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditedTerms::UNKNOWN`] inside.
+    pub async fn of_subject<T: EditedTerms>(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: &Subject,
+    ) -> Result<Result<OfSubject<T>, EditError>, Failure> {
+        let account = self.instance.account_in_view(&policy, subject).await?;
+        if self.policy(policy).await?.is_none() {
+            return Ok(Err(EditError::UnknownPolicy));
+        }
+        let admin = self.clone();
+        let work = async move { admin.ledger.of_subject(account).await };
+        let found = self.instance.detached(work).await??;
+        let found = found.filter(|found: &OfSubject<T>| found.terms.is_some());
+        Ok(found.ok_or(T::UNKNOWN))
+    }
+
+    /// A page of a policy's overrides or blocks, in the order of their accounts, and the cursor of the
+    /// next page.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn of_subjects<T: EditedTerms>(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<OfSubject<T>>, Option<String>), ListFailure> {
+        let list = format!("{} of {policy}", T::LIST);
+        let identity = self.ledger.identity();
+        let after = match cursor {
+            Some(cursor) => Uuid::from_bytes(cursor::decode(identity, &list, cursor)?),
+            None => Uuid::nil(),
+        };
+        let found = self.policy(policy.clone()).await?;
+        let id = found
+            .ok_or(ListFailure::UnknownOrArchived(policy))?
+            .newest
+            .id;
+        let admin = self.clone();
+        let work = async move {
+            admin
+                .ledger
+                .of_subjects(id, AccountId(after), limit + 1)
+                .await
+        };
+        let mut found: Vec<OfSubject<T>> =
+            self.instance.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut found, limit)
+            .map(|last| cursor::encode(identity, &list, last.account.0.as_bytes()));
+        Ok((found, next))
+    }
+}

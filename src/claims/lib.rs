@@ -1,0 +1,45 @@
+//! What product backends ask for: a claim and its dry run, a batch that is granted whole or not at all,
+//! corrections and adjustments, a grant by its id, and what is foretold.
+//!
+//! `instance` is what an instance knows, and its callers. A use case makes the first step of the way
+//! (`protocol`), or leaves to Redis (`counted`). `lapses` records the ends of holds. A room imports only
+//! from those before it.
+
+pub mod counted;
+pub mod instance;
+pub mod lapses;
+pub mod protocol;
+
+mod atomic;
+mod begin;
+mod corrections;
+mod find;
+mod foretell;
+mod rehearse;
+mod submit;
+
+use std::sync::Arc;
+
+pub use crate::protocol::{ClaimFailure, Outcome, Undecided};
+pub use corrections::{Adjustment, Correction};
+pub use foretell::{Foretold, once_foreknown};
+pub use rehearse::{Rehearsal, Usage};
+pub use submit::Admission;
+
+use crate::counted::Counting;
+use crate::instance::{Denials, Instance, Places};
+use crate::protocol::{Dispatch, KeysInProgress};
+use ledger::ClaimTables;
+
+/// What product backends ask for.
+pub struct Claims {
+    pub instance: Arc<Instance>,
+    pub ledger: ClaimTables,
+    pub dispatch: Arc<Dispatch>,
+    /// `None` without a Redis.
+    pub counting: Option<Arc<Counting>>,
+    pub denials: Arc<Denials>,
+    pub keys_in_progress: KeysInProgress,
+    /// The claims and corrections in progress.
+    pub under_way: Places,
+}

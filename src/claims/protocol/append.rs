@@ -1,0 +1,194 @@
+//! Group commit: the drafts of many groups share one transaction. Claims are answered after the
+//! commit is on disk.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt};
+use tokio::time::Instant;
+
+use super::group::Group;
+use super::lane_worker::{LaneWorker, halves};
+use super::way::{Steps, after_append, lost_known_line};
+use crate::instance::Stage;
+use domain::identity::AccountId;
+use host::faults::reach;
+use ledger::{Appended, Burst, Draft, Fence, LedgerError};
+
+/// The largest number of atomic batches that are appended at once.
+const TOGETHER_MOST: usize = 4;
+
+/// A transaction that has ended.
+pub struct EndedTransaction {
+    /// The groups whose drafts were in the transaction.
+    groups: Vec<Group>,
+    /// The accounts whose drafts are committed.
+    result: Result<HashSet<AccountId>, Arc<LedgerError>>,
+}
+
+impl LaneWorker {
+    /// Appends the drafts of groups. If the ledger refuses the data of one draft, each half of the
+    /// batch is tried alone. A group whose draft must not be sent any more is not changed.
+    pub async fn append(&self, mut groups: Vec<Group>) -> Vec<EndedTransaction> {
+        reach("append.begun");
+        // 1. The epoch and the fence are read together. Invariant: a line of another epoch never
+        //    goes with this fence.
+        let (epoch, fence) = self.dispatch.memory.fence();
+        // 2. Drafts that are too old, or of another epoch, are dropped.
+        let now = Instant::now();
+        groups
+            .iter_mut()
+            .for_each(|group| group.check_drafts(epoch, now));
+        // 3. The drafts are appended in one transaction. On bad data the groups are halved until the
+        //    bad draft is alone.
+        let mut ended = Vec::new();
+        let mut batches = vec![groups];
+        while let Some(groups) = batches.pop() {
+            match self.append_drafts(&groups, fence.as_ref()).await {
+                Err(error) if error.is_about_data() && groups.len() > 1 => {
+                    batches.extend(halves(groups));
+                }
+                Ok(appended) => ended.extend(ended_apart(groups, appended)),
+                Err(error) => ended.push(EndedTransaction {
+                    groups,
+                    result: Err(Arc::new(error)),
+                }),
+            }
+        }
+        ended
+    }
+
+    /// Appends the drafts of atomic batches, each batch in one transaction: all of its drafts, or
+    /// none. A batch whose drafts must not be sent any more is not changed.
+    pub async fn append_batches(&self, mut batches: Vec<Group>) -> Vec<EndedTransaction> {
+        let (epoch, _) = self.dispatch.memory.fence();
+        let now = Instant::now();
+        batches
+            .iter_mut()
+            .for_each(|batch| batch.check_drafts(epoch, now));
+        let append = async |batch: Group| {
+            let drafts: Vec<Draft> = batch.drafts().cloned().collect();
+            let result = match &drafts[..] {
+                [] => Ok(HashSet::new()),
+                drafts => self.append_together(drafts).await.map_err(Arc::new),
+            };
+            EndedTransaction {
+                groups: vec![batch],
+                result,
+            }
+        };
+        let appending = stream::iter(batches.into_iter().map(append));
+        appending.buffer_unordered(TOGETHER_MOST).collect().await
+    }
+
+    /// Returns the accounts of the drafts if all are committed, and otherwise none.
+    async fn append_together(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let appended = self.ledger.append_together(drafts).await;
+        self.watch.note_write(&appended);
+        if let Err(LedgerError::Untimely(why)) = appended {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(why);
+        }
+        if !appended? {
+            return Ok(HashSet::new());
+        }
+        reach("atomic.committed");
+        Ok(drafts.iter().map(|draft| draft.account).collect())
+    }
+
+    /// Returns which drafts are committed, and which were refused for their instants.
+    async fn append_drafts(
+        &self,
+        groups: &[Group],
+        fence: Option<&Fence>,
+    ) -> Result<Appended, LedgerError> {
+        // 1. A batch without drafts needs no transaction.
+        let drafts: Vec<&Draft> = groups.iter().flat_map(Group::drafts).collect();
+        if drafts.is_empty() {
+            return Ok(Appended::default());
+        }
+        reach("append.decided");
+        // 2. The ledger commits the drafts. The fence proves that the ledger has not gone back in
+        //    time.
+        let memory = &self.dispatch.memory;
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        let appending = pin!(self.ledger.append_in_burst(&drafts, fence));
+        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
+        self.watch.note_write(&appended);
+        let mut appended = appended?;
+        reach("append.committed");
+        for (_, why) in &appended.untimely {
+            self.metrics.untimely();
+            self.watch.clocks.note_untimely(*why);
+        }
+        // 3. The burst tells whether the ledger is still the one that this instance knows.
+        match appended.burst {
+            Some(Burst::Behind) => {
+                tracing::warn!(
+                    "the ledger was restored or replaced, or its server was started again"
+                );
+                self.metrics.burst_fell_back();
+            }
+            Some(Burst::Conflict) => self.metrics.burst_fell_back(),
+            Some(Burst::Committed(_) | Burst::Exist(_) | Burst::Untimely(_)) | None => {}
+        }
+        // 4. The memory learns how the burst ended.
+        let is_behind = lost_known_line(groups, &appended.accounts);
+        if let Some(burst) = appended.burst.take() {
+            memory.burst_ended(burst, is_behind, Instant::now());
+        }
+        Ok(appended)
+    }
+
+    /// Tells the groups what their transactions did. Returns the groups, and the error of a
+    /// transaction that did not reach the ledger.
+    pub fn report(
+        &self,
+        ended: Vec<EndedTransaction>,
+        steps: &mut Steps,
+    ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
+        let present = self.dispatch.present();
+        let mut all = Vec::new();
+        let mut failure = None;
+        for EndedTransaction { mut groups, result } in ended {
+            let losses = after_append(&mut groups, &result, &present, steps);
+            self.metrics.conflicts(losses);
+            if let Err(error) = result {
+                failure = matches!(*error, LedgerError::Unavailable(_))
+                    .then_some(error)
+                    .or(failure);
+            }
+            all.extend(groups);
+        }
+        (all, failure)
+    }
+}
+
+/// The groups of a transaction. Groups whose drafts were refused for their instants end apart from
+/// the others.
+fn ended_apart(groups: Vec<Group>, appended: Appended) -> impl Iterator<Item = EndedTransaction> {
+    let Appended {
+        accounts, untimely, ..
+    } = appended;
+    let why = |group: &Group| {
+        let mut untimely = untimely.iter();
+        untimely.find_map(|(account, why)| group.scope.accounts().contains(account).then_some(*why))
+    };
+    let mut accepted = Vec::with_capacity(groups.len());
+    let mut refused = Vec::new();
+    for group in groups {
+        match why(&group) {
+            None => accepted.push(group),
+            Some(why) => refused.push(EndedTransaction {
+                groups: vec![group],
+                result: Err(Arc::new(LedgerError::Untimely(why))),
+            }),
+        }
+    }
+    let accepted = EndedTransaction {
+        groups: accepted,
+        result: Ok(accounts),
+    };
+    std::iter::once(accepted).chain(refused)
+}

@@ -1,0 +1,41 @@
+//! The way of a claim, from its first step to its answer. `way` tells the story: what happens next, step
+//! by step, with nothing that waits. `dispatch` owns the queues and does what each step says. The
+//! claims of one account form a `group`, whose `plan` is what they become; those of an atomic batch
+//! are a group with several accounts. `accounts` knows where each group waits, and its `round`
+//! follows a look.
+//! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
+//! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
+//! (`append`) and settle counters (`settle`). A claim that Redis decides alone leaves this room for
+//! `engine/counted`.
+
+pub mod accounts;
+mod append;
+mod ask;
+mod batch;
+mod dispatch;
+pub mod group;
+pub mod in_flight;
+mod lane_worker;
+mod lanes;
+mod learn;
+mod look;
+pub mod plan;
+pub mod present;
+mod probe;
+pub mod round;
+pub mod settle;
+mod wake;
+pub mod way;
+
+pub use ask::ask_all;
+pub use batch::in_batches;
+pub use dispatch::{Denied, Dispatch, Groups, Leaving};
+pub use in_flight::{
+    ClaimFailure, InFlight, KeyTurn, KeysInProgress, Outcome, Undecided, Waiter, outcome_of,
+};
+pub use lane_worker::LaneWorker;
+pub use learn::{last_line, learn_facts, missing_version, once_known, totals};
+pub use probe::{probe, probe_all};
+pub use settle::{SettleQueue, settle_all, useful_for};
+pub use wake::woken_together;
+pub use way::{CONFIRMED, CounterDenial, LeaveReason, Step};

@@ -1,0 +1,594 @@
+//! The way of a claim, step by step. Nothing here waits, sends, or reads a clock: each function
+//! says what happens next, and the dispatch and its lanes do it and report back. The simulator
+//! drives the same functions.
+//!
+//! 1. A claim *begins*: it joins the group of its account. If the counter of the account may deny
+//!    the claim, the counter is *asked* first.
+//! 2. The counter may deny the claim. If the claim has a key, the ledger is *probed* for the key
+//!    first.
+//! 3. The claims of an account form a *group*. If this instance knows the last line of the account,
+//!    or takes the account to be new, the group is decided at once. For every other group a lane
+//!    *looks* at the ledger; then the group is decided.
+//! 4. A lane *appends* the drafts of many groups in one transaction. Claims are answered after the
+//!    commit. A group that lost to another writer, or whose account is not new, looks at the
+//!    ledger. After two losses the group *contends*: it waits for its turn.
+//!    An atomic batch is a group with several accounts, and has a transaction of its own.
+//! 5. Where Redis decides alone, the claim *leaves* for Redis (`engine/counted`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use tokio::time::Instant;
+
+use super::group::{AccountView, Gap, Group, GroupStage, Scope, corrected};
+use super::in_flight::{AnsweredClaim, Hints, InFlight, Outcome, Undecided};
+use super::plan::{Basis, CounterNeed, Plan};
+use super::present::Present;
+use super::settle::Settling;
+use crate::instance::{Epoch, Recalled, is_fresh};
+use counter::Answer;
+use domain::account::{Verdict, refuse};
+use domain::drafting::AccountFacts;
+use domain::grant::Entry;
+use domain::identity::AccountId;
+use domain::refusal::Refusal;
+use ledger::{LedgerError, LedgerView, Untimely};
+
+/// A counter may deny claims for this long after the ledger confirmed the counter.
+pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
+/// A group that lost this often to other writers waits for its turn.
+pub const LOSSES_BEFORE_TURN: u32 = 2;
+
+#[derive(Debug)]
+pub enum Step {
+    /// The counter of the account is asked.
+    Ask,
+    /// The counter denies the claim: the ledger is searched for the key of the claim.
+    Probe(CounterDenial),
+    /// The claim joins the group of its account.
+    Join,
+    /// The claim leaves for Redis (`engine/counted`), and may come back.
+    Leave(LeaveReason),
+    /// The claim is answered.
+    End(Result<Outcome, Undecided>),
+}
+
+/// Why a claim leaves for Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaveReason {
+    /// Redis decides the claim.
+    RedisDecides,
+    /// Older grants of the account wait in the queue of Redis, and go into the ledger first.
+    GrantsWait,
+}
+
+/// The queue that a group waits in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// For a look at the ledger.
+    Look,
+    /// For a look and an append, when the turn of the group comes.
+    Contend,
+    /// For the append of its draft.
+    Append,
+    /// For the append of the drafts of an atomic batch.
+    Together,
+}
+
+impl Lane {
+    /// The lane that takes turns with this lane.
+    pub fn beside(self) -> Option<Self> {
+        match self {
+            Self::Look => Some(Self::Append),
+            Self::Append => Some(Self::Look),
+            Self::Contend | Self::Together => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct CounterDenial {
+    /// The limits without room.
+    pub refusal: Refusal,
+    /// The counter was judged with every change of a policy that was made before this instant.
+    pub as_of: Instant,
+}
+
+/// The results of a step of a group.
+#[derive(Default)]
+pub struct Steps {
+    /// Claims that leave the group, each with its next step.
+    pub claims: Vec<(InFlight, Step)>,
+    /// New lines for counters.
+    pub settlements: Vec<Settling>,
+}
+
+/// Starts a claim. `redis_decides` tells whether Redis decides the claims of the policy at present.
+pub fn begin(
+    claim: &mut InFlight,
+    redis_decides: bool,
+    counters_answer: bool,
+    present: &Present,
+) -> Step {
+    // 1. Some claims are refused whatever the account holds. A claim without a key ends here: it
+    //    has no earlier grant to repeat.
+    let work = &claim.work;
+    if work.key.is_none()
+        && let Some(refusal) = refuse(&work.policy, work.units, present.now)
+    {
+        return Step::End(Ok(Outcome::Refused(work.policy.clone(), refusal)));
+    }
+    // 2. Redis decides the claims of some policies alone.
+    if redis_decides {
+        return Step::Leave(LeaveReason::RedisDecides);
+    }
+    // 3. The memory may know the last line of the account.
+    let recalled = present.memory.recall(work.account, work.key, present.at);
+    // A grant that Redis counted may be missing in a known line: it still waits for the ledger.
+    let may_be_counted = present.terms.may_be_counted(work.policy.id);
+    let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
+    claim.hints.has_known_line = !may_be_denied && recalled == Recalled::Line;
+    // 4. The counter is asked only if it may deny the claim. Otherwise the ledger decides.
+    if counters_answer && may_be_denied {
+        Step::Ask
+    } else {
+        Step::Join
+    }
+}
+
+/// Takes the answer of the counter of a claim; `None` if the counters do not answer. Only a denial
+/// can end the claim here. The ledger decides everything else.
+pub fn after_ask(claim: &mut InFlight, answer: Option<Answer>, present: &Present) -> Step {
+    // 1. Without an answer the ledger decides.
+    let Some(answer) = answer else {
+        return Step::Join;
+    };
+    // 2. Older grants of the account wait in the queue of Redis: the claim comes after them.
+    claim.grants_may_wait = answer.grants_wait;
+    if answer.grants_wait && claim.waits_for_queue() {
+        return Step::Leave(LeaveReason::GrantsWait);
+    }
+    // 3. Without a counter the ledger decides.
+    let has_key = claim.work.key.is_some();
+    let Some(counter) = answer.counter else {
+        claim.hints = Hints {
+            has_no_counter: true,
+            wants_keys: has_key,
+            ..Hints::default()
+        };
+        return Step::Join;
+    };
+    // 4. The rule decides the claim on the line of the counter. Only a denial can end the claim
+    //    here.
+    let as_of = present.terms.as_of();
+    let verdict = present
+        .terms
+        .decide_on(&counter.line, &mut claim.work, present.now);
+    claim.hints = Hints {
+        counter: Some(counter.line.number),
+        wants_keys: has_key && !counter.holds_all_keys,
+        ..Hints::default()
+    };
+    let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
+        return Step::Join;
+    };
+    // 5. A denial is valid only if the ledger confirmed the counter recently, and the terms are
+    //    fresh.
+    let is_confirmed = (present.now - counter.confirmed_at).abs() <= CONFIRMED;
+    if !is_confirmed || !is_fresh(as_of, present.at) {
+        return Step::Join;
+    }
+    if has_key {
+        // 6. The key may have a grant that the counter does not know.
+        Step::Probe(CounterDenial { refusal, as_of })
+    } else {
+        Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal)))
+    }
+}
+
+/// Takes the result of a search of the ledger for the key of a denied claim; `None` if the ledger
+/// did not answer. An entry with the key wins over the denial: the account may have had room again
+/// after the line of the counter.
+pub fn after_probe(
+    claim: &InFlight,
+    denial: CounterDenial,
+    seen: Option<&LedgerView>,
+    present: &Present,
+) -> Step {
+    let Some(seen) = seen else {
+        return Step::Join;
+    };
+    match Outcome::of_earlier(&claim.work, &seen.entries, present.now) {
+        Some(outcome) => Step::End(Ok(outcome)),
+        None if is_fresh(denial.as_of, present.at) => {
+            let policy = claim.work.policy.clone();
+            Step::End(Ok(Outcome::Refused(policy, denial.refusal)))
+        }
+        None => Step::Join,
+    }
+}
+
+/// Takes the result of the transaction that was to append the drafts of some groups. Returns how
+/// many groups lost to another writer.
+pub fn after_append(
+    groups: &mut [Group],
+    result: &Result<HashSet<AccountId>, Arc<LedgerError>>,
+    present: &Present,
+    steps: &mut Steps,
+) -> usize {
+    let mut losses = 0;
+    let has_drafts = |group: &&mut Group| group.drafts().next().is_some();
+    for group in groups.iter_mut().filter(has_drafts) {
+        let is_committed = match result {
+            Ok(committed) => group.drafts().all(|it| committed.contains(&it.account)),
+            Err(error) => match **error {
+                LedgerError::Conflict => false,
+                LedgerError::Unavailable(_) => {
+                    group.send_unknown();
+                    continue;
+                }
+                LedgerError::Untimely(why) => {
+                    group.refuse_instant(why, steps);
+                    continue;
+                }
+                LedgerError::Refused(_)
+                | LedgerError::Corrupt(_)
+                | LedgerError::Unreadable(_)
+                | LedgerError::Archived(_) => {
+                    group.refuse(error, steps);
+                    continue;
+                }
+            },
+        };
+        if is_committed && let Some(plan) = group.take_plan() {
+            group.finish(plan, present, steps);
+        } else {
+            losses += usize::from(group.lose(present));
+        }
+    }
+    losses
+}
+
+/// Whether a draft that follows a known last line is not committed.
+pub fn lost_known_line(groups: &[Group], committed: &HashSet<AccountId>) -> bool {
+    let mut drafts = groups.iter().flat_map(Group::drafts);
+    drafts.any(|draft| draft.after.is_some() && !committed.contains(&draft.account))
+}
+
+impl Group {
+    /// The lane that the group waits for; `None` if the group has no claims left.
+    pub fn lane(&self) -> Option<Lane> {
+        match self.stage {
+            GroupStage::Decided(_) | GroupStage::SentAgain(_) => Some(match self.scope {
+                Scope::Account(_) => Lane::Append,
+                Scope::Batch { .. } => Lane::Together,
+            }),
+            GroupStage::Open if self.claims.is_empty() => None,
+            _ if self.losses >= LOSSES_BEFORE_TURN => Some(Lane::Contend),
+            GroupStage::Open | GroupStage::Unanswered(_) => Some(Lane::Look),
+        }
+    }
+
+    /// Decides the group on the last line that this instance knows, if every claim is granted. Only
+    /// the ledger can refuse: the known line may be old.
+    pub fn decide_on_known_line(&mut self, present: &Present) {
+        let Scope::Account(account) = self.scope else {
+            return;
+        };
+        let as_of = present.terms.as_of();
+        // 1. Every claim must have come on a known line, and the terms must be fresh.
+        if !self.may_be_known() || !is_fresh(as_of, present.at) {
+            return;
+        }
+        // 2. The memory must know the last line, or take the account to be new.
+        let Some(known) = present.memory.line(account, present.at) else {
+            return;
+        };
+        let keys = self.claims.iter().map(|claim| claim.work.key);
+        if known.line.is_none() && keys.skip(1).any(|key| key.is_some()) {
+            // 3. The ledger leaves out entry 1 if the account is not new. An entry with a key after
+            //    a missing entry would undo the whole transaction, so only the first claim may have
+            //    a key.
+            return;
+        }
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.hints.has_no_counter = !known.may_have_counter);
+        // 4. The claims are decided on that line.
+        let basis = Basis {
+            epoch: known.epoch,
+            seen_at: present.now,
+            as_of,
+        };
+        let view = AccountView {
+            account,
+            after: known.line,
+            facts: AccountFacts::default(),
+        };
+        let decided = self.decide(basis, &[view], &[], present);
+        // 5. If a claim is refused, or information is missing, the plan is dropped: the ledger is
+        //    read instead.
+        let refuses = |plan: &Plan| !plan.others.is_empty();
+        if decided.is_err() || self.plan().is_some_and(refuses) {
+            // From now on the counters are asked. They can deny the next claims.
+            present.memory.distrust(account, present.at);
+            self.dissolve();
+        }
+    }
+
+    /// Takes what the ledger showed. Answers the claims that have entries in the ledger, and drops
+    /// drafts that must not be sent again.
+    pub fn after_look(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
+        // 1. An account exists if it has a line. A batch tells nothing about newcomers: it may be a
+        //    dry run.
+        if let Scope::Account(account) = self.scope
+            && seen.lines.contains_key(&account)
+        {
+            present.memory.note_existing(account);
+        }
+        // 2. The group may have sent drafts that got no answer. The claims of a plan that was not
+        //    sent are decided again.
+        if let GroupStage::Decided(_) = self.stage {
+            self.dissolve();
+        }
+        if let Some(plan) = self.take_plan() {
+            let may_be_committed = plan.may_be_committed(seen);
+            if plan.is_among(&seen.entries) {
+                // 2a. The drafts are committed: their claims are answered.
+                self.finish(plan, present, steps);
+            } else if may_be_committed && plan.holds(present.at) {
+                // 2b. The same drafts are sent again.
+                self.stage = GroupStage::SentAgain(plan);
+                return;
+            } else {
+                // 2c. The drafts must not be sent again. Their claims are decided again. Invariant:
+                //     the ledger takes at most one of the old drafts and the new ones, since both
+                //     follow the same lines.
+                self.stage = if may_be_committed {
+                    GroupStage::Unanswered(plan)
+                } else {
+                    GroupStage::Decided(plan)
+                };
+                self.dissolve();
+                self.drop_expired(present.at, steps);
+            }
+        }
+        // 3. Claims that the ledger already answers end here. The others are decided next.
+        self.end_corrections_of_lost(seen, steps);
+        self.answer_repeated(seen, present, steps);
+    }
+
+    /// Decides the claims on what a look showed. If the decision appends nothing, the claims are
+    /// answered at once.
+    ///
+    /// # Errors
+    /// A [`Gap`] of each account that lacks a fact: nothing is decided.
+    pub fn decide_on_look(
+        &mut self,
+        basis: Basis,
+        views: &[AccountView],
+        seen: &LedgerView,
+        present: &Present,
+        steps: &mut Steps,
+    ) -> Result<(), Vec<Gap>> {
+        let is_new = |account| {
+            let place = views.binary_search_by_key(&account, |view| view.account);
+            place.is_ok_and(|place| views[place].after.is_none())
+        };
+        for claim in &mut self.claims {
+            if is_new(claim.work.account) {
+                claim.hints.has_no_counter = claim.hints.counter.is_none();
+            }
+        }
+        self.decide(basis, views, &seen.entries, present)?;
+        if self.drafts().next().is_none()
+            && let Some(plan) = self.take_plan()
+        {
+            self.finish(plan, present, steps);
+        }
+        Ok(())
+    }
+
+    /// Drops the plan unless its drafts may be sent: its terms must be fresh, and its last lines must
+    /// be of this epoch. The claims of a dropped plan are decided again.
+    pub fn check_drafts(&mut self, epoch: Epoch, now: Instant) {
+        let may_be_sent = |plan: &Plan| plan.holds(now) && plan.basis.epoch == epoch;
+        if !self.plan().is_some_and(may_be_sent) {
+            self.dissolve();
+        }
+    }
+
+    /// Answers every claim of a committed plan, and settles the counters of the accounts.
+    fn finish(&mut self, plan: Plan, present: &Present, steps: &mut Steps) {
+        self.losses = 0;
+        self.was_untimely = false;
+        match self.scope {
+            Scope::Account(account) => finish_account(account, plan, present, steps),
+            Scope::Batch { .. } => finish_batch(plan, present, steps),
+        }
+    }
+
+    /// Notes that the drafts were not committed: another writer was first, or an account is not new.
+    /// Returns whether another writer was first.
+    fn lose(&mut self, present: &Present) -> bool {
+        let was_taken_for_new = self.drafts().all(|draft| draft.after.is_none())
+            && self
+                .plan()
+                .is_some_and(|plan| plan.claims().all(|claim| claim.hints.has_known_line));
+        if !was_taken_for_new {
+            for draft in self.drafts() {
+                present.memory.distrust(draft.account, present.at);
+            }
+            self.losses += 1;
+        }
+        self.look_again();
+        // The other writer may have created a counter.
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.hints.has_no_counter = false);
+        !was_taken_for_new
+    }
+
+    /// Notes that the ledger did not say whether the drafts are committed.
+    pub fn send_unknown(&mut self) {
+        if let Some(plan) = self.take_plan() {
+            self.stage = GroupStage::Unanswered(plan);
+        }
+        self.look_again();
+    }
+
+    /// Makes a look at the ledger the next step, after a look or an append failed.
+    pub fn look_again(&mut self) {
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.hints.has_known_line = false);
+        if !self.has_unknown_outcome() {
+            self.dissolve();
+        } else if let Some(plan) = self.take_plan() {
+            self.stage = GroupStage::Unanswered(plan);
+        }
+    }
+
+    /// Takes a refusal of the ledger: the data of one of the claims that were decided together is
+    /// bad. The first half of these claims is tried alone. A single claim is answered, and so are all
+    /// claims of a batch.
+    pub fn refuse(&mut self, error: &Arc<LedgerError>, steps: &mut Steps) {
+        self.dissolve();
+        self.look_again();
+        let tried = self.claims.len().min(self.together_most);
+        if tried > 1 && !self.scope.is_batch() {
+            self.together_most = tried / 2;
+            return;
+        }
+        self.together_most = usize::MAX;
+        let refused = self.claims.drain(..tried);
+        let end = |claim| (claim, Step::End(Err(Undecided::Ledger(error.clone()))));
+        steps.claims.extend(refused.map(end));
+    }
+
+    /// Takes a refusal of the ledger: an instant of the draft is too far from its clock. The process
+    /// may have been paused after the decision, so the claims are decided again, once. After that the
+    /// clock is off, and the claims are answered. No instant helps an account whose last line is in
+    /// the future. The same draft is not sent again: it would be refused again.
+    pub fn refuse_instant(&mut self, why: Untimely, steps: &mut Steps) {
+        let is_again = std::mem::replace(&mut self.was_untimely, true);
+        self.dissolve();
+        self.look_again();
+        if !is_again && matches!(why, Untimely::Clock(_)) {
+            return;
+        }
+        self.was_untimely = false;
+        let claims = self.claims.drain(..);
+        let end = |claim| (claim, Step::End(Err(why.into())));
+        steps.claims.extend(claims.map(end));
+    }
+
+    /// Lets the claims of the group leave for Redis, if all of them may leave.
+    pub fn leave(&mut self, ledger_is_silent: bool, at: Instant, steps: &mut Steps) {
+        let may_leave = |claim: &InFlight| claim.may_leave(ledger_is_silent, at);
+        if self.every_claim().all(may_leave) {
+            self.dissolve();
+            let leave = |claim| (claim, Step::Leave(LeaveReason::RedisDecides));
+            steps.claims.extend(self.claims.drain(..).map(leave));
+        }
+    }
+
+    /// Ends the claims that passed their deadline, unless their draft may still be committed.
+    pub fn drop_expired(&mut self, at: Instant, steps: &mut Steps) {
+        if self.every_claim().all(|claim| claim.deadline <= at) {
+            self.dissolve();
+        }
+        let expired = self.claims.extract_if(.., |claim| claim.deadline <= at);
+        let end = |claim| (claim, Step::End(Err(Undecided::Deadline)));
+        steps.claims.extend(expired.map(end));
+    }
+
+    /// Ends corrections of grants that their account lacks: the ledger was replaced by a copy
+    /// without the grant, or the subject was erased and another account has the grant.
+    fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
+        let is_lost = |claim: &mut InFlight| {
+            let account = claim.work.account;
+            let is_it = |grant| move |it: &Entry| it.id == grant && it.account == account;
+            corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
+        };
+        let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
+        let lost = self.claims.extract_if(.., is_lost).map(end);
+        steps.claims.extend(lost);
+    }
+
+    /// Ends the claims whose entries, or whose keys, the ledger already has. A batch is answered as a
+    /// whole: an entry of one of its claims tells that all of them are committed.
+    fn answer_repeated(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
+        let entries = &seen.entries;
+        let own = |claim: &InFlight| {
+            let entry = entries.iter().find(|entry| claim.sent.contains(&entry.id));
+            entry.cloned().map(Outcome::Entered)
+        };
+        if self.scope.is_batch() && !self.claims.iter().any(|claim| own(claim).is_some()) {
+            return;
+        }
+        for claim in std::mem::take(&mut self.claims) {
+            let earlier = || Outcome::of_earlier(&claim.work, entries, present.now);
+            match own(&claim).or_else(earlier) {
+                Some(outcome) => steps.claims.push((claim, Step::End(Ok(outcome)))),
+                None => self.claims.push(claim),
+            }
+        }
+    }
+}
+
+/// Answers the claims of an account, whose draft is committed, and settles its counter.
+fn finish_account(account: AccountId, plan: Plan, present: &Present, steps: &mut Steps) {
+    let Some(draft) = plan.drafts.first() else {
+        return;
+    };
+    // 1. Does the account need a counter?
+    let counts = present.terms.may_be_counted(draft.policy);
+    let own_need = plan.counter_need();
+    let recalled = present.memory.recall(account, None, present.at);
+    // While a counter is being created, every later line must reach it: otherwise it lags.
+    let need = if counts || recalled == Recalled::Distrusted {
+        CounterNeed::Wanted
+    } else {
+        own_need
+    };
+    let may_have_counter = need != CounterNeed::Absent;
+    // 2. The memory learns the new last line.
+    let memory = present.memory;
+    let entries = &draft.entries;
+    if !entries.is_empty() {
+        let epoch = plan.basis.epoch;
+        memory.learn(account, entries, epoch, may_have_counter, present.at);
+        let after = draft.after.as_ref();
+        let outlooks = &memory.outlooks;
+        outlooks.follow(account, after, entries, epoch, present.at);
+    }
+    if own_need == CounterNeed::Wanted && !counts {
+        // The account has a counter from now on: it is asked before the next claim.
+        memory.distrust(account, present.at);
+    }
+    // 3. The claims are answered. A correction is answered after its settlement.
+    if may_have_counter && present.has_counters {
+        let (answered, settling) = Settling::of_plan(plan, need, counts, present.now);
+        steps.claims.extend(answered.into_iter().map(end));
+        steps.settlements.extend(settling);
+    } else {
+        steps.claims.extend(plan.answers().map(end));
+    }
+}
+
+/// Answers the claims of a batch, and settles the counters of its accounts. Other claims of these
+/// accounts may be under way, so the memory learns no line.
+fn finish_batch(plan: Plan, present: &Present, steps: &mut Steps) {
+    for draft in plan.drafts() {
+        present.memory.distrust(draft.account, present.at);
+        let counts = present.terms.may_be_counted(draft.policy);
+        if present.has_counters {
+            let settling = Settling::of_draft(draft, counts, present.now);
+            steps.settlements.extend(settling);
+        }
+    }
+    steps.claims.extend(plan.answers().map(end));
+}
+
+fn end((claim, answer): AnsweredClaim) -> (InFlight, Step) {
+    (claim, Step::End(answer))
+}

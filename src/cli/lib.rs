@@ -1,0 +1,489 @@
+//! The command line.
+
+// This module comes first: the commands print with its macros.
+#[macro_use]
+mod output;
+
+mod adjustment_file;
+mod apply;
+mod archive;
+mod backtest;
+mod blocks;
+mod changes;
+mod claims;
+mod client;
+mod config;
+mod corrections;
+mod difference;
+mod erasure;
+mod explanation;
+mod export;
+mod export_check;
+mod history;
+mod keys;
+mod limits;
+mod local;
+mod offline;
+mod overrides;
+mod pause;
+mod policies;
+mod reconciliation;
+mod rows;
+mod seals;
+mod serve;
+mod statistics;
+mod telemetry;
+mod written;
+mod xlsx;
+mod yaml;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tokio::runtime::Runtime;
+
+use client::TryAgain;
+
+use crate::config::{MigrateArgs, ServeArgs, read_secret};
+use api::policies::LimitBody;
+use host::chain::Chain;
+use http::{rights, specification_yaml};
+
+pub use written::read;
+
+/// The exit code of a command that failed.
+const FAILED: u8 = 1;
+/// The exit code of a command with wrong arguments or settings. A supervisor need not try again.
+const WRONG_SETTING: u8 = 2;
+/// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
+const TRY_AGAIN: u8 = 75;
+
+const AFTER_HELP: &str = "First steps:
+  perdiem serve                                   shows an admin key at the first start
+  read -rs PERDIEM_KEY && export PERDIEM_KEY      in another terminal: paste the key
+  perdiem policy put benefit --limit '3 per day' --time-zone GMT+8
+  perdiem claim benefit member-42
+
+Exit codes:
+  0   done
+  1   failed
+  2   wrong arguments or settings
+  3   the claim is denied
+  4   the reconciliation found differences that are not healed
+  5   `policy apply --dry-run` would change something
+  75  failed for now, try again: for example, the server does not answer
+  141 the reader of standard output ended first, as `| head -1` does";
+
+/// A daily-quota service with a persistent ledger.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Migrate the database, then start the service
+    Serve(ServeArgs),
+    /// Create or migrate the database, set up the service's role, then exit
+    Migrate(MigrateArgs),
+    /// Print the specification of the HTTP API (openapi.yaml)
+    Openapi,
+    /// Print who may call each operation of the HTTP API (docs/rights.md)
+    Rights,
+    /// Claim units for a subject; exits with 3 when the claim is denied
+    Claim(ClaimArgs),
+    /// Show a subject's limits and usage now
+    Usage(UsageArgs),
+    /// Show entries of the ledger: grants and their corrections
+    Entries(history::EntriesArgs),
+    /// Explain a grant, or how a claim at an instant is decided
+    Explain(explanation::ExplainArgs),
+    /// Export entries to a file with a manifest; continues an interrupted export
+    Export(export::ExportArgs),
+    /// Reverse a grant: give its units back
+    Reverse(corrections::ReverseArgs),
+    /// Confirm a hold before it lapses
+    Confirm(corrections::ConfirmArgs),
+    /// Adjust usage by hand, for one subject or from a file
+    Adjust(corrections::AdjustArgs),
+    /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
+    Reconcile(ReconcileArgs),
+    /// Show changes, newest first: what, by whom, when and why
+    Changes(changes::ChangesArgs),
+    /// Show figures for each local day: grants, corrections, denials
+    Stats(statistics::StatsArgs),
+    /// Show why a subject's claims were denied: the first denial in each window
+    Denials(statistics::DenialsArgs),
+    /// Print the proof of a grant or of a change: a .tlog-proof
+    Proof(seals::ProofArgs),
+    /// Check the ledger, a proof, an export or an archive
+    Verify(seals::VerifyArgs),
+    /// Archive the record before a date into files that anyone can check
+    Archive(archive::ArchiveArgs),
+    /// Create a key for seals, or begin the next log of seals
+    #[command(subcommand)]
+    Seal(seals::SealCommand),
+    /// Erase a subject: its name, metadata and reasons
+    Erase(erasure::EraseArgs),
+    /// Manage policies: list, show, put, pause, resume, archive, apply, backtest
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Manage overrides: another max for one subject of a policy
+    #[command(subcommand)]
+    Override(overrides::OverrideCommand),
+    /// Manage blocks: subjects that a policy denies, whatever its limits are
+    #[command(subcommand)]
+    Block(blocks::BlockCommand),
+    /// Manage API keys: create, list, show, end, revoke
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// A running server, and an API key for it.
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// URL of the server
+    #[arg(long, env = "PERDIEM_URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+
+    /// An API key
+    #[arg(
+        long,
+        env = "PERDIEM_KEY",
+        hide_env_values = true,
+        required_unless_present = "key_file",
+        conflicts_with = "key_file"
+    )]
+    key: Option<String>,
+
+    /// File that contains an API key
+    #[arg(long, env = "PERDIEM_KEY_FILE", value_name = "FILE", value_parser = read_secret)]
+    key_file: Option<String>,
+
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ClaimArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject to count
+    subject: String,
+
+    /// Number of units
+    #[arg(long, default_value_t = 1)]
+    units: u64,
+
+    /// Make the grant a hold: it lapses after this many seconds unless it is confirmed
+    #[arg(long)]
+    hold_seconds: Option<u64>,
+
+    /// A key that makes a retry safe: the same claim with the same key is granted once
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
+    /// A JSON object to store with the grant
+    #[arg(long)]
+    metadata: Option<String>,
+
+    /// Only show what would happen; nothing is counted
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct UsageArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject
+    subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct ReconcileArgs {
+    /// Heal the counters that differ: set them to the ledger's values
+    #[arg(long)]
+    apply: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// List the policies
+    List(ServerArgs),
+    /// Show a policy
+    Show(PolicyShowArgs),
+    /// Create or replace a policy; settings that are left out get their defaults
+    Put(Box<PolicyPutArgs>),
+    /// Pause a policy: it grants nothing until it is resumed
+    Pause(pause::StopArgs),
+    /// Resume a paused policy
+    Resume(pause::StopArgs),
+    /// Archive a policy: it takes no more claims, its history stays
+    Archive(pause::StopArgs),
+    /// Create and replace policies from a file
+    ///
+    /// The file is YAML or JSON. It has one field, `policies`: each policy by its name, with the
+    /// fields of PUT /v1/policies/{policy}. A field that is left out gets its default. The command
+    /// first shows the differences. If one policy is refused, nothing is changed. A change that
+    /// somebody else makes meanwhile is not overwritten. With --dry-run nothing is changed; the
+    /// exit code is 0 when nothing would change, and 5 when something would.
+    Apply(apply::ApplyArgs),
+    /// Show which grants a draft of a policy would have denied
+    Backtest(backtest::BacktestArgs),
+}
+
+#[derive(Debug, Args)]
+struct PolicyShowArgs {
+    /// The policy's name
+    policy: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct PolicyPutArgs {
+    /// The policy's name
+    policy: String,
+
+    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step
+    /// 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst 20". Repeat the option for more
+    /// limits
+    #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
+    limits: Vec<LimitBody>,
+
+    /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
+    #[arg(long)]
+    time_zone: String,
+
+    /// A text for people: what the policy is for
+    #[arg(long)]
+    description: Option<String>,
+
+    /// Local time at which a day begins, as HH:MM [default: 00:00]
+    #[arg(long)]
+    day_starts_at: Option<String>,
+
+    /// Day on which a week begins, as an English name such as sunday [default: monday]
+    #[arg(long)]
+    week_starts_on: Option<String>,
+
+    /// Grant nothing before this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    active_from: Option<String>,
+
+    /// Grant nothing from this instant on
+    #[arg(long)]
+    active_until: Option<String>,
+
+    /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
+    /// enforce]
+    #[arg(long)]
+    mode: Option<String>,
+
+    /// When the change takes effect: now, or next_window (the policy's next local day) [default:
+    /// now]
+    #[arg(long)]
+    effective: Option<String>,
+
+    /// recorded, or counted: Redis decides, and the ledger records the grants afterwards [default:
+    /// recorded]
+    #[arg(long)]
+    durability: Option<String>,
+
+    /// Claims while the ledger does not answer: refuse them, or count: Redis decides [default:
+    /// refuse]
+    #[arg(long)]
+    on_ledger_outage: Option<String>,
+
+    /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
+    /// keep them without an effect
+    #[arg(long)]
+    orphaned_overrides: Option<String>,
+
+    /// Reason of the change; required to replace a policy
+    #[arg(long)]
+    reason: Option<String>,
+
+    /// Replace the policy only if this is its newest version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Create a key; its secret is printed once
+    Create(KeyCreateArgs),
+    /// List the keys, newest first
+    List(ServerArgs),
+    /// Show a key
+    Show(KeyShowArgs),
+    /// Set or remove the end of a key
+    End(KeyEndArgs),
+    /// Revoke a key: it never works again
+    Revoke(KeyRevokeArgs),
+}
+
+#[derive(Debug, Args)]
+struct KeyCreateArgs {
+    /// A name that says who uses the key
+    name: String,
+
+    /// The role of the key: claim, audit or admin
+    #[arg(long)]
+    role: String,
+
+    /// Confine the key to this policy. Repeat the option for more policies [default: all policies]
+    #[arg(long = "policy")]
+    policies: Vec<String>,
+
+    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    ends_at: Option<String>,
+
+    /// Reason of the change
+    #[arg(long)]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyShowArgs {
+    /// The key's id
+    id: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyEndArgs {
+    /// The key's id
+    id: String,
+
+    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
+    #[arg(long, required_unless_present = "never")]
+    at: Option<String>,
+
+    /// Remove the end
+    #[arg(long, conflicts_with = "at")]
+    never: bool,
+
+    /// Reason of the change
+    #[arg(long)]
+    reason: String,
+
+    /// Change the key only if this is its version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyRevokeArgs {
+    /// The key's id
+    id: String,
+
+    /// Reason of the change
+    #[arg(long)]
+    reason: String,
+
+    /// Revoke the key only if this is its version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs a command. An error becomes one line on standard error and exit code 1, or 2 where a setting
+/// is wrong, or 75 where the command can succeed the next time.
+///
+/// This function is not async on purpose: an async function is compiled in the crate that awaits
+/// it, so the binary would compile most of the library a second time.
+pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
+    runtime.block_on(execute(cli)).unwrap_or_else(|error| {
+        let setting = written::wrong_setting(&error);
+        let whence = setting.and_then(written::whence).unwrap_or_default();
+        eprintln!("perdiem: {}{whence}", Chain(error.as_ref()));
+        ExitCode::from(match (setting, error.downcast_ref::<TryAgain>()) {
+            (Some(_), _) => WRONG_SETTING,
+            (None, Some(_)) => TRY_AGAIN,
+            (None, None) => FAILED,
+        })
+    })
+}
+
+async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    if !matches!(cli.command, Command::Serve(_)) {
+        for unknown in written::unknown_variables() {
+            eprintln!("perdiem: {unknown}");
+        }
+    }
+    match cli.command {
+        Command::Serve(args) => serve::serve(args).await,
+        Command::Migrate(args) => serve::migrate(args).await,
+        Command::Openapi => {
+            print!("{}", specification_yaml());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Rights => {
+            print!("{}", rights());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Claim(args) => claims::claim(args).await,
+        Command::Usage(args) => claims::usage(args).await,
+        Command::Entries(args) => history::entries(args).await,
+        Command::Explain(args) => explanation::explain(args).await,
+        Command::Export(args) => export::export(args).await,
+        Command::Reverse(args) => corrections::reverse(args).await,
+        Command::Confirm(args) => corrections::confirm(args).await,
+        Command::Adjust(args) => corrections::adjust(args).await,
+        Command::Reconcile(args) => reconciliation::reconcile(args).await,
+        Command::Changes(args) => changes::changes(args).await,
+        Command::Stats(args) => statistics::stats(args).await,
+        Command::Denials(args) => statistics::denials(args).await,
+        Command::Proof(args) => seals::proof(args).await,
+        Command::Verify(args) => seals::verify(args).await,
+        Command::Archive(args) => archive::archive(args).await,
+        Command::Seal(command) => seals::run(command).await,
+        Command::Erase(args) => erasure::erase(args).await,
+        Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
+        Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
+        Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,
+        Command::Policy(PolicyCommand::Pause(args)) => pause::pause(args, true).await,
+        Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
+        Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,
+        Command::Override(command) => overrides::run(command).await,
+        Command::Block(command) => blocks::run(command).await,
+        Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
+        Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
+        Command::Key(KeyCommand::Create(args)) => keys::create(args).await,
+        Command::Key(KeyCommand::List(args)) => keys::list(args).await,
+        Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
+        Command::Key(KeyCommand::End(args)) => keys::end(args).await,
+        Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
+    }
+}

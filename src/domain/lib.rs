@@ -1,0 +1,50 @@
+//! The rules, without IO, clock or async. Time is an argument.
+//!
+//! Invariant: a value is checked once, where it enters perdiem, and its type keeps it right
+//! afterwards.
+
+pub mod account;
+pub mod almanac;
+pub mod audit;
+pub mod backtest;
+pub mod blocked_times;
+pub mod blocks;
+pub mod claim;
+pub mod correction;
+pub mod course;
+pub mod drafting;
+pub mod erasure;
+pub mod explanation;
+pub mod fault;
+pub mod forecast;
+pub mod grant;
+#[cfg(test)]
+pub mod histories;
+pub mod identity;
+pub mod key;
+pub mod kind;
+mod legible;
+pub mod limit;
+pub mod local_days;
+#[cfg(test)]
+mod model;
+pub mod orphans;
+pub mod overrides;
+pub mod partial;
+pub mod past;
+pub mod policy;
+pub mod reads;
+pub mod reconciliation;
+pub mod record;
+pub mod refusal;
+pub mod replay;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
+pub mod schedule;
+pub mod seal;
+pub mod statistics;
+pub mod window;
+pub mod work;
+pub mod zone;
+pub mod zone_hints;
+pub mod zones;

@@ -1,0 +1,9 @@
+//! What a process needs of its host: the one source of time, fail points at which a test can end or stop
+//! it, files that only their owner can read, and errors with their causes.
+
+pub mod chain;
+pub mod clock;
+pub mod faults;
+pub mod running;
+pub mod secret_file;
+pub mod zone_rules;

@@ -1,0 +1,112 @@
+//! Followers: background work along the record. A follower goes on while more than a batch waits. It
+//! computes at most a part of the time, and what it waits for does not count.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use host::chain::Chain;
+use host::clock::thread_cpu_time;
+use ledger::LedgerError;
+
+/// The pause between two looks at the record.
+const EVERY: Duration = Duration::from_millis(500);
+/// How many times as long as it computes a follower rests. So it takes at most a quarter of a core
+/// of the instance.
+const RESTS: u32 = 3;
+
+/// Work that is done for every position, in order.
+pub trait RecordFollower {
+    /// The name of its product, for the log.
+    const NAME: &'static str;
+
+    /// Does the next batch. Returns whether more than a batch may wait.
+    fn step(&mut self) -> impl Future<Output = Result<bool, LedgerError>> + Send;
+}
+
+/// Follows the record until the task is aborted. If the ledger does not answer, it tries again.
+pub async fn follow<F: RecordFollower>(mut follower: F) {
+    let mut is_failing = false;
+    loop {
+        let (stepped, computed) = computing(follower.step()).await;
+        if let Err(error) = &stepped
+            && !is_failing
+        {
+            let name = F::NAME;
+            let error = Chain(error);
+            tracing::warn!(%error, "the {name} cannot go on: trying again");
+        }
+        is_failing = stepped.is_err();
+        let least = match stepped {
+            Ok(true) => Duration::ZERO,
+            Ok(false) | Err(_) => EVERY,
+        };
+        sleep(least.max(computed * RESTS)).await;
+    }
+}
+
+/// The output of a future, and how long its polls computed.
+async fn computing<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let mut future = pin!(future);
+    let mut computed = Duration::ZERO;
+    let output = poll_fn(|context| {
+        let before = thread_cpu_time();
+        let polled = future.as_mut().poll(context);
+        computed += thread_cpu_time().saturating_sub(before);
+        polled
+    })
+    .await;
+    (output, computed)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Waits for a slow database in each batch.
+    struct SlowLedger {
+        batches: u32,
+        done: UnboundedSender<()>,
+    }
+
+    impl RecordFollower for SlowLedger {
+        const NAME: &'static str = "a test";
+
+        async fn step(&mut self) -> Result<bool, LedgerError> {
+            sleep(Duration::from_millis(50)).await;
+            self.batches -= 1;
+            if self.batches == 0 {
+                let _ = self.done.send(());
+            }
+            Ok(self.batches > 0)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_follower_does_not_rest_because_the_ledger_is_slow() {
+        let (done, mut is_done) = unbounded_channel();
+        let following = tokio::spawn(follow(SlowLedger { batches: 10, done }));
+        // The batches wait for half a second. With a rest of ten times as long: six seconds.
+        let ended = timeout(Duration::from_secs(4), is_done.recv()).await;
+        assert_eq!(ended, Ok(Some(())));
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn what_a_follower_computes_is_measured() {
+        let long = Duration::from_millis(20);
+        let (_, waited) = computing(sleep(2 * long)).await;
+        assert!(waited < long, "{waited:?}");
+        let ((), computed) = computing(async {
+            let began = thread_cpu_time();
+            while thread_cpu_time() - began < long {}
+        })
+        .await;
+        assert!(computed >= long, "{computed:?}");
+    }
+}

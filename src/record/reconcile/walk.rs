@@ -1,0 +1,205 @@
+//! Checks the ledger itself, from its first account to its last.
+
+use super::findings::Findings;
+use claims::instance::Pace;
+use domain::audit::{AccountAudit, Flaw};
+use domain::claim::Subject;
+use domain::grant::Entry;
+use domain::identity::AccountId;
+use domain::past::Past;
+use domain::reconciliation::{Difference, DifferenceKind};
+use ledger::{Audited, Ledger, LedgerError};
+
+/// The number of entries, or accounts, in one read.
+const PAGE: u32 = 500;
+
+/// The account that is being checked.
+struct Account {
+    id: AccountId,
+    audit: AccountAudit,
+    is_foreign: bool,
+}
+
+/// Checks the entries of every account, page by page. Entries that are appended behind the walk are
+/// checked by the next walk.
+///
+/// # Errors
+/// [`LedgerError::Unavailable`].
+pub async fn walk(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
+    let walked = match walk_entries(ledger, findings).await {
+        Ok(()) => walk_accounts(ledger, findings).await,
+        Err(error) => Err(error),
+    };
+    match walked {
+        // The walk cannot continue after a row whose position cannot be read.
+        Err(LedgerError::Corrupt(_)) => {
+            findings.add(Difference {
+                kind: DifferenceKind::UnreadableEntry,
+                account: None,
+                figure: None,
+                found: None,
+                expected: None,
+                windows: Vec::new(),
+                is_healed: false,
+            });
+            Ok(())
+        }
+        walked => walked,
+    }
+}
+
+async fn walk_entries(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
+    let mut after = None;
+    let mut account: Option<Account> = None;
+    loop {
+        let pace = Pace::begin();
+        let page = ledger.audit().audited(after, PAGE).await?;
+        for row in &page {
+            let current = match account.take() {
+                Some(account) if account.id == row.account => account,
+                _ => {
+                    findings.tally.accounts += 1;
+                    Account {
+                        id: row.account,
+                        audit: AccountAudit::default(),
+                        is_foreign: false,
+                    }
+                }
+            };
+            let current = account.insert(current);
+            current.check(row, ledger, findings).await?;
+        }
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        after = Some((last.account, last.number));
+        pace.rest().await;
+    }
+}
+
+/// Checks that every account has entries. An account is opened with its first entry, so an account
+/// without entries lost them.
+async fn walk_accounts(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
+    let mut after = None;
+    loop {
+        let pace = Pace::begin();
+        let page = ledger.audit().opened(after, PAGE).await?;
+        for (account, has_entry) in &page {
+            if !has_entry {
+                findings.add(alarm(DifferenceKind::Gap, *account, None, Some(1)));
+            }
+        }
+        let Some((last, _)) = page.last() else {
+            return Ok(());
+        };
+        after = Some(*last);
+        pace.rest().await;
+    }
+}
+
+impl Account {
+    async fn check(
+        &mut self,
+        row: &Audited,
+        ledger: &Ledger,
+        findings: &mut Findings,
+    ) -> Result<(), LedgerError> {
+        // 1. The account must be the one of the policy and subject of the entry.
+        findings.tally.entries += 1;
+        let number = Some(row.number);
+        if !self.is_foreign && !belongs(row, ledger) {
+            // One alarm for each account: the other entries have the same writer.
+            self.is_foreign = true;
+            findings.add(alarm(DifferenceKind::ForeignEntry, self.id, number, None));
+        }
+        // 2. If older entries were dropped, the check starts after them.
+        if row.is_after_cut {
+            self.audit.begin_after_cut(row.number);
+        }
+        // 3. The totals, the number and the instant must follow from the entry before.
+        let flaws = match &row.entry {
+            Ok(entry) => self.check_entry(entry, ledger).await?,
+            Err(_) => {
+                findings.add(alarm(
+                    DifferenceKind::UnreadableEntry,
+                    self.id,
+                    number,
+                    None,
+                ));
+                self.audit.pass_over(row.number)
+            }
+        };
+        // 4. Each flaw is an alarm.
+        for flaw in flaws {
+            findings.add(match flaw {
+                Flaw::Gap(expected) => alarm(DifferenceKind::Gap, self.id, number, Some(expected)),
+                Flaw::TimeBackwards => {
+                    alarm(DifferenceKind::TimeBackwards, self.id, number, number)
+                }
+                Flaw::WrongTotals(windows) => Difference {
+                    windows,
+                    ..alarm(DifferenceKind::WrongTotal, self.id, number, number)
+                },
+            });
+        }
+        Ok(())
+    }
+
+    async fn check_entry(
+        &mut self,
+        entry: &Entry,
+        ledger: &Ledger,
+    ) -> Result<Vec<Flaw>, LedgerError> {
+        let mut past = Past::default();
+        // One part of the past may lead to a question for another part: first the tail of a limit,
+        // then a grant.
+        while let Some((line, wanted)) = self.audit.unknown(entry, &past) {
+            let mut was_told = false;
+            for part in wanted.parts() {
+                match ledger.claims().past(self.id, Some(line), &part).await {
+                    Ok(told) => {
+                        past.extend(told);
+                        was_told = true;
+                    }
+                    // Dropped entries may count in this part: the total is taken as it is.
+                    Err(LedgerError::Archived(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if !was_told {
+                break;
+            }
+        }
+        Ok(self.audit.check(entry, &past))
+    }
+}
+
+/// Whether the account of an entry was opened for its policy, and belongs to its subject. The
+/// account of an erased subject cannot be checked.
+fn belongs(row: &Audited, ledger: &Ledger) -> bool {
+    let Some(policy) = &row.policy else {
+        return false;
+    };
+    let Some(subject) = &row.subject else {
+        return true;
+    };
+    let subject = Subject::existing(subject);
+    subject.is_ok_and(|subject| ledger.identity().account(policy, &subject) == row.account)
+}
+
+fn alarm(
+    kind: DifferenceKind,
+    account: AccountId,
+    found: Option<u64>,
+    expected: Option<u64>,
+) -> Difference {
+    Difference {
+        kind,
+        account: Some(account),
+        figure: None,
+        found,
+        expected,
+        windows: Vec::new(),
+        is_healed: false,
+    }
+}
