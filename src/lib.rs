@@ -13,6 +13,9 @@ pub use host;
 /// The wire: the types of `/v1`'s answers, which server and command line share.
 pub use api;
 
+/// Checks of what auditors got: archives, exports and proofs, without a ledger.
+pub use verify;
+
 /// The ledger: accounts with numbered entries, on PostgreSQL or SQLite. The ledger is the truth.
 pub use ledger;
 

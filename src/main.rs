@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::thread;
 
-use perdiem::{cli, zone_rules};
+use host::zone_rules;
 use tokio::runtime::Builder;
 
 /// A claim allocates on one thread and frees on another. glibc's allocator took an eighth of the

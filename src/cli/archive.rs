@@ -7,15 +7,13 @@ use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::Args;
 
 use super::client::TryAgain;
-use super::offline::{
-    WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
-};
+use super::offline::{WorkBar, interruption, open, open_to_read, present, tell_of_no_key};
 use crate::config::DatabaseArgs;
 use domain::seal::note::VerifierKey;
-use engine::{
-    ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive, drop_archived,
-};
+use engine::{ArchiveFailure, ArchiveOrder, archive_ledger, compare_archive, drop_archived};
 use host::chain::Chain;
+use verify::archive::check_archive;
+use verify::key::read_key;
 
 /// What to do after an interruption, by the command.
 const GOES_ON: &str = "run the same command again, and it goes on where it stopped";
@@ -155,22 +153,14 @@ pub async fn verify(
 ) -> anyhow::Result<ExitCode> {
     let bar = WorkBar::of_positions()?;
     let checking = check_archive(folder, key, |done, of| bar.tell(done, of));
+    let checking = async { Ok(checking.await?) };
     let archive = unless_interrupted(checking, BEGINS_AGAIN).await;
     bar.end();
     let archive = archive?;
-    let index = &archive.index;
-    let checkpoint = &archive.checkpoint;
     if key.is_none() {
         tell_of_no_key();
     }
-    println!(
-        "{} has the positions 1 to {} of {}, recorded before {}, checked by a checkpoint of {} positions",
-        folder.display(),
-        index.last,
-        index.origin,
-        index.before,
-        checkpoint.size
-    );
+    println!("{}", archive.told(folder));
     if database.named().is_none() {
         println!("they were not compared with the ledger: set DATABASE_URL to compare them");
         return Ok(ExitCode::SUCCESS);

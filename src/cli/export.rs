@@ -17,11 +17,14 @@ use serde_json::Value;
 use tokio::signal::ctrl_c;
 use tokio::time::{Instant, sleep, timeout};
 
+use verify::export::WORKBOOK_SHA256;
+use verify::files::sha256_of;
+use verify::rows::{Row, RowCutter};
+
 use super::ServerArgs;
 use super::client::{self, TryAgain, call, request, stream};
-use super::export_check::{WORKBOOK_SHA256, sha256_of};
 use super::history::EntryFilters;
-use super::rows::{PartFile, Row, RowCutter};
+use super::rows::PartFile;
 use super::xlsx;
 use api::exports::Manifest;
 

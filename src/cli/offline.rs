@@ -2,11 +2,10 @@
 //! bar.
 
 use std::cell::Cell;
-use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use chrono::{DateTime, TimeDelta, Utc};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::ctrl_c;
@@ -14,7 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::TryAgain;
 use crate::config::DatabaseArgs;
-use domain::seal::note::VerifierKey;
 use host::chain::Chain;
 use host::clock::Clock;
 use ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
@@ -124,22 +122,6 @@ pub async fn present(ledger: &Ledger) -> anyhow::Result<DateTime<Utc>> {
         offset.num_seconds()
     );
     Ok(now)
-}
-
-/// A public key from the command line, or from the file that it names.
-pub fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
-    let key = match fs::read_to_string(given) {
-        Ok(text) => VerifierKey::parse(&text),
-        Err(error) => match VerifierKey::parse(given) {
-            // A text without a plus is a file's name, not a mistyped key.
-            Err(_) if !given.contains('+') => {
-                return Err(error)
-                    .with_context(|| format!("--key {given}: the file cannot be read"));
-            }
-            parsed => parsed,
-        },
-    };
-    key.with_context(|| format!("--key {given}"))
 }
 
 /// Says that signatures were not checked.

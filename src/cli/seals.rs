@@ -8,22 +8,19 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::json;
 
 use super::ServerArgs;
 use super::archive;
 use super::client::{TryAgain, request, segment, stream};
 use super::export_check::{Witnesses, verify_export};
-use super::offline::{
-    WorkBar, interruption, open, open_to_read, present, read_key, tell_of_no_key,
-};
+use super::offline::{WorkBar, interruption, open, open_to_read, present, tell_of_no_key};
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use domain::seal::note::{Checkpoint, SealKey, VerifierKey};
-use domain::seal::proof::LogProof;
 use engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
 use host::secret_file::write_secret;
 use ledger::{Ledger, OpenError};
+use verify::key::read_key;
+use verify::proof::check_proof;
 
 /// The name of a log of seals, unless somebody names it.
 const KEY_NAME: &str = "perdiem";
@@ -241,79 +238,18 @@ pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
             };
             verify_export(export, manifest, &witnesses).await
         }
-        (_, _, Some(proof), Some(key)) => verify_proof(proof, key),
+        (_, _, Some(proof), Some(key)) => {
+            for told in check_proof(proof, key)? {
+                println!("{told}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         _ => verify_database(&args, key).await,
     }
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
-}
-
-fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
-    let proof = LogProof::parse(&read(file)?);
-    let proof = proof.with_context(|| format!("{}", file.display()))?;
-    let proven = proof.check(key);
-    let proven = proven.with_context(|| format!("{}", file.display()))?;
-    let checkpoint = &proof.checkpoint;
-    let not_known = || {
-        format!(
-            "{}: the leaf is of another version of perdiem",
-            file.display()
-        )
-    };
-    let leaf: AnyLeaf = serde_json::from_value(proven.leaf.clone()).with_context(not_known)?;
-    println!(
-        "position {} of {}, sealed with {} others:",
-        leaf.position,
-        checkpoint.origin,
-        checkpoint.size.saturating_sub(1)
-    );
-    if leaf.kind != "entry" {
-        println!("a change:\n{}", proof.opened.leaf);
-        if let Some(private) = &proof.opened.private {
-            println!("its private fields:\n{private}");
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let entry: EntryLeaf = serde_json::from_value(proven.leaf).with_context(not_known)?;
-    println!(
-        "{} {} of {} units under {} (version {}) at {}",
-        entry.kind, entry.id, entry.units, entry.policy, entry.version, entry.at,
-    );
-    match proven.private {
-        Some(private) => {
-            let private: EntryPrivate = serde_json::from_value(private).with_context(not_known)?;
-            println!("subject {}", json!(private.subject));
-        }
-        None => println!("the proof has no subject: the subject was erased, or was left out"),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What every leaf has.
-#[derive(Deserialize)]
-struct AnyLeaf {
-    position: u64,
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-/// The leaf of an entry.
-#[derive(Deserialize)]
-struct EntryLeaf {
-    kind: String,
-    id: String,
-    units: i64,
-    policy: String,
-    version: u32,
-    at: String,
-}
-
-/// The private part of the leaf of an entry.
-#[derive(Deserialize)]
-struct EntryPrivate {
-    subject: Option<String>,
 }
 
 async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow::Result<ExitCode> {

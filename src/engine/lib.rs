@@ -33,8 +33,8 @@ pub use claims::{
     Undecided, Usage,
 };
 pub use record::archive::{
-    ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, DroppedArchive,
-    archive_ledger, check_archive, compare_archive, drop_archived,
+    ArchiveFailure, ArchiveOrder, Archived, DroppedArchive, archive_ledger, compare_archive,
+    drop_archived,
 };
 pub use record::audit::{Audit, ConsistencyProof, SealFailure, SealPage};
 pub use record::reconcile::ReconcileFailure;

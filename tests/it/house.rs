@@ -99,13 +99,6 @@ fn paths(text: &str) -> (Vec<Vec<String>>, &str) {
     }
 }
 
-/// The words that follow `crate::` in a text: one word, or each word in braces.
-fn imported(text: &str) -> BTreeSet<String> {
-    let after = text.split("crate::").skip(1);
-    let named = after.flat_map(|rest| paths(rest).0);
-    named.filter_map(|path| path.into_iter().next()).collect()
-}
-
 /// The rest of a text after the bracket that closes its first one.
 fn after_brackets(text: &str) -> Option<&str> {
     let mut depth = 0;
@@ -165,109 +158,87 @@ fn each_value_gets_its_name_on_a_line_of_its_own() {
     }
 }
 
-#[test]
-fn imports_are_found() {
-    let text = "use crate::domain::x; use crate::{clock::{self, Clock}, ledger}; crate::http::y()";
-    let found: Vec<String> = imported(text).into_iter().collect();
-    assert_eq!(found, ["clock", "domain", "http", "ledger"]);
+/// What a crate may know: the crates of this repository, and of the libraries those that one layer alone may
+/// use. A crate that is not here may know nothing of either.
+const MAY_KNOW: &[(&str, &str, &str)] = &[
+    ("domain", "", ""),
+    ("host", "domain", "tokio"),
+    ("api", "domain", "utoipa"),
+    ("verify", "domain api", "clap tokio anyhow"),
+    ("ledger", "domain host", "sqlx tokio"),
+    ("counter", "domain", "redis tokio"),
+    ("claims", "domain host ledger counter", "tokio"),
+    (
+        "record",
+        "domain host verify ledger counter claims",
+        "tokio",
+    ),
+    ("admin", "domain host ledger counter claims record", "tokio"),
+    (
+        "engine",
+        "domain host ledger counter claims record admin",
+        "tokio",
+    ),
+    ("http", "domain host api engine", "actix-web utoipa tokio"),
+    (
+        "cli",
+        "domain host api verify ledger counter engine http",
+        "clap reqwest tokio anyhow",
+    ),
+];
+
+/// The libraries that only those crates use which [`MAY_KNOW`] names.
+const OF_A_LAYER: &[&str] = &[
+    "sqlx",
+    "redis",
+    "actix-web",
+    "utoipa",
+    "reqwest",
+    "clap",
+    "tokio",
+    "anyhow",
+];
+
+/// The names of a section's lines in a manifest, without their endings.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let section = manifest
+        .split("[dependencies]\n")
+        .nth(1)
+        .unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ']).next())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
+/// The compiler keeps a crate from what its manifest does not name, so the manifests are the layers.
 #[test]
-fn a_layer_imports_only_from_those_above_it() {
-    let sources = sources();
-    let order: Vec<String> = code(&sources[Path::new("lib.rs")])
+fn a_crate_knows_only_those_above_it() {
+    let order: Vec<String> = code(&sources()[Path::new("lib.rs")])
         .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';'))
+        .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';'))
         .map(str::to_owned)
         .collect();
-    let rank = |layer: &str| order.iter().position(|name| name == layer);
-    assert!(order.len() > 8, "{order:?}");
-    let below = |upper: &str, lower: &str| rank(upper) < rank(lower);
-    for (upper, lower) in [
-        ("domain", "api"),
-        ("domain", "ledger"),
-        ("clock", "ledger"),
-        ("ledger", "engine"),
-        ("counter", "engine"),
-        ("engine", "http"),
-        ("api", "http"),
-        ("http", "cli"),
-    ] {
-        assert!(below(upper, lower), "lib.rs lists {upper} before {lower}");
-    }
-    for (file, text) in &sources {
-        let own = layer(file);
-        if own == "lib" || own == "main" {
-            continue;
-        }
-        let own_rank = rank(&own);
-        assert!(own_rank.is_some(), "lib.rs does not list {own}");
-        for other in imported(&code(text)) {
-            let place = file.display();
-            assert!(
-                rank(&other).is_some(),
-                "{place}: no layer is called {other}"
-            );
-            assert!(
-                rank(&other) <= own_rank,
-                "{place}: {own} imports from {other}"
-            );
-        }
-    }
-}
-
-/// The stores do not import each other, no face imports a store instead of the engine, and the wire is
-/// for faces and clients.
-#[test]
-fn strangers_do_not_meet() {
-    for (file, text) in sources() {
-        let imports = imported(&code(&text));
-        let strangers: &[&str] = match layer(&file).as_str() {
-            "api" => &["clock", "running", "chain", "secret_file", "faults"],
-            "ledger" => &["counter", "api"],
-            "counter" => &["ledger", "api"],
-            "engine" => &["api"],
-            "http" => &["ledger", "counter"],
-            _ => continue,
-        };
-        for stranger in strangers {
-            let place = file.display();
-            assert!(!imports.contains(*stranger), "{place}: {stranger}");
-        }
-    }
-}
-
-/// For each layer, the paths that its code must not contain.
-#[test]
-fn libraries_stay_where_they_belong() {
-    let stores = ["sqlx", "redis"];
-    let faces = ["actix_web", "utoipa", "reqwest", "clap"];
-    let forbidden = |layer: &str| -> Vec<&str> {
-        match layer {
-            "domain" => [&stores[..], &faces[..], &["tokio", "tracing", "anyhow"]].concat(),
-            "api" => [
-                &stores[..],
-                &["actix_web", "reqwest", "clap", "tokio", "anyhow"],
-            ]
-            .concat(),
-            "clock" | "chain" => [&stores[..], &faces[..], &["tokio", "anyhow"]].concat(),
-            "ledger" => [&faces[..], &["redis", "anyhow"]].concat(),
-            "counter" => [&faces[..], &["sqlx", "anyhow"]].concat(),
-            "engine" => [&stores[..], &faces[..], &["anyhow"]].concat(),
-            "http" => [&stores[..], &["reqwest", "clap", "anyhow"]].concat(),
-            "cli" | "config" => vec!["sqlx", "redis", "actix_web"],
-            _ => Vec::new(),
-        }
-    };
-    for (file, text) in sources() {
-        let text = code(&text);
-        for library in forbidden(&layer(&file)) {
-            let uses = text.split(&format!("{library}::")).collect::<Vec<_>>();
-            let is_a_use = uses[..uses.len() - 1].iter().any(|before| {
-                let last = before.chars().next_back().unwrap_or(' ');
-                !last.is_alphanumeric() && last != '_' && last != ':'
-            });
-            assert!(!is_a_use, "{} uses {library}", file.display());
+    let listed: Vec<&str> = MAY_KNOW.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(
+        order, listed,
+        "src/lib.rs lists the crates in reading order"
+    );
+    for (index, (name, crates, libraries)) in MAY_KNOW.iter().enumerate() {
+        let path = root().join("src").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(path).expect("a manifest");
+        let found = dependencies(&manifest);
+        assert!(found.len() > 1, "{name}: {found:?}");
+        for known in found {
+            if let Some(place) = listed.iter().position(|other| *other == known) {
+                assert!(place < index, "{name} is above {known}");
+                let may = crates.split(' ').any(|other| other == known);
+                assert!(may, "{name} must not know {known}");
+            } else if OF_A_LAYER.contains(&known) {
+                let may = libraries.split(' ').any(|other| other == known);
+                assert!(may, "{name} must not use {known}");
+            }
         }
     }
 }
@@ -566,7 +537,7 @@ fn every_file_says_what_it_is_for() {
     let library = fs::read_to_string(root().join("src/lib.rs")).expect("a text");
     let lines: Vec<&str> = library.lines().collect();
     for (index, line) in lines.iter().enumerate() {
-        if line.starts_with("pub mod ") {
+        if line.starts_with("pub use ") {
             assert!(lines[index - 1].starts_with("/// "), "{line}");
         }
     }

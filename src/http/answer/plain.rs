@@ -161,7 +161,6 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use api;
 
     fn instants() -> impl Strategy<Value = DateTime<Utc>> {
         let micros = -62_167_219_200_000_000_i64..=253_402_300_799_999_999;

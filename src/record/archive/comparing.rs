@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use super::files::HashFile;
 use super::sealed::SealedHashes;
-use super::{ArchiveFailure, CheckedArchive, differs, refused};
+use super::{ArchiveFailure, differs, refused};
 use crate::seal::leaves_between;
 use domain::seal::tree::leaf_hash;
 use ledger::Ledger;
+use verify::archive::CheckedArchive;
+use verify::files::HashFile;
 
 /// The number of leaves that are made at once.
 const LEAVES_MOST: u64 = 2048;
@@ -45,7 +46,7 @@ pub async fn compare_archive(
                     Some(line) => leaf_hash(line.as_bytes()),
                     None => sealed.at(position).await?,
                 };
-                if hashes.next()? != hash {
+                if hashes.next_hash()? != hash {
                     return differs(format!(
                         "position {position}: {} in the ledger differs from the archive",
                         leaf.name()

@@ -7,12 +7,13 @@ use chrono::{DateTime, Days, TimeDelta, Utc};
 use tokio::time::sleep;
 
 use super::writing::{ArchiveOrder, Archived, archive_ledger};
-use super::{ArchiveFailure, check_archive, compare_archive, not_yet, refused};
+use super::{ArchiveFailure, compare_archive, not_yet, refused};
 use claims::instance::Pace;
 use domain::identity::to_micros;
 use domain::record::RecordPlace;
 use host::faults::reach;
 use ledger::{Act, ActKind, Cut, CutText, DropCursor, Ledger, LedgerError};
+use verify::archive::check_archive;
 
 /// The longest time between the begin or end of a day in UTC and in any zone, including wrong
 /// clocks.

@@ -1,17 +1,16 @@
 //! The files of a folder. A file gets its name when it is complete.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::index::{ArchivedFile, ArchivedSpan, PositionSpan};
 use super::{ArchiveFailure, refused, unusable};
 use domain::seal::leaf::{Hash, hex};
+use verify::files::LineFile;
+use verify::index::{ArchivedFile, ArchivedSpan, PositionSpan};
 
-/// The longest line. Every leaf is shorter.
-const LINE_MOST: u64 = 16 * 1024 * 1024;
 /// The end of a file's name until the file is complete.
 const PART: &str = ".part";
 
@@ -91,86 +90,6 @@ impl ArchiveFolder {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads a file line by line, and computes the SHA-256 of what it read.
-pub struct LineFile {
-    pub path: PathBuf,
-    reader: BufReader<File>,
-    line: Vec<u8>,
-    digest: Sha256,
-}
-
-impl LineFile {
-    pub fn open(path: PathBuf) -> Result<Self, ArchiveFailure> {
-        let file = File::open(&path).map_err(unusable(&path))?;
-        Ok(Self {
-            path,
-            reader: BufReader::with_capacity(1 << 18, file),
-            line: Vec::new(),
-            digest: Sha256::new(),
-        })
-    }
-
-    /// The next line, without its end; `None` if there is no other complete line.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, ArchiveFailure> {
-        self.line.clear();
-        let mut rest = (&mut self.reader).take(LINE_MOST);
-        let read = rest.read_until(b'\n', &mut self.line);
-        read.map_err(unusable(&self.path))?;
-        self.digest.update(&self.line);
-        Ok(self.line.strip_suffix(b"\n"))
-    }
-
-    /// The SHA-256 of the file. Call it after the last line.
-    pub fn sha256(mut self) -> Result<String, ArchiveFailure> {
-        let mut rest = DigestWriter(&mut self.digest);
-        io::copy(&mut self.reader, &mut rest).map_err(unusable(&self.path))?;
-        Ok(hex(&self.digest.finalize()))
-    }
-}
-
-/// The SHA-256 of a file.
-pub fn sha256_of(path: &Path) -> Result<String, ArchiveFailure> {
-    let mut digest = Sha256::new();
-    let mut file = File::open(path).map_err(unusable(path))?;
-    io::copy(&mut file, &mut DigestWriter(&mut digest)).map_err(unusable(path))?;
-    Ok(hex(&digest.finalize()))
-}
-
-struct DigestWriter<'a>(&'a mut Sha256);
-
-impl Write for DigestWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Reads a file of hashes.
-pub struct HashFile {
-    path: PathBuf,
-    reader: BufReader<File>,
-}
-
-impl HashFile {
-    pub fn open(path: PathBuf) -> Result<Self, ArchiveFailure> {
-        let file = File::open(&path).map_err(unusable(&path))?;
-        let reader = BufReader::new(file);
-        Ok(Self { path, reader })
-    }
-
-    /// The next hash.
-    pub fn next(&mut self) -> Result<Hash, ArchiveFailure> {
-        let mut hash = [0; 32];
-        let read = self.reader.read_exact(&mut hash);
-        read.map_err(unusable(&self.path))?;
-        Ok(hash)
     }
 }
 

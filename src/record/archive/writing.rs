@@ -7,11 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::checking::{check_files, read_index};
-use super::files::{ArchiveFolder, LineFile, SpanWriter};
-use super::index::{
-    ArchiveIndex, ArchivedFile, ArchivedSpan, FORM, INDEX, PositionSpan, checkpoint_name,
-};
+use super::files::{ArchiveFolder, SpanWriter};
 use super::sealed::SealedHashes;
 use super::{ArchiveFailure, differs, refused, unusable};
 use crate::seal::{leaves_between, path, tree_of};
@@ -20,6 +16,11 @@ use domain::seal::leaf::hex;
 use domain::seal::note::{VerifierKey, encode_hash};
 use domain::seal::tree::{consistency, leaf_hash};
 use ledger::{Act, ActKind, ChangeFilter, ChangeKind, Ledger, PastChange, Seal};
+use verify::archive::{check_files, read_index};
+use verify::files::LineFile;
+use verify::index::{
+    ArchiveIndex, ArchivedFile, ArchivedSpan, FORM, INDEX, PositionSpan, checkpoint_name,
+};
 
 /// The number of leaves that are made at once.
 const LEAVES_MOST: u64 = 2048;
@@ -262,7 +263,7 @@ async fn keep_left(
     sealed: &mut SealedHashes<'_>,
 ) -> Result<(), ArchiveFailure> {
     while writer.next <= writer.span.last {
-        let Some(line) = left.next()? else {
+        let Some(line) = left.next_line()? else {
             break;
         };
         let hash = leaf_hash(line);

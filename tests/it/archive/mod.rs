@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use perdiem::engine::{
-    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, DroppedArchive, archive_ledger,
-    check_archive, drop_archived,
+    ArchiveFailure, ArchiveOrder, Archived, DroppedArchive, archive_ledger, drop_archived,
 };
 use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::verify::archive::{CheckedArchive, check_archive};
+use perdiem::verify::failure::FileFailure;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -140,7 +141,7 @@ impl Archivist {
         refusal.expect_err("a refusal").to_string()
     }
 
-    async fn check(&self) -> Result<CheckedArchive, ArchiveFailure> {
+    async fn check(&self) -> Result<CheckedArchive, FileFailure> {
         check_archive(&self.folder, Some(&verifier()), |_, _| ()).await
     }
 

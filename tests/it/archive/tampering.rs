@@ -5,7 +5,8 @@ use std::fs;
 use perdiem::domain::seal::leaf::hex;
 use perdiem::domain::seal::note::{SealKey, encode_hash};
 use perdiem::domain::seal::tree::{GrowingTree, leaf_hash};
-use perdiem::engine::{ArchiveIndex, compare_archive};
+use perdiem::engine::compare_archive;
+use perdiem::verify::index::ArchiveIndex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -8,9 +8,9 @@ use super::{code, paths, rust_files, sources};
 /// For each sibling, the siblings that it imports, each with one of its files that does.
 type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
-/// A file's module, from the root of the crate.
+/// A file's module, from the folder of all crates.
 fn module(file: &Path) -> Vec<String> {
-    let path = if file.ends_with("mod.rs") {
+    let path = if file.ends_with("mod.rs") || file.ends_with("lib.rs") {
         file.parent().expect("a folder").to_owned()
     } else {
         file.with_extension("")
@@ -19,10 +19,11 @@ fn module(file: &Path) -> Vec<String> {
     path.components().map(part).collect()
 }
 
-/// The paths that a module's text names with `crate::` and `super::`, from the root of the crate.
-fn named(module: &[String], text: &str) -> Vec<Vec<String>> {
+/// The paths that a module's text names with `crate::` and `super::`. `root` is the module of its crate.
+fn named(module: &[String], root: &[String], text: &str) -> Vec<Vec<String>> {
     let after = text.split("crate::").skip(1);
-    let mut named: Vec<Vec<String>> = after.flat_map(|rest| paths(rest).0).collect();
+    let of_crate = after.flat_map(|rest| paths(rest).0);
+    let mut named: Vec<Vec<String>> = of_crate.map(|path| [root, &path].concat()).collect();
     let mut ups = 0;
     for rest in text.split("super::").skip(1) {
         ups += 1;
@@ -39,7 +40,11 @@ fn named(module: &[String], text: &str) -> Vec<Vec<String>> {
 
 /// The file with which a folder's module begins.
 fn parent(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Option<PathBuf> {
-    let names = [folder.join("mod.rs"), folder.with_extension("rs")];
+    let names = [
+        folder.join("mod.rs"),
+        folder.join("lib.rs"),
+        folder.with_extension("rs"),
+    ];
     names.into_iter().find(|name| sources.contains_key(name))
 }
 
@@ -68,9 +73,12 @@ fn imports(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Imports {
             owners.insert(name.clone(), owner.clone());
         }
     }
+    let is_root = |above: &&Path| sources.contains_key(&above.join("lib.rs"));
+    let root = parent.ancestors().skip(1).find(is_root);
+    let root = root.map_or_else(Vec::new, |root| module(&root.join("lib.rs")));
     let mut imports = Imports::new();
     for (file, text) in inside {
-        for path in named(&module(file), &without_tests(text)) {
+        for path in named(&module(file), &root, &without_tests(text)) {
             let Some([name, ..]) = path.strip_prefix(&above[..]) else {
                 continue;
             };
@@ -130,46 +138,43 @@ fn the_tests_form_no_circle() {
 #[test]
 fn circles_are_found() {
     let sound = [
-        ("engine/mod.rs", "pub use claim::{Outcome, way::Way};"),
-        ("engine/cursor.rs", "use super::Engine;"),
-        ("engine/claim/mod.rs", "pub use way::Way;"),
+        ("lib.rs", "pub use way::{Outcome, way::Way};"),
+        ("cursor.rs", "use super::Claims;"),
+        ("way/mod.rs", "pub use step::Step;"),
         (
-            "engine/claim/ask.rs",
-            "use super::way::Way; use crate::engine::{Engine, cursor};",
+            "way/ask.rs",
+            "use super::step::Step; use crate::{Claims, cursor};",
         ),
-        ("engine/claim/way.rs", "use crate::domain::counted;"),
+        ("way/step.rs", "use domain::counted;"),
         (
-            "engine/counted/mod.rs",
-            "use super::{cursor::{self, cut}, claim::Way};",
+            "counted/mod.rs",
+            "use super::{cursor::{self, cut}, way::Step};",
         ),
-        (
-            "engine/counted/drain.rs",
-            "// use crate::engine::counted::drain;",
-        ),
+        ("counted/drain.rs", "// use crate::counted::drain;"),
     ];
     let circle_with = |folder: &str, file: &str, text: &str| {
-        let file = format!("engine/{file}");
-        let texts = sound.iter().copied().chain([(file.as_str(), text)]);
-        let sources = texts.map(|(file, text)| (PathBuf::from(file), text.to_owned()));
-        circle(&sources.collect(), Path::new(folder))
+        let texts = sound.iter().copied().chain([(file, text)]);
+        let in_crate = |file: &str| PathBuf::from(format!("claims/{file}"));
+        let sources = texts.map(|(file, text)| (in_crate(file), text.to_owned()));
+        circle(&sources.collect(), &in_crate(folder))
     };
-    assert_eq!(circle_with("engine", "claim/send.rs", ""), None);
-    let by_folders = "claim (engine/claim/send.rs) -> counted (engine/counted/mod.rs) -> claim";
-    let by_a_file = "claim (engine/claim/ask.rs) -> cursor (engine/cursor.rs) -> claim";
+    assert_eq!(circle_with("", "way/send.rs", ""), None);
+    let by_folders = "counted (claims/counted/mod.rs) -> way (claims/way/send.rs) -> counted";
+    let by_a_file = "cursor (claims/cursor.rs) -> way (claims/way/ask.rs) -> cursor";
     #[rustfmt::skip]
     let rows = [
-        ("claim/send.rs", "use crate::engine::{Engine, counted::Signal};", by_folders),
-        ("claim/send.rs", "fn f() { super::super::counted::wake(); }", by_folders),
+        ("way/send.rs", "use crate::{Claims, counted::Signal};", by_folders),
+        ("way/send.rs", "fn f() { super::super::counted::wake(); }", by_folders),
         // By a name that the parent re-exports.
-        ("cursor.rs", "use crate::engine::Outcome;", by_a_file),
+        ("cursor.rs", "use crate::Outcome;", by_a_file),
     ];
     for (file, text, expected) in rows {
-        let found = circle_with("engine", file, text);
+        let found = circle_with("", file, text);
         assert_eq!(found.as_deref(), Some(expected), "{text}");
     }
-    let between_files = circle_with("engine/claim", "claim/way.rs", "use super::ask::Ask;");
-    let expected = "ask (engine/claim/ask.rs) -> way (engine/claim/way.rs) -> ask";
+    let between_files = circle_with("way", "way/step.rs", "use super::ask::Ask;");
+    let expected = "ask (claims/way/ask.rs) -> step (claims/way/step.rs) -> ask";
     assert_eq!(between_files.as_deref(), Some(expected));
-    let test = "#[cfg(test)]\nmod tests {\n    use crate::engine::claim::Ask;\n}";
-    assert_eq!(circle_with("engine", "cursor.rs", test), None);
+    let test = "#[cfg(test)]\nmod tests {\n    use crate::way::Ask;\n}";
+    assert_eq!(circle_with("", "cursor.rs", test), None);
 }

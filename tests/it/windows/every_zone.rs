@@ -7,7 +7,7 @@ use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
-use perdiem::zone_rules;
+use perdiem::host::zone_rules;
 
 use super::{BUNDLED, MIDNIGHT, assert_is_a_window, time, year};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use tokio::task::yield_now;
 
-use super::files::{HashFile, LineFile, sha256_of};
-use super::index::{ArchiveIndex, ArchivedFile, ArchivedSpan, INDEX, checkpoint_name};
-use super::{ArchiveFailure, differs, refused, unusable};
+use crate::failure::{FileFailure, differs, refused, unusable};
+use crate::files::{HashFile, LineFile, sha256_of};
+use crate::index::{ArchiveIndex, ArchivedFile, ArchivedSpan, INDEX, checkpoint_name};
 use domain::seal::leaf::Hash;
 use domain::seal::note::{Checkpoint, NOTE_MAX_BYTES, VerifierKey, decode_hash, encode_hash};
 use domain::seal::tree::{GrowingTree, is_consistent, leaf_hash};
@@ -24,8 +24,23 @@ pub struct CheckedArchive {
     pub checkpoint: Checkpoint,
 }
 
+impl CheckedArchive {
+    /// What the archive has, in words.
+    pub fn told(&self, folder: &Path) -> String {
+        let index = &self.index;
+        format!(
+            "{} has the positions 1 to {} of {}, recorded before {}, checked by a checkpoint of {} positions",
+            folder.display(),
+            index.last,
+            index.origin,
+            index.before,
+            self.checkpoint.size
+        )
+    }
+}
+
 /// The index of a folder; `None` if there is none.
-pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure> {
+pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, FileFailure> {
     let path = folder.join(INDEX);
     if path.try_exists().map_err(unusable(&path))? {
         parse_index(&path).map(Some)
@@ -34,7 +49,7 @@ pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure>
     }
 }
 
-fn parse_index(path: &Path) -> Result<ArchiveIndex, ArchiveFailure> {
+fn parse_index(path: &Path) -> Result<ArchiveIndex, FileFailure> {
     let bytes = fs::read(path).map_err(unusable(path))?;
     let text = String::from_utf8(bytes).map_err(|_| "the file was changed: it is not text");
     let index = text.and_then(|text| ArchiveIndex::parse(&text));
@@ -44,12 +59,12 @@ fn parse_index(path: &Path) -> Result<ArchiveIndex, ArchiveFailure> {
 /// Checks all files of a folder. `tell` gets the progress and the total.
 ///
 /// # Errors
-/// [`ArchiveFailure`]. It names the file that was changed, and the position if possible.
+/// [`FileFailure`]. It names the file that was changed, and the position if possible.
 pub async fn check_archive(
     folder: &Path,
     key: Option<&VerifierKey>,
     tell: impl Fn(u64, u64),
-) -> Result<CheckedArchive, ArchiveFailure> {
+) -> Result<CheckedArchive, FileFailure> {
     let path = folder.join(INDEX);
     if !path.try_exists().map_err(unusable(&path))? {
         return refused(format!(
@@ -67,7 +82,7 @@ pub async fn check_files(
     index: &Path,
     key: Option<&VerifierKey>,
     tell: impl Fn(u64, u64),
-) -> Result<CheckedArchive, ArchiveFailure> {
+) -> Result<CheckedArchive, FileFailure> {
     // 1. Read the index: what should the archive have?
     let index = parse_index(index)?;
     // 2. Check that the checkpoint is signed, and of the same log.
@@ -101,7 +116,7 @@ pub async fn check_files(
     }
 }
 
-fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), ArchiveFailure> {
+fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), FileFailure> {
     if found == file.sha256 {
         Ok(())
     } else {
@@ -117,7 +132,7 @@ fn check_checkpoint(
     folder: &Path,
     index: &ArchiveIndex,
     key: Option<&VerifierKey>,
-) -> Result<Checkpoint, ArchiveFailure> {
+) -> Result<Checkpoint, FileFailure> {
     let path = folder.join(&index.checkpoint.name);
     check_digest(folder, &index.checkpoint, &sha256_of(&path)?)?;
     let mut note = String::new();
@@ -150,7 +165,7 @@ async fn check_span(
     span: &ArchivedSpan,
     tree: &mut GrowingTree,
     tell: impl Fn(u64),
-) -> Result<(), ArchiveFailure> {
+) -> Result<(), FileFailure> {
     // Check the hashes first: with them a changed leaf can be named.
     let hashes = folder.join(&span.hashes.name);
     check_digest(folder, &span.hashes, &sha256_of(&hashes)?)?;
@@ -158,13 +173,13 @@ async fn check_span(
     let mut leaves = LineFile::open(folder.join(&span.leaves.name))?;
     for position in span.first..=span.last {
         let place = leaves.path.display().to_string();
-        let Some(line) = leaves.next()? else {
+        let Some(line) = leaves.next_line()? else {
             return differs(format!(
                 "{place}: position {position}: the line is missing or has no end"
             ));
         };
         let hash = leaf_hash(line);
-        if hashes.next()? != hash {
+        if hashes.next_hash()? != hash {
             return differs(format!(
                 "{place}: position {position}: the line is not what was sealed: somebody changed, \
                  moved or removed it"
