@@ -14,20 +14,12 @@ ARG DEBIAN_IMAGE=debian:trixie-20260918-slim@sha256:a99cfc517144bc59b1978475ec53
 FROM ${RUST_IMAGE} AS builder
 WORKDIR /build
 
-# Build the dependencies, with an empty program. Docker repeats this step only if Cargo.toml or Cargo.lock
-# changes. Cargo.toml names a benchmark, so Cargo wants its file, though it does not build it here.
+# Cargo.toml names a benchmark, so Cargo wants its file, though it does not build it here.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src benches \
-    && echo 'fn main() {}' | tee src/main.rs > benches/hot_paths.rs \
-    && touch src/lib.rs \
-    && cargo build --profile dist --locked \
-    && rm -r src
-
 COPY migrations migrations
 COPY src src
-# Build perdiem. Cargo builds only files that are newer than the last build, and the copied files can be
-# older. `touch` makes them newer.
-RUN touch src/main.rs src/lib.rs \
+RUN mkdir benches \
+    && echo 'fn main() {}' > benches/hot_paths.rs \
     && cargo build --profile dist --locked
 
 # What the program contains of others: their licenses, and a list of all of them for scanners (SBOM).

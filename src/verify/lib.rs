@@ -7,5 +7,6 @@ pub mod failure;
 pub mod files;
 pub mod index;
 pub mod key;
+pub mod program;
 pub mod proof;
 pub mod rows;

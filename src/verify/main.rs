@@ -1,79 +1,15 @@
 //! `perdiem-verify`: checks archives, exports and proofs by their files alone.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
-use domain::seal::note::VerifierKey;
-use perdiem_verify::archive::check_archive;
-use perdiem_verify::export::{CheckedExport, RecordedExport, check_export, check_seal};
-use perdiem_verify::key::read_key;
-use perdiem_verify::proof::check_proof;
-
-/// Check what perdiem gave to auditors, by the files alone
-///
-/// The program needs no ledger and no server. With a key it also checks the signatures.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Verify {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Check a folder of `perdiem archive`
-    Archive {
-        folder: PathBuf,
-
-        #[command(flatten)]
-        key: KeyArg,
-    },
-    /// Check an export by its manifest
-    Export {
-        file: PathBuf,
-
-        /// The manifest of the export
-        #[arg(long, value_name = "FILE")]
-        manifest: PathBuf,
-
-        /// A .tlog-proof of the change that recorded the export
-        #[arg(long, value_name = "FILE", requires = "key")]
-        proof: Option<PathBuf>,
-
-        #[command(flatten)]
-        key: KeyArg,
-    },
-    /// Check a .tlog-proof of an entry or a change
-    Proof {
-        file: PathBuf,
-
-        /// Public key of the log: NAME+HASH+BASE64, or a file that contains it
-        #[arg(long)]
-        key: String,
-    },
-}
-
-#[derive(Debug, Args)]
-struct KeyArg {
-    /// Public key of the log: NAME+HASH+BASE64, or a file that contains it
-    #[arg(long)]
-    key: Option<String>,
-}
-
-impl KeyArg {
-    fn read(&self) -> anyhow::Result<Option<VerifierKey>> {
-        self.key.as_deref().map(read_key).transpose()
-    }
-}
+use clap::Parser;
+use perdiem_verify::program::{Verify, run};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Verify::parse().what).await {
+    match run(Verify::parse().check).await {
         Ok(told) => {
-            for line in told {
-                println!("{line}");
-            }
+            told.iter().for_each(|line| println!("{line}"));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -82,45 +18,3 @@ async fn main() -> ExitCode {
         }
     }
 }
-
-/// Checks, and returns what was found, line by line.
-async fn run(what: What) -> anyhow::Result<Vec<String>> {
-    match what {
-        What::Archive { folder, key } => {
-            let key = key.read()?;
-            let archive = check_archive(&folder, key.as_ref(), |_, _| ()).await?;
-            let unsigned = key.is_none().then(|| UNSIGNED.to_owned());
-            Ok(unsigned
-                .into_iter()
-                .chain([archive.told(&folder)])
-                .collect())
-        }
-        What::Export {
-            file,
-            manifest,
-            proof,
-            key,
-        } => {
-            let key = key.read()?;
-            let CheckedExport { manifest, sha256 } = check_export(&file, &manifest)?;
-            let mut told = vec![format!(
-                "{} matches its manifest, SHA-256 {sha256}",
-                file.display()
-            )];
-            if let (Some(proof), Some(key)) = (&proof, &key) {
-                let recorded = RecordedExport::proven(proof, key)?;
-                recorded.check(&manifest)?;
-                told.push(format!(
-                    "the proof belongs to this export: change {}",
-                    recorded.revision
-                ));
-            }
-            told.extend(check_seal(&manifest, key.as_ref())?);
-            Ok(told)
-        }
-        What::Proof { file, key } => check_proof(&file, &read_key(&key)?),
-    }
-}
-
-/// Said where no key was given.
-const UNSIGNED: &str = "the signatures were not checked: add --key";

@@ -373,7 +373,7 @@ fn nothing_but_the_check_of_clocks_asks_a_database_for_the_time() {
     }
 }
 
-/// The number of crates that the README's first command compiles. The build once took nine minutes
+/// The number of others' crates that the README's first command compiles. The build once took nine minutes
 /// on two cores.
 #[test]
 fn the_first_build_stays_small() {
@@ -388,6 +388,7 @@ fn the_first_build_stays_small() {
     let packages: BTreeSet<&str> = packages
         .lines()
         .filter_map(|line| line.split(' ').next())
+        .filter(|name| !name.is_empty() && !name.starts_with("perdiem"))
         .collect();
     // sqlx's macros compile sqlx and its drivers a second time, for the compiler.
     for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys"] {

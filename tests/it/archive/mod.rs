@@ -1,5 +1,6 @@
 //! Archives: files of leaves that can be verified without the ledger.
 
+mod alone;
 mod dropping;
 mod forged;
 mod interrupted;
