@@ -18,7 +18,7 @@ use crate::operation::{Argument, Operation, Reach};
 use domain::key::{KeyNumber, Role};
 use domain::policy::PolicyName;
 use domain::reads::{ReadKind, SubjectRead};
-use engine::{Authority, Engine, Failure, Principal};
+use engine::{Authority, Callers, Engine, Failure, Principal, Record};
 
 extractors!(MetricsReader, Public);
 
@@ -143,8 +143,8 @@ impl<W, P> Caller<W, P> {
     }
 
     /// The authority of an answer that lasts.
-    pub fn authority(&self, engine: &Arc<Engine>) -> Authority {
-        Authority::new(&engine.callers, self.principal.clone())
+    pub fn authority(&self, callers: &Arc<Callers>) -> Authority {
+        Authority::new(callers, self.principal.clone())
     }
 
     /// Records that the caller looked at a subject, if the settings say so. A handler whose answer
@@ -152,7 +152,7 @@ impl<W, P> Caller<W, P> {
     /// nobody.
     pub async fn record_read<'s>(
         &self,
-        engine: &Engine,
+        record: &Record,
         kind: ReadKind,
         policy: Option<&PolicyName>,
         subject: impl Into<Option<&'s str>>,
@@ -165,7 +165,7 @@ impl<W, P> Caller<W, P> {
             policy,
             subject,
         };
-        Ok(engine.record.record_read(&self.principal.key, read).await?)
+        Ok(record.record_read(&self.principal.key, read).await?)
     }
 
     /// Checks that the caller has a role that a part of the request requires.

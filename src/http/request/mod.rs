@@ -12,7 +12,7 @@ mod span;
 
 use actix_web::web::Data;
 
-use engine::Engine;
+use engine::{Audit, Claims, Engine, Record};
 
 pub use body::{Body, OptionalBody, ReadTime, Then, parse_json};
 pub use caller::{
@@ -32,7 +32,13 @@ pub use route::{
 };
 pub use span::SpanQuery;
 
-/// The engine, as handlers take it.
+/// The handles of the engine, as handlers take them: each takes those that it uses.
+pub type ClaimsData = Data<Claims>;
+pub type RecordData = Data<Record>;
+pub type AuditData = Data<Audit>;
+pub type AdminData = Data<engine::Admin>;
+
+/// The whole engine, for what an instance says of itself.
 pub type EngineData = Data<Engine>;
 
 /// Makes extractors of types that have `of(&HttpRequest) -> Result<Self, ApiError>`. With the type of their

@@ -170,6 +170,10 @@ impl Application {
             });
             let app = App::new()
                 .app_data(data.clone())
+                .app_data(Data::from(data.claims.clone()))
+                .app_data(Data::from(data.record.clone()))
+                .app_data(Data::from(data.audit.clone()))
+                .app_data(Data::from(data.admin.clone()))
                 .app_data(read_time)
                 .app_data(open_metrics)
                 .default_service(fn_service(move |request| {

@@ -5,7 +5,7 @@ use actix_web::HttpResponse;
 use super::policies::check;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{POLICY, describe};
-use crate::request::{Auditor, Body, Caller, EngineData, Faults, PolicyPath, Then, parse_date};
+use crate::request::{Auditor, Body, Caller, Faults, PolicyPath, RecordData, Then, parse_date};
 use api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject};
 use api::orphans::OrphansBody;
 use domain::backtest::{BacktestTally, DayRange};
@@ -82,11 +82,11 @@ describe! {
 pub async fn post(
     caller: Caller<Auditor>,
     Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
-    let (draft, range) = check_backtest(body.0, engine.has_counters())?;
+    let (draft, range) = check_backtest(body.0, record.claims.has_counters())?;
     let name = policy.0.clone();
     let key = caller.key();
-    let tried = engine.record.backtest(&key, name, draft, range).await?;
+    let tried = record.backtest(&key, name, draft, range).await?;
     Ok(HttpResponse::Ok().json(answer(&policy.0, tried)))
 }

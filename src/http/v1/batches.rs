@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use super::claims::{Claimed, GrantedClaim, check_claim};
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
-use crate::request::{Body, ByHandler, Caller, Claimer, EngineData, KeyHeader};
+use crate::request::{Body, ByHandler, Caller, Claimer, ClaimsData, KeyHeader};
 use api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
 use domain::claim::{Claim, IdempotencyKey};
 use domain::policy::PolicyName;
@@ -62,19 +62,22 @@ describe! {
 pub async fn post(
     caller: Caller<Claimer, ByHandler>,
     body: Body<BatchBody>,
-    engine: EngineData,
+    claims: ClaimsData,
 ) -> HttpAnswer {
-    let BatchBody { claims, atomic } = body.0;
-    if !(1..=CLAIMS_MOST).contains(&claims.len()) {
+    let BatchBody {
+        claims: sent,
+        atomic,
+    } = body.0;
+    if !(1..=CLAIMS_MOST).contains(&sent.len()) {
         let detail = format!("write 1 to {CLAIMS_MOST} claims in a batch");
         return Err(ApiError::invalid_body("/claims", detail));
     }
-    let checked = claims.into_iter().map(|claim| check(claim.0, &caller));
+    let checked = sent.into_iter().map(|claim| check(claim.0, &caller));
     let checked: Vec<Checked> = checked.collect();
     let members = if atomic {
-        claim_together(&caller.key(), checked, &engine).await?
+        claim_together(&caller.key(), checked, &claims).await?
     } else {
-        claim_each(&caller.key(), checked, &engine).await
+        claim_each(&caller.key(), checked, &claims).await
     };
     log_failures(&members);
     let items = members.into_iter().map(batch_item).collect();
@@ -85,23 +88,23 @@ pub async fn post(
 /// does not take all places at once.
 async fn claim_each(
     caller: &Arc<str>,
-    claims: Vec<Checked>,
-    engine: &EngineData,
+    checked: Vec<Checked>,
+    claims: &ClaimsData,
 ) -> Vec<BatchMember> {
-    let deadline = engine.claims.claim_deadline();
-    let claims = stream::iter(claims).then(async |claim| {
-        let admission = engine.claims.admit_in_turn(caller, deadline);
+    let deadline = claims.claim_deadline();
+    let admitted = stream::iter(checked).then(async |claim| {
+        let admission = claims.admit_in_turn(caller, deadline);
         match claim {
             Ok((policy, claim)) => Ok((policy, claim, admission.await?)),
             Err(error) => Err(error),
         }
     });
-    let members = claims.map(
+    let members = admitted.map(
         async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
             let (policy, claim, admission) = claim?;
             let claimed = Claimed::of(&policy, &claim);
-            let foretold = engine.claims.claim(admission, &policy, claim).await?;
-            claimed.tell(foretold, engine).await
+            let foretold = claims.claim(admission, &policy, claim).await?;
+            claimed.tell(foretold, claims).await
         },
     );
     members.buffered(UNDER_WAY_MOST).collect().await
@@ -111,7 +114,7 @@ async fn claim_each(
 async fn claim_together(
     caller: &Arc<str>,
     checked: Vec<Checked>,
-    engine: &EngineData,
+    claims: &ClaimsData,
 ) -> Result<Vec<BatchMember>, ApiError> {
     // 1. Refuse the whole batch if two claims have the same key.
     let mut keys = HashSet::new();
@@ -129,7 +132,7 @@ async fn claim_together(
     // 2. Let the engine decide the valid claims together. With a wrong claim it grants none.
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
-    let members = engine.claims.claim_together(caller, valid, is_doomed).await;
+    let members = claims.claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::from)?.into_iter();
     // 3. Answer in the order of the request. The engine's answers are those of the valid claims.
     let mut answers = Vec::with_capacity(checked.len());
@@ -137,7 +140,7 @@ async fn claim_together(
         let member = claim.map(|claim| (claim, members.next()));
         answers.push(match member {
             Ok(((policy, claim), Some(Ok(foretold)))) => {
-                Claimed::of(&policy, &claim).tell(foretold, engine).await
+                Claimed::of(&policy, &claim).tell(foretold, claims).await
             }
             Ok((_, Some(Err(failure)))) => Err(failure.into()),
             Ok((_, None)) => Err(ApiError::FailedDependency),

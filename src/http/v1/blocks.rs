@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
-    PolicyPath, Reason, SubjectPath, Then,
+    Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
 use api::blocks::BlockBody;
 use api::blocks::{BlockAnswer, BlockList};
@@ -48,13 +48,12 @@ pub async fn put(
         Body<BlockBody>,
         (PolicyPath, NewSubjectPath, IfMatchOrNone),
     >,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let (terms, reason) = check(body.0, engine.instance.now())?;
+    let (terms, reason) = check(body.0, admin.instance.now())?;
     let name = policy.0.clone();
     let key = caller.key();
-    let edited = engine
-        .admin
+    let edited = admin
         .put_of_subject(name, subject.0, terms, Some(reason), precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
@@ -78,16 +77,16 @@ pub async fn get(
     caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
-    engine: EngineData,
+    admin: AdminData,
+    record: RecordData,
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found: Block = engine
-        .admin
+    let found: Block = admin
         .of_subject(policy.clone(), &subject)
         .await?
         .map_err(|error| (policy.clone(), error))?;
-    let read = caller.record_read(&engine, ReadKind::Block, Some(&policy), subject.as_str());
+    let read = caller.record_read(&record, ReadKind::Block, Some(&policy), subject.as_str());
     read.await?;
     let mut response = versioned(StatusCode::OK, found.version);
     Ok(response.json(BlockAnswer::new(&policy, found)))
@@ -107,11 +106,9 @@ pub async fn list(
     _caller: Caller<Auditor>,
     policy: PolicyPath,
     page: Page,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let found = engine
-        .admin
-        .of_subjects(policy.0.clone(), page.limit, page.cursor());
+    let found = admin.of_subjects(policy.0.clone(), page.limit, page.cursor());
     Ok(
         HttpResponse::Ok().json(BlockList::new(found.await?, |found: Block| {
             BlockAnswer::new(&policy.0, found)
@@ -134,12 +131,11 @@ pub async fn remove(
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
     let name = policy.0.clone();
     let key = caller.key();
-    let edited = engine
-        .admin
+    let edited = admin
         .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::answer::HttpAnswer;
 use crate::operation::describe;
-use crate::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
+use crate::request::{Auditor, Caller, Faults, InQuery, PageQuery, Query, RecordData};
 use api::blocks::BlockAnswer;
 use api::changes::{ChangeAnswer, ChangeList};
 use api::keys::KeyAnswer;
@@ -171,7 +171,7 @@ pub async fn list(
     caller: Caller<Auditor, InQuery>,
     query: Query<ChangeFilterQuery>,
     page: Query<PageQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let query = query.0;
     let mut faults = Faults::default();
@@ -187,12 +187,9 @@ pub async fn list(
     let query = faults.or(Some(query))?;
     let policy = query.policy.clone();
     let subject = query.subject.clone();
-    let found = engine
-        .record
-        .changes(query, page.limit, page.cursor())
-        .await?;
+    let found = record.changes(query, page.limit, page.cursor()).await?;
     let subject = subject.as_ref().map(Subject::as_str);
-    let read = caller.record_read(&engine, ReadKind::Changes, policy.as_ref(), subject);
+    let read = caller.record_read(&record, ReadKind::Changes, policy.as_ref(), subject);
     read.await?;
     Ok(HttpResponse::Ok().json(ChangeList::new(found, change_answer)))
 }

@@ -9,8 +9,8 @@ use super::explanation::{ExplanationQuery, explain};
 use crate::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
 use crate::operation::{ACCOUNT, POLICY, SUBJECT, describe};
 use crate::request::{
-    Anyone, Auditor, Body, Caller, Claimer, EngineData, Faults, KeyHeader, PolicyPath, Query,
-    SubjectPath, Then,
+    Anyone, Auditor, Body, Caller, Claimer, ClaimsData, Faults, KeyHeader, PolicyPath, Query,
+    RecordData, SubjectPath, Then,
 };
 use api::claims::{BlockNote, ClaimBody, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
 use api::distinct::DistinctObject;
@@ -83,15 +83,15 @@ impl Claimed {
     pub async fn tell(
         self,
         foretold: Foretold,
-        engine: &EngineData,
+        claims: &ClaimsData,
     ) -> Result<GrantedClaim, ApiError> {
-        let now = engine.instance.now();
+        let now = claims.instance.now();
         let Foretold { outcome, forecast } = foretold;
         let subject = Some(self.subject.as_str());
         let of_denial = forecast.clone();
         let (entry, is_repeat) = entered(outcome, of_denial, subject, self.units, now)?;
         let followers = if is_repeat {
-            engine.claims.followers(&entry).await?
+            claims.followers(&entry).await?
         } else {
             Followers::default()
         };
@@ -150,13 +150,13 @@ describe! {
 pub async fn post(
     caller: Caller<Claimer>,
     Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
-    engine: EngineData,
+    claims: ClaimsData,
 ) -> HttpAnswer {
     let (claim, dry_run) = check_claim(body.0, key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
-    let admission = engine.claims.admit(&caller.key())?;
+    let admission = claims.admit(&caller.key())?;
     let foretold = if dry_run {
-        match engine.claims.try_claim(admission, &policy.0, claim).await? {
+        match claims.try_claim(admission, &policy.0, claim).await? {
             Rehearsal::WouldGrant {
                 totals,
                 would_deny,
@@ -167,7 +167,7 @@ pub async fn post(
                     would_deny,
                     &totals,
                     &forecast,
-                    engine.instance.now(),
+                    claims.instance.now(),
                 ));
             }
             Rehearsal::Ended(Foretold {
@@ -179,21 +179,21 @@ pub async fn post(
                     false,
                     &denied.totals,
                     &forecast,
-                    engine.instance.now(),
+                    claims.instance.now(),
                 ));
             }
             Rehearsal::Ended(foretold) => foretold,
         }
     } else {
-        engine.claims.claim(admission, &policy.0, claim).await?
+        claims.claim(admission, &policy.0, claim).await?
     };
-    let granted = claimed.tell(foretold, &engine).await?;
+    let granted = claimed.tell(foretold, &claims).await?;
     let mut response = entered_once(granted.is_repeat);
     insert_fields(
         &mut response,
         &granted.totals,
         &granted.forecast,
-        engine.instance.now(),
+        claims.instance.now(),
     );
     Ok(respond(granted.answer, response))
 }
@@ -236,17 +236,18 @@ pub async fn usage(
     policy: PolicyPath,
     subject: SubjectPath,
     query: Query<ExplanationQuery>,
-    engine: EngineData,
+    claims: ClaimsData,
+    record: RecordData,
 ) -> HttpAnswer {
     if !query.0.is_empty() {
         caller.must_be::<Auditor>()?;
-        return explain(&caller, policy.0, subject.0, query.0, &engine).await;
+        return explain(&caller, policy.0, subject.0, query.0, &record).await;
     }
-    let usage = engine.claims.usage(&policy.0, &subject.0).await?;
+    let usage = claims.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let kind = ReadKind::Usage;
     let subject = subject.0.as_str();
-    let read = caller.record_read(&engine, kind, Some(&policy.0), subject);
+    let read = caller.record_read(&record, kind, Some(&policy.0), subject);
     read.await?;
     let block = usage.policy.blocked;
     let until = usage.override_terms.map(|terms| terms.until);

@@ -6,7 +6,7 @@ use tokio::time::timeout_at;
 use crate::answer::{ApiError, HttpAnswer, entered};
 use crate::operation::{GRANT, describe};
 use crate::request::{
-    Body, ByHandler, Caller, Claimer, EngineData, GrantPath, KeyHeader, OptionalBody, Then,
+    Body, ByHandler, Caller, Claimer, ClaimsData, GrantPath, KeyHeader, OptionalBody, Then,
 };
 use api::grants::{ConfirmationRequest, ReversalRequest};
 use api::grants::{CorrectionAnswer, GrantBody};
@@ -39,10 +39,10 @@ describe! {
 pub async fn reverse(
     caller: Caller<Claimer, ByHandler>,
     Then(body, (key, id)): Then<Body<ReversalRequest>, (KeyHeader, GrantPath)>,
-    engine: EngineData,
+    claims: ClaimsData,
 ) -> HttpAnswer {
-    let admission = engine.claims.admit(&caller.key())?;
-    let grant = find(&caller, &id, &engine, &admission).await?;
+    let admission = claims.admit(&caller.key())?;
+    let grant = find(&caller, &id, &claims, &admission).await?;
     let ReversalRequest { reason, units } = body.0;
     check_reason(&reason).map_err(|detail| ApiError::invalid_body("/reason", detail))?;
     let units = check_units(units)?;
@@ -63,7 +63,7 @@ pub async fn reverse(
         correction,
         key,
         Some(reason),
-        &engine,
+        &claims,
         admission,
     )
     .await
@@ -86,13 +86,13 @@ describe! {
 pub async fn confirm(
     caller: Caller<Claimer, ByHandler>,
     Then(body, id): Then<OptionalBody<ConfirmationRequest>, GrantPath>,
-    engine: EngineData,
+    claims: ClaimsData,
 ) -> HttpAnswer {
-    let admission = engine.claims.admit(&caller.key())?;
-    let grant = find(&caller, &id, &engine, &admission).await?;
+    let admission = claims.admit(&caller.key())?;
+    let grant = find(&caller, &id, &claims, &admission).await?;
     let units = check_units(body.0.unwrap_or_default().units)?;
     let correction = Correction::Confirmation(units);
-    correct(&caller, grant, correction, None, None, &engine, admission).await
+    correct(&caller, grant, correction, None, None, &claims, admission).await
 }
 
 fn check_units(units: Option<WholeNumber>) -> Result<Option<Units>, ApiError> {
@@ -103,10 +103,10 @@ fn check_units(units: Option<WholeNumber>) -> Result<Option<Units>, ApiError> {
 async fn find(
     caller: &Caller<Claimer, ByHandler>,
     id: &GrantPath,
-    engine: &EngineData,
+    claims: &ClaimsData,
     admission: &Admission,
 ) -> Result<Grant, ApiError> {
-    let grant = timeout_at(admission.deadline, engine.claims.grant(id.0)).await;
+    let grant = timeout_at(admission.deadline, claims.grant(id.0)).await;
     let grant = grant.map_err(|_| Undecided::Deadline)??;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
@@ -119,7 +119,7 @@ async fn correct(
     correction: Correction,
     key: Option<IdempotencyKey>,
     reason: Option<String>,
-    engine: &EngineData,
+    claims: &ClaimsData,
     admission: Admission,
 ) -> HttpAnswer {
     let note = Note {
@@ -127,7 +127,7 @@ async fn correct(
         reason,
     };
     let claimed_by = caller.key_number();
-    let correcting = engine.claims.correct(
+    let correcting = claims.correct(
         admission,
         &grant,
         correction,
@@ -139,11 +139,11 @@ async fn correct(
     let subject = grant.subject.as_deref();
     let units = grant.entry.units;
     let not_denied = Forecast::default();
-    let (entry, is_repeat) = entered(outcome, not_denied, subject, units, engine.instance.now())?;
+    let (entry, is_repeat) = entered(outcome, not_denied, subject, units, claims.instance.now())?;
     let forecast = if is_repeat {
         Forecast::default()
     } else {
-        engine.claims.foretell_entry(&grant.policy, &entry).await
+        claims.foretell_entry(&grant.policy, &entry).await
     };
     let mut response = if is_repeat {
         HttpResponse::Ok()
@@ -161,13 +161,13 @@ async fn correct(
         Correction::Reversal(_)
             if grant.entry.held_until().is_some() || entry.units != grant.entry.units =>
         {
-            engine.claims.followers(&grant.entry).await?
+            claims.followers(&grant.entry).await?
         }
         Correction::Reversal(_) => of_entry,
     };
     let grant = Grant { followers, ..grant };
     Ok(response.json(CorrectionAnswer {
-        grant: GrantBody::new(&grant, engine.instance.now()),
+        grant: GrantBody::new(&grant, claims.instance.now()),
         limits: LimitUsage::foretold(&entry.line.totals, &forecast),
     }))
 }

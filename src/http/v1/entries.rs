@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
-    SubjectPath, Then,
+    Admin, Auditor, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
+    RecordData, SubjectPath, Then,
 };
 use api::entries::AdjustmentRequest;
 use api::entries::{EntryBody, EntryList};
@@ -81,17 +81,14 @@ pub async fn adjust(
         Body<AdjustmentRequest>,
         (PolicyPath, NewSubjectPath, KeyHeader),
     >,
-    engine: EngineData,
+    claims: ClaimsData,
 ) -> HttpAnswer {
-    let now = engine.instance.now();
+    let now = claims.instance.now();
     let name = subject.0.as_str().to_owned();
     let adjustment = check(body.0, subject.0, key, &caller, now)?;
     let units = adjustment.units;
-    let admission = engine.claims.admit(&caller.key())?;
-    let outcome = engine
-        .claims
-        .adjust(admission, &policy.0, adjustment)
-        .await?;
+    let admission = claims.admit(&caller.key())?;
+    let outcome = claims.adjust(admission, &policy.0, adjustment).await?;
     let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
     Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
@@ -110,18 +107,16 @@ pub async fn list(
     policy: PolicyPath,
     subject: SubjectPath,
     page: Page,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found = engine
-        .record
-        .entries(policy.clone(), &subject, page.limit, page.cursor());
+    let found = record.entries(policy.clone(), &subject, page.limit, page.cursor());
     let (entries, next_cursor) = found.await?;
-    let read = caller.record_read(&engine, ReadKind::Entries, Some(&policy), subject.as_str());
+    let read = caller.record_read(&record, ReadKind::Entries, Some(&policy), subject.as_str());
     read.await?;
     let instants = entries.iter().map(Entry::counted_at).collect();
-    let zones = engine.record.zones(policy, instants).await?;
+    let zones = record.zones(policy, instants).await?;
     let entries = entries.iter().zip(zones).collect();
     Ok(
         HttpResponse::Ok().json(EntryList::new((entries, next_cursor), |(entry, zone)| {

@@ -17,8 +17,8 @@ use super::manifests::{ExportFile, ExportMade};
 use crate::answer::{ApiError, Forbidden, HttpAnswer, file_answer, streamed};
 use crate::operation::describe;
 use crate::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
-    SpanQuery, parse_position,
+    AdminData, Auditor, ByHandler, Caller, Faults, InQuery, MetadataQuery, Query, RecordData,
+    RevisionPath, SpanQuery, parse_position,
 };
 use api::exports::{ExportAct, Manifest};
 use api::format::ExportFormat;
@@ -61,13 +61,13 @@ fn parse_filters(filters: &Filters, faults: &mut Faults) -> Result<HistoryQuery,
 }
 
 /// The details of an export's act, and the key that made it.
-async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
+async fn made(admin: &AdminData, act: Act) -> Result<ExportMade, ApiError> {
     let about = serde_json::from_str(&act.about).map_err(|error| {
         let what = format!("the act {}: {error}", act.revision);
         Failure::from(LedgerError::Corrupt(what))
     })?;
     let key = match act.by.parse() {
-        Ok(id) => engine.admin.key(id).await?,
+        Ok(id) => admin.key(id).await?,
         Err(_) => None,
     };
     Ok(ExportMade {
@@ -129,7 +129,7 @@ impl ExportMade {
 fn answer(
     caller: &Caller<Auditor, InQuery>,
     request: &HttpRequest,
-    engine: &EngineData,
+    record: &RecordData,
     (made, format, export): (ExportMade, ExportFormat, EntryExport),
 ) -> HttpResponse {
     let link = format!("</v1/exports/{}>; rel=\"describedby\"", made.act.revision);
@@ -142,7 +142,7 @@ fn answer(
     }
     let mut file = ExportFile::new(made, format, export.span);
     let header = file.header();
-    let authority = caller.authority(engine);
+    let authority = caller.authority(&record.callers);
     answer.streaming(streamed(export.pieces, header, authority, move |piece| {
         file.piece(piece)
     }))
@@ -169,12 +169,13 @@ pub async fn export(
     caller: Caller<Auditor, InQuery>,
     query: Query<EntryExportQuery>,
     request: HttpRequest,
-    engine: EngineData,
+    admin: AdminData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut filters = query.0.0;
     if let Some(revision) = filters.remove("export") {
-        let again = export_again(&caller, &revision, filters, &engine).await?;
-        return Ok(answer(&caller, &request, &engine, again));
+        let again = export_again(&caller, &revision, filters, &admin, &record).await?;
+        return Ok(answer(&caller, &request, &record, again));
     }
     // 1. Check the parameters, and report all wrong ones at once.
     let mut faults = Faults::default();
@@ -183,7 +184,7 @@ pub async fn export(
     let history = parse_filters(&filters, &mut faults)?;
     let (format, history) = faults.or(format.map(|format| (format, history)))?;
     // 2. Record the export as an act, with the position up to which it reads.
-    if engine.instance.is_read_only() {
+    if record.instance.is_read_only() {
         return Err(ApiError::Unrecorded);
     }
     filters.remove("as_of");
@@ -197,13 +198,10 @@ pub async fn export(
         };
         serde_json::json!(act).to_string()
     };
-    let (act, export) = engine
-        .record
-        .export_entries(&caller.key(), history, about)
-        .await?;
+    let (act, export) = record.export_entries(&caller.key(), history, about).await?;
     // 3. Stream the rows.
-    let begun = (made(&engine, act).await?, format, export);
-    Ok(answer(&caller, &request, &engine, begun))
+    let begun = (made(&admin, act).await?, format, export);
+    Ok(answer(&caller, &request, &record, begun))
 }
 
 /// Begins to read the rows of a recorded export again, or those after a position. `given` are the
@@ -212,15 +210,16 @@ async fn export_again(
     caller: &Caller<Auditor, InQuery>,
     revision: &String,
     mut given: Filters,
-    engine: &EngineData,
+    admin: &AdminData,
+    record: &RecordData,
 ) -> Result<(ExportMade, ExportFormat, EntryExport), ApiError> {
     let mut faults = Faults::default();
     let after = given.remove("after");
     let revision = faults.parameter("export", Some(revision), parse_position);
     let after = faults.parameter("after", after.as_ref(), parse_position);
     let revision = faults.or(revision)?;
-    let act = engine.record.export_act(revision).await?;
-    let mut made = made(engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
+    let act = record.export_act(revision).await?;
+    let mut made = made(admin, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
     made.check_again(&caller.key(), &given)?;
     let (format, mut history) = made.query()?;
     // The manifest describes the rows of this answer.
@@ -229,8 +228,8 @@ async fn export_again(
         let after = after.map(|after| ("after".to_owned(), after.to_string()));
         made.about.filters.extend(after);
     }
-    record_read(caller, engine, &history).await?;
-    let export = engine.record.repeat_export(&caller.key(), history).await?;
+    record_read(caller, record, &history).await?;
+    let export = record.repeat_export(&caller.key(), history).await?;
     Ok((made, format, export))
 }
 
@@ -246,27 +245,25 @@ describe! {
 pub async fn manifest(
     caller: Caller<Auditor, ByHandler>,
     revision: RevisionPath,
-    engine: EngineData,
+    admin: AdminData,
+    record: RecordData,
 ) -> HttpAnswer {
-    let act = engine.record.export_act(revision.0).await?;
-    let made = made(&engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
+    let act = record.export_act(revision.0).await?;
+    let made = made(&admin, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
     let (format, history) = made.query()?;
     match &history.policy {
         Some(policy) => caller.may_use(policy)?,
         None if caller.policies().is_some() => return Err(Forbidden::AllPolicies.into()),
         None => {}
     }
-    let mut export = engine
-        .record
-        .repeat_export(&caller.key(), history.clone())
-        .await?;
+    let mut export = record.repeat_export(&caller.key(), history.clone()).await?;
     let mut file = ExportFile::new(made, format, export.span);
     file.header();
     while let Some(piece) = export.pieces.recv().await {
         match piece.map_err(Failure::from)? {
             ExportPiece::Rows(entries) => drop(file.rows(entries)),
             ExportPiece::End(end) => {
-                record_read(&caller, &engine, &history).await?;
+                record_read(&caller, &record, &history).await?;
                 return Ok(HttpResponse::Ok().json(file.manifest(&end)));
             }
         }
@@ -277,13 +274,13 @@ pub async fn manifest(
 /// Records a read of the rows of a recorded export, or of their hash.
 async fn record_read<W, P>(
     caller: &Caller<W, P>,
-    engine: &EngineData,
+    record: &RecordData,
     history: &HistoryQuery,
 ) -> Result<(), ApiError> {
     let kind = ReadKind::Entries;
     let policy = history.policy.as_ref();
     let subject = history.subject.as_ref().map(Subject::as_str);
-    caller.record_read(engine, kind, policy, subject).await
+    caller.record_read(record, kind, policy, subject).await
 }
 
 const ERASED: &str =

@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
-use crate::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
+use crate::request::{Admin, AdminData, Body, Caller, SubjectPath, Then};
 use api::erasures::ErasureRequest;
 use api::erasures::{ErasureAct, ErasureAnswer};
 use domain::erasure::names;
@@ -39,7 +39,7 @@ describe! {
 pub async fn post(
     caller: Caller<Admin>,
     Then(body, subject): Then<Body<ErasureRequest>, SubjectPath>,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
     let reason = body.0.reason;
     let checked = check_reason(&reason).and_then(|()| {
@@ -50,10 +50,7 @@ pub async fn post(
         }
     });
     checked.map_err(|detail| ApiError::invalid_body("/reason", detail))?;
-    let erased = engine
-        .admin
-        .erase(subject.0, reason, &caller.key(), about)
-        .await?;
+    let erased = admin.erase(subject.0, reason, &caller.key(), about).await?;
     let SubjectErasure { act, is_done } = erased.ok_or(ApiError::NotFound(UNKNOWN))?;
     let mut response = if is_done {
         HttpResponse::Ok()

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 use super::history::parse_as_of;
 use crate::answer::{ApiError, HttpAnswer, describe_verdict, notes};
 use crate::operation::{GRANT, describe};
-use crate::request::{Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Query};
+use crate::request::{Auditor, ByHandler, Caller, Faults, GrantPath, Query, RecordData};
 use api::blocks::BlockAnswer;
 use api::explanation::{
     ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
@@ -231,13 +231,13 @@ pub async fn explain<W, P>(
     policy: PolicyName,
     subject: Subject,
     query: ExplanationQuery,
-    engine: &EngineData,
+    record: &RecordData,
 ) -> HttpAnswer {
     let query = query.check(policy, subject)?;
-    let found = engine.record.explain_claim(query.clone()).await?;
+    let found = record.explain_claim(query.clone()).await?;
     let policy = Some(&query.policy);
     let subject = query.subject.as_str();
-    let read = caller.record_read(engine, ReadKind::Explanation, policy, subject);
+    let read = caller.record_read(record, ReadKind::Explanation, policy, subject);
     read.await?;
     Ok(HttpResponse::Ok().json(describe_claim(&query, found)))
 }
@@ -256,20 +256,20 @@ pub async fn of_grant(
     caller: Caller<Auditor, ByHandler>,
     id: GrantPath,
     query: Query<KnownAtQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let known_at = faults.parameter("known_at", query.0.known_at.as_ref(), parse_as_of);
     faults.or(Some(()))?;
-    let grant = engine.claims.grant(id.0).await?;
+    let grant = record.claims.grant(id.0).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    let found = engine.record.explain_grant(grant, known_at).await?;
+    let found = record.explain_grant(grant, known_at).await?;
     let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
     let policy = Some(&found.grant.policy);
     let subject = found.grant.subject.as_deref();
-    let read = caller.record_read(&engine, ReadKind::Explanation, policy, subject);
+    let read = caller.record_read(&record, ReadKind::Explanation, policy, subject);
     read.await?;
     Ok(HttpResponse::Ok().json(describe_grant(found)))
 }

@@ -9,7 +9,7 @@ use super::grants::GrantFilterQuery;
 use crate::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
 use crate::operation::describe;
 use crate::request::{
-    Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
+    Auditor, Caller, Faults, InQuery, MetadataQuery, Query, RecordData, SpanQuery,
 };
 use api::format::ExportFormat;
 use api::grants::GrantBody;
@@ -45,7 +45,7 @@ pub async fn export(
     filter: Query<GrantFilterQuery>,
     span: Query<SpanQuery>,
     metadata: Query<MetadataQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let format = query.0.format.unwrap_or_default();
@@ -54,20 +54,20 @@ pub async fn export(
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
     let policy = filter.policy.clone();
     let subject = filter.subject.clone();
-    let pieces = engine.record.export(&caller.key(), filter).await?;
+    let pieces = record.export(&caller.key(), filter).await?;
     let subject = subject.as_ref().map(Subject::as_str);
-    let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
+    let read = caller.record_read(&record, ReadKind::Grants, policy.as_ref(), subject);
     read.await?;
     let header = match format {
         ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
         ExportFormat::Ndjson => Bytes::new(),
     };
-    let now = engine.instance.now();
+    let now = record.instance.now();
     let render = move |piece| match piece {
         ExportPiece::Rows(grants) => page(format, &grants, now),
         ExportPiece::End(()) => Bytes::new(),
     };
-    let rows = streamed(pieces, header, caller.authority(&engine), render);
+    let rows = streamed(pieces, header, caller.authority(&record.callers), render);
     Ok(file_answer(format, "grants").streaming(rows))
 }
 

@@ -7,8 +7,8 @@ use utoipa::IntoParams;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{GRANT, describe};
 use crate::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, InQuery, MetadataQuery, PageQuery,
-    Query, SpanQuery, parse_true,
+    Auditor, ByHandler, Caller, Faults, GrantPath, InQuery, MetadataQuery, PageQuery, Query,
+    RecordData, SpanQuery, parse_true,
 };
 use api::grants::{GrantBody, GrantList};
 use api::words;
@@ -104,16 +104,16 @@ describe! {
 pub async fn get(
     caller: Caller<Auditor, ByHandler>,
     id: GrantPath,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
-    let grant = engine.claims.grant(id.0).await?;
+    let grant = record.claims.grant(id.0).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let policy = Some(&grant.policy);
     let subject = grant.subject.as_deref();
-    let read = caller.record_read(&engine, ReadKind::Grant, policy, subject);
+    let read = caller.record_read(&record, ReadKind::Grant, policy, subject);
     read.await?;
-    Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.instance.now())))
+    Ok(HttpResponse::Ok().json(GrantBody::new(&grant, record.instance.now())))
 }
 
 describe! {
@@ -128,7 +128,7 @@ pub async fn list(
     span: Query<SpanQuery>,
     metadata: Query<MetadataQuery>,
     page: Query<PageQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let filter = query.0.check(&span.0, &metadata.0, &mut faults);
@@ -136,14 +136,11 @@ pub async fn list(
     let filter = faults.or(Some(filter))?;
     let policy = filter.policy.clone();
     let subject = filter.subject.clone();
-    let found = engine
-        .record
-        .grants(filter, page.limit, page.cursor())
-        .await?;
+    let found = record.grants(filter, page.limit, page.cursor()).await?;
     let subject = subject.as_ref().map(Subject::as_str);
-    let read = caller.record_read(&engine, ReadKind::Grants, policy.as_ref(), subject);
+    let read = caller.record_read(&record, ReadKind::Grants, policy.as_ref(), subject);
     read.await?;
-    let now = engine.instance.now();
+    let now = record.instance.now();
     let found = (found.grants, found.next_cursor);
     Ok(HttpResponse::Ok().json(GrantList::new(found, |grant| GrantBody::new(&grant, now))))
 }

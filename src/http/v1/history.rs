@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
 use crate::request::{
-    Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query, SpanQuery,
+    Auditor, Caller, Faults, InQuery, MetadataQuery, PageQuery, Query, RecordData, SpanQuery,
     WAIT_MOST, parse_instant, parse_position,
 };
 use api::entries::{EntryBody, HistoryItem, HistoryList};
@@ -176,7 +176,7 @@ pub async fn list(
     metadata: Query<MetadataQuery>,
     wait: Query<WaitQuery>,
     page: Query<PageQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let filter = query.0.check(&span.0, &metadata.0, &mut faults);
@@ -190,23 +190,20 @@ pub async fn list(
     let mut waiting = None;
     loop {
         // 1. Read the list. All requests that ask the same share a read, and its place.
-        let deadline = Instant::now() + engine.instance.answer_time;
+        let deadline = Instant::now() + record.instance.answer_time;
         let asked = (page.limit, page.cursor());
         let times = (known_at, deadline);
-        let found = engine.record.history(&key, &filter, asked, times, written);
+        let found = record.history(&key, &filter, asked, times, written);
         let found = timeout_at(deadline, found).await;
         let found = found.map_err(|_| ApiError::TooSlow)??;
         // 2. If the list is empty and there is time, wait until the record grows.
         let mut grown_at = None;
         if found.is_empty && Instant::now() < waits_until {
             if waiting.is_none() {
-                let place = engine.callers.place(Share::Waits, &key, waits_until).await;
+                let place = record.callers.place(Share::Waits, &key, waits_until).await;
                 waiting = Some(place.ok_or(ApiError::TooManyAtOnce)?);
             }
-            grown_at = engine
-                .record
-                .recorded_above(found.newest, waits_until)
-                .await;
+            grown_at = record.recorded_above(found.newest, waits_until).await;
         }
         // 3. Then read again. The list is empty up to `as_of`, so the next read begins there.
         if let Some(grown_at) = grown_at {
@@ -219,7 +216,7 @@ pub async fn list(
         let kind = ReadKind::Entries;
         let policy = filter.policy.as_ref();
         let subject = filter.subject.as_ref().map(Subject::as_str);
-        caller.record_read(&engine, kind, policy, subject).await?;
+        caller.record_read(&record, kind, policy, subject).await?;
         // 4. Answer. The read keeps its place until its answers are written.
         let text = Bytes::from_owner(Text(found));
         return Ok(HttpResponse::Ok()

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, versioned};
 use crate::operation::{ID, describe};
 use crate::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, Reason, Then,
+    Admin, AdminData, Auditor, Body, Caller, Faults, IdPath, IfMatch, Page, Reason, Then,
 };
 use api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
 use api::keys::{KeyBody, KeyEndBody};
@@ -57,12 +57,9 @@ describe! {
         .json::<NewKeyAnswer>(201, "The key with its secret.")
         .header::<String>("Location", "The URL of the key.").etag()
 }
-pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
-    let (rule, reason) = check_new(body.0, engine.instance.now())?;
-    let (key, secret) = engine
-        .admin
-        .create_key(rule, reason, caller.key())
-        .await??;
+pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, admin: AdminData) -> HttpAnswer {
+    let (rule, reason) = check_new(body.0, admin.instance.now())?;
+    let (key, secret) = admin.create_key(rule, reason, caller.key()).await??;
     Ok(versioned(StatusCode::CREATED, key.version)
         .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
         .json(NewKeyAnswer {
@@ -79,8 +76,8 @@ describe! {
         .json::<KeyList>(200, "A page.")
         .is_about_nobody()
 }
-pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine.admin.keys(page.limit, page.cursor()).await?;
+pub async fn list(_caller: Caller<Auditor>, page: Page, admin: AdminData) -> HttpAnswer {
+    let found = admin.keys(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
 }
 
@@ -91,8 +88,8 @@ describe! {
         .is_about_nobody()
         .follows("create_key", 201, ID)
 }
-pub async fn get(_caller: Caller<Auditor>, id: IdPath, engine: EngineData) -> HttpAnswer {
-    let key = engine.admin.key(id.0).await?;
+pub async fn get(_caller: Caller<Auditor>, id: IdPath, admin: AdminData) -> HttpAnswer {
+    let key = admin.key(id.0).await?;
     let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
     Ok(rendered(key))
 }
@@ -116,12 +113,10 @@ describe! {
 pub async fn patch(
     caller: Caller<Admin>,
     Then(body, (id, IfMatch(precondition))): Then<Body<KeyEndBody>, (IdPath, IfMatch)>,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let (ends_at, reason) = check_new_end(body.0, engine.instance.now())?;
-    let changed = engine
-        .admin
-        .end_key(id.0, ends_at, reason, precondition, caller.key());
+    let (ends_at, reason) = check_new_end(body.0, admin.instance.now())?;
+    let changed = admin.end_key(id.0, ends_at, reason, precondition, caller.key());
     Ok(rendered(changed.await??))
 }
 
@@ -141,10 +136,8 @@ pub async fn revoke(
     id: IdPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let revoked = engine
-        .admin
-        .revoke_key(id.0, reason.0, precondition, caller.key());
+    let revoked = admin.revoke_key(id.0, reason.0, precondition, caller.key());
     Ok(rendered(revoked.await??))
 }

@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
-    PolicyPath, Reason, SubjectPath, Then,
+    Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
 use api::overrides::OverrideBody;
 use api::overrides::{OverrideAnswer, OverrideList};
@@ -54,13 +54,12 @@ pub async fn put(
         Body<OverrideBody>,
         (PolicyPath, NewSubjectPath, IfMatchOrNone),
     >,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let (terms, reason) = check(body.0, engine.instance.now())?;
+    let (terms, reason) = check(body.0, admin.instance.now())?;
     let name = policy.0.clone();
     let key = caller.key();
-    let edited = engine
-        .admin
+    let edited = admin
         .put_of_subject(name, subject.0, terms, reason, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
@@ -84,16 +83,16 @@ pub async fn get(
     caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
-    engine: EngineData,
+    admin: AdminData,
+    record: RecordData,
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found: Override = engine
-        .admin
+    let found: Override = admin
         .of_subject(policy.clone(), &subject)
         .await?
         .map_err(|error| (policy.clone(), error))?;
-    let read = caller.record_read(&engine, ReadKind::Override, Some(&policy), subject.as_str());
+    let read = caller.record_read(&record, ReadKind::Override, Some(&policy), subject.as_str());
     read.await?;
     let mut response = versioned(StatusCode::OK, found.version);
     Ok(response.json(OverrideAnswer::new(&policy, found)))
@@ -113,11 +112,9 @@ pub async fn list(
     _caller: Caller<Auditor>,
     policy: PolicyPath,
     page: Page,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let found = engine
-        .admin
-        .of_subjects(policy.0.clone(), page.limit, page.cursor());
+    let found = admin.of_subjects(policy.0.clone(), page.limit, page.cursor());
     Ok(
         HttpResponse::Ok().json(OverrideList::new(found.await?, |found: Override| {
             OverrideAnswer::new(&policy.0, found)
@@ -140,12 +137,11 @@ pub async fn delete(
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
     let name = policy.0.clone();
     let key = caller.key();
-    let edited = engine
-        .admin
+    let edited = admin
         .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, key)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use super::policies::policy_answer;
 use crate::answer::{HttpAnswer, versioned};
 use crate::operation::{POLICY, describe};
-use crate::request::{Admin, Body, Caller, EngineData, Faults, IfMatch, PolicyPath, Reason, Then};
+use crate::request::{Admin, AdminData, Body, Caller, Faults, IfMatch, PolicyPath, Reason, Then};
 use api::policies::PauseBody;
 use api::policies::PolicyAnswer;
 use domain::policy::check_reason;
@@ -25,14 +25,13 @@ describe! {
 pub async fn put(
     caller: Caller<Admin>,
     Then(body, (policy, IfMatch(precondition))): Then<Body<PauseBody>, (PolicyPath, IfMatch)>,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let reason = body.0.reason.unwrap_or_default();
     let checked = faults.body("/reason", check_reason(&reason));
     faults.or(checked)?;
-    let edited = engine
-        .admin
+    let edited = admin
         .pause_policy(policy.0.clone(), true, reason, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -52,10 +51,9 @@ pub async fn end(
     policy: PolicyPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let edited = engine
-        .admin
+    let edited = admin
         .pause_policy(
             policy.0.clone(),
             false,

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 use crate::answer::{ApiError, HttpAnswer, versioned};
 use crate::operation::{POLICY, describe};
 use crate::request::{
-    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfMatchOrNone,
+    Admin, AdminData, Auditor, Body, ByHandler, Caller, Faults, IfMatch, IfMatchOrNone,
     NewPolicyPath, Page, PolicyPath, Query, Reason, Then, parse_true,
 };
 use api::orphans::OrphansBody;
@@ -118,15 +118,14 @@ pub async fn put(
         Body<PolicyBody>,
         (NewPolicyPath, IfMatchOrNone),
     >,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let change = check(body.0, engine.has_counters())?;
+    let change = check(body.0, admin.has_counters())?;
     let name = policy.0.clone();
-    let edited = engine
-        .admin
+    let edited = admin
         .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -157,8 +156,8 @@ describe! {
         .is_about_nobody()
         .follows("put_policy", 201, POLICY)
 }
-pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineData) -> HttpAnswer {
-    let found = engine.admin.policy(policy.0.clone()).await?;
+pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, admin: AdminData) -> HttpAnswer {
+    let found = admin.policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let mut response = versioned(StatusCode::OK, found.newest.version);
     Ok(response.json(policy_answer(found)))
@@ -172,14 +171,8 @@ describe! {
         .json::<PolicyList>(200, "A page.")
         .is_about_nobody()
 }
-pub async fn list(
-    caller: Caller<Auditor, ByHandler>,
-    page: Page,
-    engine: EngineData,
-) -> HttpAnswer {
-    let found = engine
-        .admin
-        .policies(caller.policies(), page.limit, page.cursor());
+pub async fn list(caller: Caller<Auditor, ByHandler>, page: Page, admin: AdminData) -> HttpAnswer {
+    let found = admin.policies(caller.policies(), page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, policy_answer)))
 }
 
@@ -195,10 +188,9 @@ pub async fn archive(
     policy: PolicyPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let edited = engine
-        .admin
+    let edited = admin
         .archive_policy(policy.0.clone(), reason.0, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
@@ -218,11 +210,9 @@ pub async fn versions(
     _caller: Caller<Auditor>,
     policy: PolicyPath,
     page: Page,
-    engine: EngineData,
+    admin: AdminData,
 ) -> HttpAnswer {
-    let versions = engine
-        .admin
-        .versions(policy.0.clone(), page.limit, page.cursor());
+    let versions = admin.versions(policy.0.clone(), page.limit, page.cursor());
     let versions = versions.await?;
     if versions.0.is_empty() && page.cursor().is_none() {
         return Err(ApiError::UnknownPolicy(policy.0.to_string()));

@@ -5,7 +5,7 @@ use actix_web::http::header;
 
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ID, describe};
-use crate::request::{Admin, Auditor, Body, Caller, EngineData, Page, ReportPath};
+use crate::request::{Admin, AuditData, Auditor, Body, Caller, Page, ReportPath};
 use api::reconciliations::ReconciliationBody;
 use api::reconciliations::{ReconciliationAnswer, ReconciliationList, ReconciliationReport};
 
@@ -27,12 +27,12 @@ describe! {
 pub async fn post(
     caller: Caller<Auditor>,
     body: Body<ReconciliationBody>,
-    engine: EngineData,
+    audit: AuditData,
 ) -> HttpAnswer {
     if body.0.apply {
         caller.must_be::<Admin>()?;
     }
-    let report = engine.audit.reconcile(body.0.apply, caller.key()).await?;
+    let report = audit.reconcile(body.0.apply, caller.key()).await?;
     let mut response = match report.0.finished {
         Some(_) => HttpResponse::Created(),
         None => HttpResponse::Accepted(),
@@ -50,8 +50,8 @@ describe! {
         .is_about_nobody()
         .follows("reconcile", 201, ID)
 }
-pub async fn get(_caller: Caller<Auditor>, id: ReportPath, engine: EngineData) -> HttpAnswer {
-    let report = engine.audit.reconciliation(id.0).await?;
+pub async fn get(_caller: Caller<Auditor>, id: ReportPath, audit: AuditData) -> HttpAnswer {
+    let report = audit.reconciliation(id.0).await?;
     let report = report.ok_or(ApiError::NotFound("there is no report with this id"))?;
     Ok(HttpResponse::Ok().json(ReconciliationAnswer::from(report)))
 }
@@ -62,10 +62,7 @@ describe! {
         .json::<ReconciliationList>(200, "A page.")
         .is_about_nobody()
 }
-pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine
-        .audit
-        .reconciliations(page.limit, page.cursor())
-        .await?;
+pub async fn list(_caller: Caller<Auditor>, page: Page, audit: AuditData) -> HttpAnswer {
+    let found = audit.reconciliations(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(ReconciliationList::new(found, ReconciliationReport::from)))
 }

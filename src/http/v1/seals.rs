@@ -10,8 +10,8 @@ use utoipa::{IntoParams, PartialSchema};
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
 use crate::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, GrantPath, Page, Query, RevisionPath, TilePath,
-    parse_position,
+    AuditData, Auditor, ByHandler, Caller, Faults, GrantPath, Page, Query, RecordData,
+    RevisionPath, TilePath, parse_position,
 };
 use api::seals::{LatestSeal, SealBody, SealConsistency, SealList};
 use domain::reads::ReadKind;
@@ -39,8 +39,8 @@ describe! {
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
         .is_about_nobody()
 }
-pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
-    let found = engine.audit.seals(page.limit, page.cursor()).await?;
+pub async fn list(_caller: Caller<Auditor>, page: Page, audit: AuditData) -> HttpAnswer {
+    let found = audit.seals(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(SealList::new((found.seals, found.next_cursor), seal_body)))
 }
 
@@ -51,9 +51,9 @@ describe! {
         .problem(409, "`not-sealed`: nothing is sealed yet.")
         .is_about_nobody()
 }
-pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
-    let seal = engine.audit.latest_seal().await?;
-    let verifier_key = engine.audit.seal_verifier(&seal.origin.name);
+pub async fn latest(_caller: Caller<Auditor>, audit: AuditData) -> HttpAnswer {
+    let seal = audit.latest_seal().await?;
+    let verifier_key = audit.seal_verifier(&seal.origin.name);
     Ok(HttpResponse::Ok().json(LatestSeal {
         seal: seal_body(seal),
         verifier_key,
@@ -81,7 +81,7 @@ describe! {
 pub async fn consistency(
     _caller: Caller<Auditor>,
     query: Query<ConsistencyQuery>,
-    engine: EngineData,
+    audit: AuditData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let size = |text: &str| match parse_position(text) {
@@ -97,7 +97,7 @@ pub async fn consistency(
             "write a size that is not below `from`",
         ));
     }
-    let proof = engine.audit.seal_consistency(from, to).await?;
+    let proof = audit.seal_consistency(from, to).await?;
     Ok(HttpResponse::Ok().json(SealConsistency {
         origin: proof.origin,
         from: proof.from,
@@ -119,16 +119,17 @@ describe! {
 pub async fn proof(
     caller: Caller<Auditor, ByHandler>,
     id: GrantPath,
-    engine: EngineData,
+    audit: AuditData,
+    record: RecordData,
 ) -> HttpAnswer {
     let id = id.0;
-    let grant = engine.claims.grant(id).await?;
+    let grant = record.claims.grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
-    let proof = engine.audit.grant_proof(id).await?;
+    let proof = audit.grant_proof(id).await?;
     let policy = Some(&grant.policy);
     let subject = proof.opened.subject();
-    let read = caller.record_read(&engine, ReadKind::Proof, policy, subject.as_deref());
+    let read = caller.record_read(&record, ReadKind::Proof, policy, subject.as_deref());
     read.await?;
     Ok(proof_file(&id, &proof))
 }
@@ -146,12 +147,13 @@ describe! {
 pub async fn change_proof(
     caller: Caller<Auditor>,
     revision: RevisionPath,
-    engine: EngineData,
+    audit: AuditData,
+    record: RecordData,
 ) -> HttpAnswer {
-    let proof = engine.audit.change_proof(revision.0).await?;
+    let proof = audit.change_proof(revision.0).await?;
     // The subject of an override or a block.
     let subject = proof.opened.subject();
-    let read = caller.record_read(&engine, ReadKind::Proof, None, subject.as_deref());
+    let read = caller.record_read(&record, ReadKind::Proof, None, subject.as_deref());
     read.await?;
     Ok(proof_file(&revision.0, &proof))
 }
@@ -171,8 +173,8 @@ describe! {
         .problem(409, "`not-sealed`: nothing is sealed yet.")
         .is_about_nobody()
 }
-pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
-    let seal = engine.audit.latest_seal().await?;
+pub async fn checkpoint(_caller: Caller<Auditor>, audit: AuditData) -> HttpAnswer {
+    let seal = audit.latest_seal().await?;
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
         .body(seal.note))
@@ -195,9 +197,9 @@ describe! {
 pub async fn tile(
     _caller: Caller<Auditor>,
     TilePath(tile): TilePath,
-    engine: EngineData,
+    audit: AuditData,
 ) -> HttpAnswer {
-    let bytes = engine.audit.log_tile(tile).await?;
+    let bytes = audit.log_tile(tile).await?;
     let mut answer = HttpResponse::Ok();
     // A partial tile is replaced when it is full. An answer that requires a key is private.
     if tile.width == TILE_WIDTH {

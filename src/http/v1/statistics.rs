@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use crate::answer::HttpAnswer;
 use crate::operation::describe;
 use crate::request::{
-    Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
+    Auditor, Caller, Faults, InQuery, Page, PageQuery, PolicyPath, Query, RecordData, SubjectPath,
 };
 use api::statistics::{DayStatistics, DenialList, FirstDenialAnswer, StatisticsList};
 use domain::policy::PolicyName;
@@ -102,16 +102,13 @@ pub async fn list(
     _caller: Caller<Auditor, InQuery>,
     query: Query<StatisticsQuery>,
     page: Query<PageQuery>,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let query = query.0.check(&mut faults);
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;
-    let found = engine
-        .record
-        .statistics(&query, page.limit, page.cursor())
-        .await?;
+    let found = record.statistics(&query, page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(statistics_list(found)))
 }
 
@@ -127,15 +124,13 @@ pub async fn denials(
     policy: PolicyPath,
     subject: SubjectPath,
     page: Page,
-    engine: EngineData,
+    record: RecordData,
 ) -> HttpAnswer {
     let policy = policy.0;
     let subject = subject.0;
-    let found = engine
-        .record
-        .first_denials(&policy, &subject, page.limit, page.cursor());
+    let found = record.first_denials(&policy, &subject, page.limit, page.cursor());
     let found = found.await?;
-    let read = caller.record_read(&engine, ReadKind::Denials, Some(&policy), subject.as_str());
+    let read = caller.record_read(&record, ReadKind::Denials, Some(&policy), subject.as_str());
     read.await?;
     Ok(HttpResponse::Ok().json(DenialList::new(found, FirstDenialAnswer::from)))
 }

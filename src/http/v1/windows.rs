@@ -6,7 +6,9 @@ use utoipa::IntoParams;
 
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{POLICY, describe};
-use crate::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
+use crate::request::{
+    AdminData, Auditor, Caller, Faults, PageQuery, PolicyPath, Query, RecordData,
+};
 use api::policies::{WindowAnswer, WindowList};
 use api::words;
 use domain::window::Length;
@@ -54,7 +56,8 @@ pub async fn list(
     policy: PolicyPath,
     query: Query<WindowListQuery>,
     page: Query<PageQuery>,
-    engine: EngineData,
+    admin: AdminData,
+    record: RecordData,
 ) -> HttpAnswer {
     let WindowListQuery { per, from, to } = query.0;
     let mut faults = Faults::default();
@@ -66,10 +69,8 @@ pub async fn list(
     faults.or(Some(()))?;
     let query = WindowQuery { per, from, to };
     // An archived policy has no windows.
-    let found = engine.admin.policy(policy.0.clone()).await?;
+    let found = admin.policy(policy.0.clone()).await?;
     found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let windows = engine
-        .record
-        .windows(&policy.0, &query, page.limit, page.cursor());
+    let windows = record.windows(&policy.0, &query, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, window_answer)))
 }
