@@ -1,7 +1,7 @@
 //! The wire: what `/v1` takes and answers, as types that the server and the command line share.
 //!
-//! A type is written with the bytes that the specification describes, and `reading::read` reads it again. This
-//! module becomes a crate of its own, for clients in Rust: it knows the domain, and nothing else of perdiem.
+//! A type is written with the bytes that the specification describes, and `reading::read` reads it again. Clients
+//! in Rust can use the crate, because it knows the domain, and nothing else of perdiem.
 
 pub mod backtests;
 pub mod blocks;

@@ -64,7 +64,7 @@ macro_rules! words {
     )+};
 }
 
-/// The kinds of changes. The engine has the list; a test in `http/v1/changes.rs` compares the two.
+/// The kinds of changes. The ledger has the list; a test in `http/v1/changes.rs` compares the two.
 pub const CHANGE_KINDS: [&str; 11] = [
     "policy",
     "override",

@@ -1,9 +1,9 @@
 //! What product backends ask for: a claim and its dry run, a batch that is granted whole or not at all,
 //! corrections and adjustments, a grant by its id, and what is foretold.
 //!
-//! `instance` is what an instance knows, and its callers. A use case makes the first step of the way
-//! (`protocol`), or leaves to Redis (`counted`). `lapses` records the ends of holds. A room imports only
-//! from those before it.
+//! `instance` is what an instance knows, and its callers. `protocol` has the steps of a claim, and `counted`
+//! those of a claim that Redis decides alone. A use case takes the first step, and waits for the answer.
+//! `lapses` records the ends of holds.
 
 pub mod counted;
 pub mod instance;

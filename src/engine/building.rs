@@ -1,5 +1,5 @@
 //! How an engine is built: it opens the stores, reads the policies and keys, and starts the workers
-//! of all rooms.
+//! of all parts.
 
 use std::sync::Arc;
 use std::time::Duration;

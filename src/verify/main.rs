@@ -1,5 +1,6 @@
 //! `perdiem-verify`: checks archives, exports and proofs by their files alone.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -9,7 +10,8 @@ use perdiem_verify::program::{Verify, run};
 async fn main() -> ExitCode {
     match run(Verify::parse().check).await {
         Ok(told) => {
-            told.iter().for_each(|line| println!("{line}"));
+            // A reader may close the pipe when it has seen enough.
+            let _ = writeln!(io::stdout(), "{}", told.join("\n"));
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -101,6 +101,11 @@ pub async fn run(check: Check) -> anyhow::Result<Vec<String>> {
                     "the proof belongs to this export: change {}",
                     recorded.revision
                 ));
+            } else {
+                told.push(format!(
+                    "the manifest was not compared with the recorded export, change {}: add --proof",
+                    manifest.revision
+                ));
             }
             told.extend(check_seal(&manifest, key.as_ref())?);
             Ok(told)

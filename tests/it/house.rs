@@ -158,36 +158,25 @@ fn each_value_gets_its_name_on_a_line_of_its_own() {
     }
 }
 
-/// What a crate may know: the crates of this repository, and of the libraries those that one layer alone may
-/// use. A crate that is not here may know nothing of either.
-const MAY_KNOW: &[(&str, &str, &str)] = &[
+/// What a crate may name in its manifest: the crates of this repository that it uses, and those of the libraries
+/// of [`OF_A_LAYER`] that it may use.
+#[rustfmt::skip]
+const MAY_NAME: &[(&str, &str, &str)] = &[
     ("domain", "", ""),
     ("host", "domain", "tokio"),
     ("api", "domain", "utoipa"),
     ("verify", "domain api", "clap tokio anyhow"),
-    ("ledger", "domain host", "sqlx tokio"),
-    ("counter", "domain", "redis tokio"),
-    ("claims", "domain host ledger counter", "tokio"),
-    (
-        "record",
-        "domain host verify ledger counter claims",
-        "tokio",
-    ),
-    ("admin", "domain host ledger counter claims record", "tokio"),
-    (
-        "engine",
-        "domain host ledger counter claims record admin",
-        "tokio",
-    ),
-    ("http", "domain host api engine", "actix-web utoipa tokio"),
-    (
-        "cli",
-        "domain host api verify ledger counter engine http",
-        "clap reqwest tokio anyhow",
-    ),
+    ("ledger", "domain host", "sqlx tokio tracing"),
+    ("counter", "domain", "redis tokio tracing"),
+    ("claims", "domain host ledger counter", "tokio tracing"),
+    ("record", "domain host verify ledger counter claims", "tokio tracing"),
+    ("admin", "domain host ledger counter claims record", "tokio tracing"),
+    ("engine", "domain host ledger counter claims record admin", "tokio tracing"),
+    ("http", "domain host api engine", "actix-web utoipa tokio tracing"),
+    ("cli", "domain host api verify ledger counter engine http", "clap reqwest tokio anyhow tracing"),
 ];
 
-/// The libraries that only those crates use which [`MAY_KNOW`] names.
+/// The libraries that a crate uses only if [`MAY_NAME`] says so.
 const OF_A_LAYER: &[&str] = &[
     "sqlx",
     "redis",
@@ -196,20 +185,28 @@ const OF_A_LAYER: &[&str] = &[
     "reqwest",
     "clap",
     "tokio",
+    "tracing",
     "anyhow",
 ];
 
-/// The names of a section's lines in a manifest, without their endings.
+/// All that a manifest depends on, also for its tests: the first word of each line of those sections.
 fn dependencies(manifest: &str) -> Vec<&str> {
-    let section = manifest
-        .split("[dependencies]\n")
-        .nth(1)
-        .unwrap_or_default();
-    let lines = section.lines().take_while(|line| !line.starts_with('['));
-    lines
-        .filter_map(|line| line.split(['.', ' ']).next())
-        .filter(|name| !name.is_empty())
-        .collect()
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_inside = line.contains("dependencies");
+            assert!(!line.contains("dependencies."), "one line for each: {line}");
+        } else if is_inside && let Some(name) = line.split(['.', ' ']).find(|word| !word.is_empty())
+        {
+            assert!(
+                line.contains("workspace = true"),
+                "named in the workspace: {line}"
+            );
+            found.push(name);
+        }
+    }
+    found
 }
 
 /// The compiler keeps a crate from what its manifest does not name, so the manifests are the layers.
@@ -220,25 +217,72 @@ fn a_crate_knows_only_those_above_it() {
         .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';'))
         .map(str::to_owned)
         .collect();
-    let listed: Vec<&str> = MAY_KNOW.iter().map(|(name, ..)| *name).collect();
+    let listed: Vec<&str> = MAY_NAME.iter().map(|(name, ..)| *name).collect();
     assert_eq!(
         order, listed,
         "src/lib.rs lists the crates in reading order"
     );
-    for (index, (name, crates, libraries)) in MAY_KNOW.iter().enumerate() {
+    let folders = fs::read_dir(root().join("src")).expect("a folder");
+    let folders = folders.map(|entry| entry.expect("an entry").path());
+    let folders: BTreeSet<PathBuf> = folders.filter(|path| path.is_dir()).collect();
+    let of_crates = listed.iter().map(|name| root().join("src").join(name));
+    assert_eq!(
+        folders,
+        of_crates.collect(),
+        "each folder of src is a crate"
+    );
+    for (index, (name, crates, libraries)) in MAY_NAME.iter().enumerate() {
         let path = root().join("src").join(name).join("Cargo.toml");
         let manifest = fs::read_to_string(path).expect("a manifest");
         let found = dependencies(&manifest);
         assert!(found.len() > 1, "{name}: {found:?}");
         for known in found {
             if let Some(place) = listed.iter().position(|other| *other == known) {
-                assert!(place < index, "{name} is above {known}");
+                assert!(place < index, "{name} uses {known}, which comes later");
                 let may = crates.split(' ').any(|other| other == known);
-                assert!(may, "{name} must not know {known}");
+                assert!(may, "{name} must not use {known}");
             } else if OF_A_LAYER.contains(&known) {
                 let may = libraries.split(' ').any(|other| other == known);
                 assert!(may, "{name} must not use {known}");
             }
+        }
+    }
+}
+
+/// The workspace gives each name one meaning: no library hides behind the name of another.
+#[test]
+fn dependencies_have_their_own_names() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
+    for line in manifest
+        .lines()
+        .filter(|line| line.contains("package = \""))
+    {
+        let name = line.split(' ').next().unwrap_or_default();
+        let own = format!("package = \"perdiem-{name}\", path = \"src/{name}\"");
+        assert!(line.contains(&own), "{line}");
+    }
+}
+
+/// The handles give a face their use cases. What a handle works with is for the engine.
+#[test]
+fn no_handler_reaches_past_its_handle() {
+    for (file, text) in sources() {
+        if layer(&file) != "http" {
+            continue;
+        }
+        let text = code(&text);
+        for part in [
+            "ledger",
+            "dispatch",
+            "counting",
+            "drain",
+            "eraser",
+            "reconciler",
+            "watch",
+        ] {
+            let uses = [format!(".{part}."), format!(".{part}\n")];
+            let reaches = uses.iter().any(|part| text.contains(part));
+            assert!(!reaches, "{} uses {part}", file.display());
         }
     }
 }
@@ -489,7 +533,7 @@ fn defined(line: &str) -> Option<&str> {
     }
     let words: Vec<&str> = line
         .split(|character: char| !character.is_alphanumeric() && character != '_')
-        .filter(|word| !matches!(*word, "" | "pub" | "crate" | "super" | "in" | "engine"))
+        .filter(|word| !matches!(*word, "" | "pub" | "crate" | "super" | "in"))
         .collect();
     match words[..] {
         ["struct" | "enum" | "trait" | "union", name, ..] => Some(name),
@@ -529,7 +573,7 @@ fn files_are_short_enough_to_read() {
     }
 }
 
-/// Each module has one line, in `lib.rs` and at the head of its file.
+/// Each crate has one line in `src/lib.rs`, and each module at the head of its file.
 #[test]
 fn every_file_says_what_it_is_for() {
     for (file, text) in sources() {

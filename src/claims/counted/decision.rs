@@ -1,4 +1,4 @@
-//! The way of a claim that Redis counts. As in `claim/way.rs`, nothing here waits, sends, or reads
+//! The way of a claim that Redis counts. As in `protocol/way.rs`, nothing here waits, sends, or reads
 //! a clock: each function says what happens next, `count` does it, and the simulator drives the
 //! same functions.
 //!

@@ -1,7 +1,7 @@
 //! The knowledge of an instance: recent policies and keys, the state of the ledger and the clock,
 //! the last lines that the instance appended, the queues that hold grants, the requests in progress
 //! of each caller, wrong keys, denials, and metrics. All of it is lost with the process. Other
-//! parts of the engine read it here; this part imports nothing from them.
+//! parts read it here; this part imports nothing from them.
 
 mod access;
 mod authority;
@@ -78,6 +78,12 @@ impl Instance {
     /// The present instant.
     pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
         self.clock.now()
+    }
+
+    /// Whether the clock of this instance is off by more than the tolerance: then it decides and
+    /// changes nothing.
+    pub fn clock_is_off(&self) -> bool {
+        self.watch.clock_is_off()
     }
 
     /// Whether this instance writes nothing: no claims, no changes and no seals.

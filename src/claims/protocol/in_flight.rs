@@ -128,7 +128,7 @@ pub struct InFlight {
     pub work: Work,
     /// After this instant no client waits.
     pub deadline: Instant,
-    /// From this instant on the claim may leave for Redis (`engine/counted`), if the ledger has not
+    /// From this instant on the claim may leave for Redis (`counted`), if the ledger has not
     /// decided it and the owner of its policy chose so. `None` if Redis must not decide it, or could
     /// not.
     pub leaves_from: Option<Instant>,

@@ -5,8 +5,8 @@
 //! follows a look.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
-//! (`append`) and settle counters (`settle`). A claim that Redis decides alone leaves this room for
-//! `engine/counted`.
+//! (`append`) and settle counters (`settle`). A claim that Redis decides alone goes on in
+//! `counted`.
 
 pub mod accounts;
 mod append;

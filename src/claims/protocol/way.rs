@@ -13,7 +13,7 @@
 //!    commit. A group that lost to another writer, or whose account is not new, looks at the
 //!    ledger. After two losses the group *contends*: it waits for its turn.
 //!    An atomic batch is a group with several accounts, and has a transaction of its own.
-//! 5. Where Redis decides alone, the claim *leaves* for Redis (`engine/counted`).
+//! 5. Where Redis decides alone, the claim *leaves* for Redis (`counted`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub enum Step {
     Probe(CounterDenial),
     /// The claim joins the group of its account.
     Join,
-    /// The claim leaves for Redis (`engine/counted`), and may come back.
+    /// The claim leaves for Redis (`counted`), and may come back.
     Leave(LeaveReason),
     /// The claim is answered.
     End(Result<Outcome, Undecided>),

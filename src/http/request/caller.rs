@@ -255,7 +255,7 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
     //    refused with 503, as claims are.
     let is_change = W::ROLES == Admin::ROLES && !request.method().is_safe();
     let engine = request.app_data::<Data<Engine>>();
-    if is_change && engine.is_some_and(|engine| engine.instance.watch.clock_is_off()) {
+    if is_change && engine.is_some_and(|engine| engine.instance.clock_is_off()) {
         return Err(ApiError::ClockOff);
     }
     Ok(principal)

@@ -32,7 +32,7 @@ pub use route::{
 };
 pub use span::SpanQuery;
 
-/// The handles of the engine, as handlers take them: each takes those that it uses.
+/// The handles of the engine. A handler has an argument for each one that it uses.
 pub type ClaimsData = Data<Claims>;
 pub type RecordData = Data<Record>;
 pub type AuditData = Data<Audit>;

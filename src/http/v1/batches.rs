@@ -129,12 +129,12 @@ async fn claim_together(
             ));
         }
     }
-    // 2. Let the engine decide the valid claims together. With a wrong claim it grants none.
+    // 2. Decide the valid claims together. With a wrong claim it grants none.
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
     let members = claims.claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::from)?.into_iter();
-    // 3. Answer in the order of the request. The engine's answers are those of the valid claims.
+    // 3. Answer in the order of the request. The answers are those of the valid claims.
     let mut answers = Vec::with_capacity(checked.len());
     for claim in checked {
         let member = claim.map(|claim| (claim, members.next()));

@@ -1,4 +1,4 @@
-//! An instance that lets Redis decide. The production code of `engine/counted` decides what happens
+//! An instance that lets Redis decide. The production code of `counted` decides what happens
 //! next. This file replaces its workers by an executor without async.
 
 use std::collections::{BTreeMap, HashSet};
