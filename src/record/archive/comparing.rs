@@ -15,7 +15,7 @@ const LEAVES_MOST: u64 = 2048;
 
 /// Makes the leaves of an archive again from the ledger's rows, and names the first one that
 /// differs. For a dropped entry it uses the hash in the log. Check the archive's files first: see
-/// [`check_archive`](super::check_archive). `tell` gets the progress and the total.
+/// [`check_archive`](verify::archive::check_archive). `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`ArchiveFailure`].
