@@ -8,7 +8,7 @@ use perdiem_verify::program::{Verify, run};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Verify::parse().check).await {
+    match run(Verify::parse().given).await {
         Ok(told) => {
             // A reader may close the pipe when it has seen enough.
             let _ = writeln!(io::stdout(), "{}", told.join("\n"));

@@ -17,11 +17,11 @@ use crate::proof::check_proof;
 #[command(name = "perdiem-verify", version)]
 pub struct Verify {
     #[command(subcommand)]
-    pub check: Check,
+    pub given: GivenFiles,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Check {
+pub enum GivenFiles {
     /// Check a folder of `perdiem archive`
     Archive {
         folder: PathBuf,
@@ -71,9 +71,9 @@ impl KeyArg {
 ///
 /// # Errors
 /// The files cannot be used, or are not what they should be.
-pub async fn run(check: Check) -> anyhow::Result<Vec<String>> {
-    match check {
-        Check::Archive { folder, key } => {
+pub async fn run(given: GivenFiles) -> anyhow::Result<Vec<String>> {
+    match given {
+        GivenFiles::Archive { folder, key } => {
             let key = key.read()?;
             let archive = check_archive(&folder, key.as_ref(), |_, _| ()).await?;
             let unsigned = key.is_none().then(|| UNSIGNED.to_owned());
@@ -82,7 +82,7 @@ pub async fn run(check: Check) -> anyhow::Result<Vec<String>> {
                 .chain([archive.told(&folder)])
                 .collect())
         }
-        Check::Export {
+        GivenFiles::Export {
             file,
             manifest,
             proof,
@@ -110,7 +110,7 @@ pub async fn run(check: Check) -> anyhow::Result<Vec<String>> {
             told.extend(check_seal(&manifest, key.as_ref())?);
             Ok(told)
         }
-        Check::Proof { file, key } => check_proof(&file, &read_key(&key)?),
+        GivenFiles::Proof { file, key } => check_proof(&file, &read_key(&key)?),
     }
 }
 

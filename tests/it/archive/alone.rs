@@ -13,7 +13,7 @@ use crate::support::app::{Stack, eventually};
 async fn said(arguments: &[&str]) -> Result<String, String> {
     let arguments = ["perdiem-verify"].iter().chain(arguments);
     let parsed = Verify::try_parse_from(arguments).map_err(|error| error.to_string())?;
-    match run(parsed.check).await {
+    match run(parsed.given).await {
         Ok(told) => Ok(told.join("\n")),
         Err(error) => Err(format!("{error:#}")),
     }
