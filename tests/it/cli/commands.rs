@@ -11,6 +11,14 @@ use crate::support::servers::{self, Postgres, free_port};
 use crate::support::terminal::Said;
 
 #[test]
+fn the_program_tells_its_name_and_version() {
+    let said = run(&["--version"], &[]).well(0);
+    assert_eq!(said, format!("perdiem {}\n", env!("CARGO_PKG_VERSION")));
+    let help = run(&["--help"], &[]).well(0);
+    assert!(help.contains("Usage: perdiem <COMMAND>"), "{help}");
+}
+
+#[test]
 fn migrate_makes_a_database_and_does_it_again() {
     let folder = folder();
     let path = folder.path().join("perdiem.db");
