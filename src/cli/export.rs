@@ -21,11 +21,10 @@ use verify::export::WORKBOOK_SHA256;
 use verify::files::sha256_of;
 use verify::rows::{Row, RowCutter};
 
-use super::ServerArgs;
 use super::client::{self, TryAgain, call, request, stream};
 use super::history::EntryFilters;
 use super::rows::PartFile;
-use super::xlsx;
+use super::{ServerArgs, xlsx};
 use api::exports::Manifest;
 
 const EXPORT: &str = "/v1/entries/export";

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use domain::seal::note::VerifierKey;
-use verify::export::{CheckedExport, RecordedExport, check_export, check_seal};
+use verify::export::{RecordedExport, check_export, check_seal};
 
 use super::offline::open_to_read;
 use crate::config::DatabaseArgs;
@@ -39,14 +39,13 @@ pub async fn verify_export(
     witnesses: &Witnesses<'_>,
 ) -> anyhow::Result<ExitCode> {
     // 1. The file matches its manifest.
-    let CheckedExport { manifest, sha256 } = check_export(file, manifest)?;
-    println!("{} matches its manifest, SHA-256 {sha256}", file.display());
+    let export = check_export(file, manifest)?;
+    println!("{}", export.told(file));
     // 2. The manifest belongs to a recorded export.
-    let revision = manifest.revision;
+    let revision = export.manifest.revision;
     let mut is_compared = false;
     if let Some((proof, key)) = witnesses.proof {
-        RecordedExport::proven(proof, key)?.check(&manifest)?;
-        println!("the proof belongs to this export: change {revision}");
+        println!("{}", export.check_proof(proof, key)?);
         is_compared = true;
     }
     if witnesses.database.named().is_some() {
@@ -55,7 +54,7 @@ pub async fn verify_export(
                 "the ledger has no export {revision}: the manifest was changed, or belongs to another ledger"
             );
         };
-        stored.check(&manifest)?;
+        stored.check(&export.manifest)?;
         println!("the ledger recorded this export: change {revision}");
         is_compared = true;
     }
@@ -66,7 +65,7 @@ pub async fn verify_export(
         );
     }
     // 3. The positions of the export are sealed.
-    for told in check_seal(&manifest, witnesses.key)? {
+    for told in check_seal(&export.manifest, witnesses.key)? {
         println!("{told}");
     }
     Ok(ExitCode::SUCCESS)

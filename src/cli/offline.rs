@@ -16,6 +16,7 @@ use crate::config::DatabaseArgs;
 use host::chain::Chain;
 use host::clock::Clock;
 use ledger::{ClockReading, Ledger, LedgerOptions, OpenError};
+use verify::key::UNSIGNED;
 
 /// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
@@ -126,5 +127,5 @@ pub async fn present(ledger: &Ledger) -> anyhow::Result<DateTime<Utc>> {
 
 /// Says that signatures were not checked.
 pub fn tell_of_no_key() {
-    println!("the signatures were not checked: add --key");
+    println!("{UNSIGNED}");
 }

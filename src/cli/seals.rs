@@ -9,11 +9,10 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 
-use super::ServerArgs;
-use super::archive;
 use super::client::{TryAgain, request, segment, stream};
 use super::export_check::{Witnesses, verify_export};
 use super::offline::{WorkBar, interruption, open, open_to_read, present, tell_of_no_key};
+use super::{ServerArgs, archive};
 use crate::config::{DatabaseArgs, ServeArgs, WrongSetting, read_seal_key};
 use domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use engine::{CheckedFigures, DroppedLeaves, GivenSeal, restart_seals, verify_ledger};

@@ -9,10 +9,9 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry};
+use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use crate::config::{LogArgs, LogFormat};
 

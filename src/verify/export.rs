@@ -151,6 +151,27 @@ pub struct CheckedExport {
     pub sha256: String,
 }
 
+impl CheckedExport {
+    /// What was found, in words.
+    pub fn told(&self, file: &Path) -> String {
+        let name = file.display();
+        format!("{name} matches its manifest, SHA-256 {}", self.sha256)
+    }
+
+    /// Checks that the manifest belongs to the change that a proof shows, and tells which one that is.
+    ///
+    /// # Errors
+    /// The proof is wrong, or of something else.
+    pub fn check_proof(&self, proof: &Path, key: &VerifierKey) -> anyhow::Result<String> {
+        let recorded = RecordedExport::proven(proof, key)?;
+        recorded.check(&self.manifest)?;
+        let revision = recorded.revision;
+        Ok(format!(
+            "the proof belongs to this export: change {revision}"
+        ))
+    }
+}
+
 /// Checks a file by its manifest.
 ///
 /// # Errors
@@ -196,10 +217,7 @@ struct ActPrivate {
 
 impl RecordedExport {
     /// The change as a proof shows it.
-    ///
-    /// # Errors
-    /// The proof is wrong, or of something else.
-    pub fn proven(file: &Path, key: &VerifierKey) -> anyhow::Result<Self> {
+    fn proven(file: &Path, key: &VerifierKey) -> anyhow::Result<Self> {
         let named = || file.display().to_string();
         let proof = fs::read_to_string(file).with_context(named)?;
         let proof = LogProof::parse(&proof).with_context(named)?;

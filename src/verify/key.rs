@@ -6,6 +6,9 @@ use anyhow::Context;
 
 use domain::seal::note::VerifierKey;
 
+/// Said where no key was given.
+pub const UNSIGNED: &str = "the signatures were not checked: add --key";
+
 /// A public key from the command line, or from the file that it names.
 ///
 /// # Errors

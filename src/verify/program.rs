@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use domain::seal::note::VerifierKey;
 
 use crate::archive::check_archive;
-use crate::export::{CheckedExport, RecordedExport, check_export, check_seal};
-use crate::key::read_key;
+use crate::export::{check_export, check_seal};
+use crate::key::{UNSIGNED, read_key};
 use crate::proof::check_proof;
 
 /// Check what perdiem gave to auditors, by the files alone
@@ -89,30 +89,18 @@ pub async fn run(given: GivenFiles) -> anyhow::Result<Vec<String>> {
             key,
         } => {
             let key = key.read()?;
-            let CheckedExport { manifest, sha256 } = check_export(&file, &manifest)?;
-            let mut told = vec![format!(
-                "{} matches its manifest, SHA-256 {sha256}",
-                file.display()
-            )];
-            if let (Some(proof), Some(key)) = (&proof, &key) {
-                let recorded = RecordedExport::proven(proof, key)?;
-                recorded.check(&manifest)?;
-                told.push(format!(
-                    "the proof belongs to this export: change {}",
-                    recorded.revision
-                ));
-            } else {
-                told.push(format!(
+            let export = check_export(&file, &manifest)?;
+            let mut told = vec![export.told(&file)];
+            told.push(match (&proof, &key) {
+                (Some(proof), Some(key)) => export.check_proof(proof, key)?,
+                _ => format!(
                     "the manifest was not compared with the recorded export, change {}: add --proof",
-                    manifest.revision
-                ));
-            }
-            told.extend(check_seal(&manifest, key.as_ref())?);
+                    export.manifest.revision
+                ),
+            });
+            told.extend(check_seal(&export.manifest, key.as_ref())?);
             Ok(told)
         }
         GivenFiles::Proof { file, key } => check_proof(&file, &read_key(&key)?),
     }
 }
-
-/// Said where no key was given.
-const UNSIGNED: &str = "the signatures were not checked: add --key";
