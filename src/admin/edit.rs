@@ -5,8 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::Admin;
-use claims::instance::ChangedTerms;
-use claims::instance::Failure;
+use claims::instance::{ChangedTerms, Failure};
 use domain::fault::Fault;
 use domain::orphans::{OnOrphans, OrphanedOverride};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};

@@ -6,8 +6,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use tokio::time::sleep;
 
-use claims::instance::Pace;
-use claims::instance::{ChangedTerms, Policies, Watch};
+use claims::instance::{ChangedTerms, Pace, Policies, Watch};
 use counter::{Counters, Reading};
 use domain::erasure::{ErasingAccount, ErasureStep};
 use host::chain::Chain;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::Admin;
-use crate::Precondition;
-use claims::instance::Failure;
-use claims::instance::{first_version, generate_secret, hash};
+use crate::{Admin, Precondition};
+use claims::instance::{Failure, first_version, generate_secret, hash};
 use domain::key::{Key, KeyRule};
 use domain::policy::PolicyName;
 use ledger::Change;

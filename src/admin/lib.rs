@@ -27,10 +27,3 @@ pub struct Admin {
     /// Drains the queues of Redis; `None` without a Redis.
     pub drain: Option<DrainSignal>,
 }
-
-impl Admin {
-    /// Whether there is a Redis, answering or not.
-    pub fn has_counters(&self) -> bool {
-        self.drain.is_some()
-    }
-}

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::Admin;
-use crate::{EditError, Precondition};
-use claims::instance::ChangedTerms;
-use claims::instance::Failure;
+use crate::{Admin, EditError, Precondition};
+use claims::instance::{ChangedTerms, Failure};
 use domain::blocks::BlockTerms;
 use domain::claim::Subject;
 use domain::identity::AccountId;

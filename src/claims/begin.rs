@@ -78,7 +78,7 @@ impl Claims {
     }
 
     /// The work of a claim, under the present terms.
-    pub fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
+    pub(crate) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
         let identity = self.ledger.identity();
         let account = identity.account(&policy.name, &claim.subject);
         let key = claim.key.as_ref();
@@ -103,7 +103,7 @@ impl Claims {
 
     /// The policy of a claim or an adjustment that came at an instant. The policy may be archived:
     /// the retry of an old grant gets its grant.
-    pub async fn policy_of_claim(
+    pub(crate) async fn policy_of_claim(
         &self,
         name: &PolicyName,
         came: Instant,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use crate::Admission;
-use crate::Claims;
 use crate::instance::{Failure, nonce};
 use crate::protocol::{ClaimFailure, Outcome, Step, Undecided};
+use crate::{Admission, Claims};
 use domain::claim::{IdempotencyKey, Subject, Units};
 use domain::grant::{Direction, Entry, Followers, Grant, Note};
 use domain::key::KeyNumber;
@@ -116,7 +115,6 @@ impl Claims {
     /// need not answer then.
     ///
     /// # Errors
-    /// [`Failure`].
     /// [`Failure`].
     pub async fn followers(self: &Arc<Self>, grant: &Entry) -> Result<Followers, Failure> {
         if !grant.is_recorded() {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
-
 use uuid::Uuid;
 
 use crate::Claims;
@@ -14,16 +13,7 @@ use domain::identity::EntryId;
 use ledger::LedgerError;
 
 impl Claims {
-    /// The grant with this id. If the ledger does not have it and it may wait in Redis, the queues
-    /// are drained first.
-    ///
-    /// # Errors
-    /// [`Failure`]; [`Failure::MayWait`] if this is not known at the deadline.
-    pub async fn find_grant(
-        &self,
-        id: EntryId,
-        deadline: Instant,
-    ) -> Result<Option<Grant>, Failure> {
+    async fn find_grant(&self, id: EntryId, deadline: Instant) -> Result<Option<Grant>, Failure> {
         let found = self.ledger.grant(id).await?;
         if found.is_none() && self.ledger.is_dropped(id).await? {
             let gone =
@@ -41,10 +31,11 @@ impl Claims {
         }
     }
 
-    /// One grant.
+    /// The grant with this id. If the ledger does not have it and it may wait in Redis, the queues
+    /// are drained first.
     ///
     /// # Errors
-    /// [`Failure`].
+    /// [`Failure`]; [`Failure::MayWait`] if this is not known at the deadline of a claim.
     pub async fn grant(self: &Arc<Self>, id: Uuid) -> Result<Option<Grant>, Failure> {
         let deadline = Instant::now() + self.instance.claim_time;
         let claims = self.clone();

@@ -10,8 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::Claims;
 use crate::instance::Outlook;
-use crate::protocol::Outcome;
-use crate::protocol::{last_line, missing_version, totals};
+use crate::protocol::{Outcome, last_line, missing_version, totals};
 use domain::account::{Unknown, refuse};
 use domain::claim::Units;
 use domain::correction::HoldChange;
@@ -109,7 +108,7 @@ async fn learn_foreknown(
 impl Claims {
     /// Adds to the outcome of a claim what is known of the time to come. `is_committed` tells
     /// whether the line of a denial is in the ledger. No client waits after the deadline.
-    pub async fn foretell(
+    pub(crate) async fn foretell(
         self: &Arc<Self>,
         policy: &Arc<Policy>,
         account: AccountId,

@@ -8,11 +8,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, sleep};
 
-use crate::instance::Pace;
-use crate::instance::nonce;
-use crate::instance::{Metrics, Policies, Watch};
-use crate::protocol::SettleQueue;
-use crate::protocol::learn_facts;
+use crate::instance::{Metrics, Pace, Policies, Watch, nonce};
+use crate::protocol::{SettleQueue, learn_facts};
 use domain::account::Unknown;
 use domain::drafting::{AccountFacts, Drafting};
 use domain::grant::Line;

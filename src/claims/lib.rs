@@ -43,10 +43,3 @@ pub struct Claims {
     /// The claims and corrections in progress.
     pub under_way: Places,
 }
-
-impl Claims {
-    /// Whether there is a Redis, answering or not.
-    pub fn has_counters(&self) -> bool {
-        self.counting.is_some()
-    }
-}

@@ -9,8 +9,9 @@ use crate::Claims;
 use crate::instance::Place;
 use crate::protocol::present::Present;
 use crate::protocol::way::Step;
-use crate::protocol::woken_together;
-use crate::protocol::{ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of};
+use crate::protocol::{
+    ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of, woken_together,
+};
 use domain::work::Work;
 use host::faults::reach;
 
@@ -66,7 +67,7 @@ impl Claims {
 
     /// Submits a claim or correction. `begin` returns its first step. The claim ends in the same
     /// way whether or not the client still waits.
-    pub async fn submit(
+    pub(crate) async fn submit(
         &self,
         admission: Admission,
         work: Work,

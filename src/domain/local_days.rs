@@ -3,8 +3,7 @@
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::policy::Policy;
-use super::window::Calendar;
-use super::window::Length;
+use super::window::{Calendar, Length};
 use super::zone::Zone;
 
 /// The local days of a policy, past and future. Each day follows the version that was active then.

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, NaiveTime};
-use chrono::{TimeDelta, Timelike, Utc, Weekday};
+use chrono::{
+    DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike,
+    Utc, Weekday,
+};
 
 use super::zone::Zone;
 

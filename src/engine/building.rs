@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{BuildError, Engine, EngineOptions};
-use admin::Admin;
-use admin::Eraser;
+use admin::{Admin, Eraser};
 use claims::Claims;
 use claims::counted::{Counting, Drainer, ask_ledger_all, count_again_all, count_all};
 use claims::instance::{
@@ -124,6 +123,7 @@ impl Engine {
             watch,
             standby,
             metrics,
+            has_counters: counters.is_some(),
             claim_time: options.claim_deadline,
             answer_time: options.answer_time,
         });

@@ -147,11 +147,6 @@ pub struct Engine {
 impl Engine {
     pub const STORE_NAMES: [&str; 2] = Ledger::STORE_NAMES;
 
-    /// Whether there is a Redis, answering or not.
-    pub fn has_counters(&self) -> bool {
-        self.counters.is_some()
-    }
-
     /// How long the process has run.
     pub fn running_time(&self) -> Arc<RunningTime> {
         self.running_time.clone()

@@ -85,7 +85,7 @@ impl Engine {
             is_sealing: self.audit.seal_key.is_some() && !self.instance.is_read_only(),
             is_read_only: self.instance.is_read_only(),
             lag: self.instance.lag(),
-            has_counters: self.counters.is_some(),
+            has_counters: self.instance.has_counters,
             zone_rules: own_rules,
         }
     }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
-use crate::ListFailure;
-use crate::Record;
 use crate::cut::check_cut;
+use crate::{ListFailure, Record};
 use claims::instance::Failure;
 use domain::backtest::{Backtest, BacktestReport, DayRange};
 use domain::blocked_times::BlockedTimes;
@@ -36,7 +35,6 @@ impl Record {
     /// with the accounts that are active in a window, not with the entries.
     ///
     /// # Errors
-    /// [`ListFailure`].
     /// [`ListFailure`].
     pub async fn backtest(
         self: &Arc<Self>,

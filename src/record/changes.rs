@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::Record;
 use crate::cursor::{self, cut_page};
-use crate::{Bound, ListFailure};
+use crate::{Bound, ListFailure, Record};
 use claims::instance::Failure;
 use domain::claim::Subject;
 use domain::identity::to_micros;

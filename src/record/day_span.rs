@@ -2,9 +2,8 @@
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 
-use crate::ListFailure;
-use crate::Record;
 use crate::listed::{METADATA_DAYS_MOST, Misfit};
+use crate::{ListFailure, Record};
 use domain::claim::MetadataFilter;
 use domain::identity::EntryId;
 use domain::local_days::LocalDays;
@@ -97,7 +96,7 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::counted_span`].
-    pub async fn instants(
+    pub(crate) async fn instants(
         &self,
         policy: Option<&PolicyName>,
         (from_name, from): (&'static str, Option<Bound>),
@@ -128,7 +127,7 @@ impl Record {
     ///
     /// # Errors
     /// [`ListFailure::Misfit`]; [`ListFailure::Failure`].
-    pub async fn local_day(
+    pub(crate) async fn local_day(
         &self,
         policy: Option<&PolicyName>,
         name: &'static str,
@@ -174,7 +173,7 @@ impl Record {
     /// # Errors
     /// [`ListFailure::Misfit`] for a local day without a policy, and for a span that has no instant;
     /// [`ListFailure::Failure`].
-    pub async fn counted_span(
+    pub(crate) async fn counted_span(
         &self,
         span: &DaySpan,
         policy: Option<&Policy>,

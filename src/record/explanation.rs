@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::ListFailure;
-use crate::Record;
 use crate::history::AsOf;
 use crate::listed::Misfit;
+use crate::{ListFailure, Record};
 use claims::once_foreknown;
 use claims::protocol::once_known;
 use domain::account::{Verdict, instant_after};

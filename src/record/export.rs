@@ -7,14 +7,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use crate::ListFailure;
-use crate::Record;
 use crate::day_span::InstantSpan;
 use crate::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSender, pieces};
 use crate::history::HistoryQuery;
 use crate::reader::{RecordReader, RecordedEntry};
-use claims::instance::Failure;
-use claims::instance::Place;
+use crate::{ListFailure, Record};
+use claims::instance::{Failure, Place};
 use domain::identity::to_micros;
 use domain::policy::Policy;
 use ledger::{Act, ActKind, LedgerError};

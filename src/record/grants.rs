@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::ListFailure;
-use crate::Record;
 use crate::cursor::{self, cut_page};
 use crate::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
 use crate::listed::MadeBy;
-use crate::{DaySpan, InstantSpan, check_cut, check_metadata};
+use crate::{DaySpan, InstantSpan, ListFailure, Record, check_cut, check_metadata};
 use claims::instance::Failure;
 use domain::claim::{IdempotencyKey, MetadataFilter, Subject};
 use domain::grant::{Grant, GrantState};

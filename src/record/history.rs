@@ -5,15 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use crate::ListFailure;
-use crate::Record;
 use crate::cursor::{self, cut_page};
 use crate::cut::CLOCKS_DIFFER;
 use crate::day_span::{Bound, DaySpan, InstantSpan, check_metadata};
 use crate::listed::{MadeBy, Misfit};
 use crate::reader::{RecordPage, RecordReader, RecordedEntry};
-use claims::instance::Place;
-use claims::instance::Share;
+use crate::{ListFailure, Record};
+use claims::instance::{Place, Share};
 use domain::claim::{MetadataFilter, Subject};
 use domain::grant::KindWord;
 use domain::policy::PolicyName;

@@ -86,7 +86,7 @@ impl Record {
     ///
     /// # Errors
     /// [`ListFailure::Overloaded`].
-    pub async fn long_place(&self, caller: &Arc<str>) -> Result<Place, ListFailure> {
+    pub(crate) async fn long_place(&self, caller: &Arc<str>) -> Result<Place, ListFailure> {
         let place = self.callers.long_place(caller).await;
         place.ok_or(ListFailure::Overloaded)
     }
@@ -95,7 +95,10 @@ impl Record {
     ///
     /// # Errors
     /// [`ListFailure::UnknownPolicy`] and [`ListFailure::Failure`].
-    pub async fn listed_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ListFailure> {
+    pub(crate) async fn listed_policy(
+        &self,
+        name: &PolicyName,
+    ) -> Result<Arc<Policy>, ListFailure> {
         let policy = self.instance.known_policy(name, Instant::now()).await?;
         policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
     }
@@ -105,7 +108,7 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::listed_policy`].
-    pub async fn listed_policies(
+    pub(crate) async fn listed_policies(
         &self,
         name: Option<&PolicyName>,
     ) -> Result<Vec<Arc<Policy>>, ListFailure> {
@@ -123,7 +126,7 @@ impl Record {
     ///
     /// # Errors
     /// [`ListFailure::Misfit`] for an unknown key; [`ListFailure::Failure`].
-    pub async fn listed_key(&self, by: MadeBy) -> Result<KeyNumber, ListFailure> {
+    pub(crate) async fn listed_key(&self, by: MadeBy) -> Result<KeyNumber, ListFailure> {
         let MadeBy::Key(id) = by else {
             return Ok(KeyNumber::OF_SETTINGS);
         };
@@ -135,7 +138,7 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::listed_policy`].
-    pub async fn listed_accounts(
+    pub(crate) async fn listed_accounts(
         &self,
         subject: &Subject,
         policy: Option<&PolicyName>,

@@ -15,8 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Record;
-use claims::instance::Failure;
-use claims::instance::Metrics;
+use claims::instance::{Failure, Metrics};
 use domain::identity::to_micros;
 use domain::reads::SubjectRead;
 use host::clock::Clock;

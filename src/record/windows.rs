@@ -2,10 +2,9 @@
 
 use chrono::{DateTime, NaiveDate, TimeDelta};
 
-use crate::Record;
 use crate::cursor::{self, cut_page};
 use crate::day_span::Bound;
-use crate::{InvalidCursor, ListFailure};
+use crate::{InvalidCursor, ListFailure, Record};
 use domain::local_days::{InForce, Lived, LocalDays};
 use domain::policy::PolicyName;
 use domain::record::RecordPlace;

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::recording::{Recording, Round, terms_of};
-use crate::instance::nonce;
-use crate::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
+use crate::instance::{DrainSignal, Metrics, Policies, Stage, Watch, nonce};
 use crate::protocol::group::Missing;
 use crate::protocol::learn_facts;
 use counter::{CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, Unavailable};

@@ -68,6 +68,8 @@ pub struct Instance {
     /// Of an instance that only reads.
     pub standby: Option<Arc<Standby>>,
     pub metrics: Metrics,
+    /// Whether there is a Redis, answering or not.
+    pub has_counters: bool,
     /// The longest time of a claim.
     pub claim_time: Duration,
     /// The longest time of any other answer.

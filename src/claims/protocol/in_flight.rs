@@ -7,8 +7,7 @@ use foldhash::HashSet;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::instance::Failure;
-use crate::instance::Place;
+use crate::instance::{Failure, Place};
 use domain::grant::{Entry, Followers};
 use domain::identity::{EntryId, KeyId};
 use domain::policy::{OnLedgerOutage, Policy, PolicyName};

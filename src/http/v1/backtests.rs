@@ -84,7 +84,7 @@ pub async fn post(
     Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
     record: RecordData,
 ) -> HttpAnswer {
-    let (draft, range) = check_backtest(body.0, record.claims.has_counters())?;
+    let (draft, range) = check_backtest(body.0, record.instance.has_counters)?;
     let name = policy.0.clone();
     let key = caller.key();
     let tried = record.backtest(&key, name, draft, range).await?;

@@ -10,8 +10,7 @@ use crate::request::{
     Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
     PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
-use api::blocks::BlockBody;
-use api::blocks::{BlockAnswer, BlockList};
+use api::blocks::{BlockAnswer, BlockBody, BlockList};
 use domain::blocks::BlockTerms;
 use domain::identity::to_micros;
 use domain::overrides::Block;

@@ -8,8 +8,7 @@ use crate::operation::{GRANT, describe};
 use crate::request::{
     Body, ByHandler, Caller, Claimer, ClaimsData, GrantPath, KeyHeader, OptionalBody, Then,
 };
-use api::grants::{ConfirmationRequest, ReversalRequest};
-use api::grants::{CorrectionAnswer, GrantBody};
+use api::grants::{ConfirmationRequest, CorrectionAnswer, GrantBody, ReversalRequest};
 use api::limits::LimitUsage;
 use api::problem::InvalidPart;
 use api::strict::WholeNumber;

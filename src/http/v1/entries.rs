@@ -9,8 +9,7 @@ use crate::request::{
     Admin, Auditor, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
     RecordData, SubjectPath, Then,
 };
-use api::entries::AdjustmentRequest;
-use api::entries::{EntryBody, EntryList};
+use api::entries::{AdjustmentRequest, EntryBody, EntryList};
 use api::problem::InvalidPart;
 use domain::claim::{ClaimError, Subject, Units};
 use domain::forecast::Forecast;

@@ -9,8 +9,7 @@ use crate::operation::{ID, describe};
 use crate::request::{
     Admin, AdminData, Auditor, Body, Caller, Faults, IdPath, IfMatch, Page, Reason, Then,
 };
-use api::keys::{KeyAnswer, KeyList, NewKeyAnswer};
-use api::keys::{KeyBody, KeyEndBody};
+use api::keys::{KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer};
 use api::problem::InvalidPart;
 use domain::identity::to_micros;
 use domain::key::{Key, KeyDraft, KeyRule, check_end};

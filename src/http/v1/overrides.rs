@@ -10,8 +10,7 @@ use crate::request::{
     Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
     PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
-use api::overrides::OverrideBody;
-use api::overrides::{OverrideAnswer, OverrideList};
+use api::overrides::{OverrideAnswer, OverrideBody, OverrideList};
 use api::strict::Object;
 use domain::identity::to_micros;
 use domain::limit::draft::MaxDraft;

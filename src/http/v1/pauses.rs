@@ -6,8 +6,7 @@ use super::policies::policy_answer;
 use crate::answer::{HttpAnswer, versioned};
 use crate::operation::{POLICY, describe};
 use crate::request::{Admin, AdminData, Body, Caller, Faults, IfMatch, PolicyPath, Reason, Then};
-use api::policies::PauseBody;
-use api::policies::PolicyAnswer;
+use api::policies::{PauseBody, PolicyAnswer};
 use domain::policy::check_reason;
 
 describe! {

@@ -12,8 +12,7 @@ use crate::request::{
     NewPolicyPath, Page, PolicyPath, Query, Reason, Then, parse_true,
 };
 use api::orphans::OrphansBody;
-use api::policies::PolicyBody;
-use api::policies::{PauseAnswer, PolicyAnswer, PolicyList};
+use api::policies::{PauseAnswer, PolicyAnswer, PolicyBody, PolicyList};
 use api::problem::InvalidPart;
 use api::strict::Object;
 use api::words;
@@ -123,7 +122,7 @@ pub async fn put(
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let change = check(body.0, admin.has_counters())?;
+    let change = check(body.0, admin.instance.has_counters)?;
     let name = policy.0.clone();
     let edited = admin
         .put_policy(name, change, precondition, caller.key(), dry_run)

@@ -6,8 +6,9 @@ use actix_web::http::header;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ID, describe};
 use crate::request::{Admin, AuditData, Auditor, Body, Caller, Page, ReportPath};
-use api::reconciliations::ReconciliationBody;
-use api::reconciliations::{ReconciliationAnswer, ReconciliationList, ReconciliationReport};
+use api::reconciliations::{
+    ReconciliationAnswer, ReconciliationBody, ReconciliationList, ReconciliationReport,
+};
 
 describe! {
     /// Run a reconciliation: compare the counters with the ledger, and check the ledger.

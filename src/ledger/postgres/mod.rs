@@ -11,7 +11,6 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 
-use super::advice;
 use super::cluster::settle_offset;
 use super::connections::{Connections, Opener};
 use super::query::Session;
@@ -19,7 +18,7 @@ use super::schema::{self, Applied, MigrationFile};
 use super::service_role::{Ownership, lacks_right};
 use super::sessions::{Sessions, shared_by};
 use super::{
-    LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
+    LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds, advice,
 };
 use domain::identity::Identity;
 

@@ -7,8 +7,7 @@ use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
 use crate::{LedgerError, RecordTables};
 use domain::key::Key;
-use domain::overrides::Block;
-use domain::overrides::Override;
+use domain::overrides::{Block, Override};
 use domain::policy::{Policy, PolicyName};
 
 /// The kind of a change.

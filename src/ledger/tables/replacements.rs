@@ -15,8 +15,7 @@ use crate::row::StoredRow;
 use crate::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
 use domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
 use domain::identity::AccountId;
-use domain::overrides::Block;
-use domain::overrides::{OfSubject, Override};
+use domain::overrides::{Block, OfSubject, Override};
 use domain::seal::leaf::pseudonym;
 
 /// How long after the end of its override or block an account gets its new id. Every instance has learned of

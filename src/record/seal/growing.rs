@@ -10,8 +10,7 @@ use domain::seal::leaf::Hash;
 use domain::seal::note::SealKey;
 use domain::seal::tile::TileRow;
 use domain::seal::tree::{GrowingTree, leaf_hash};
-use ledger::{Act, ActKind, Seal, SealOrigin};
-use ledger::{Ledger, LedgerError};
+use ledger::{Act, ActKind, Ledger, LedgerError, Seal, SealOrigin};
 
 /// The most positions of a log without a checkpoint.
 pub const SIGNED_WITHIN: u64 = 65_536;

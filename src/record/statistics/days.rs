@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
-use crate::Bound;
-use crate::Misfit;
-use crate::Record;
 use crate::cursor::{self, cut_page};
-use crate::{InvalidCursor, ListFailure};
+use crate::{Bound, InvalidCursor, ListFailure, Misfit, Record};
 use claims::instance::Failure;
 use domain::claim::Subject;
 use domain::local_days::LocalDays;
