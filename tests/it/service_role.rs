@@ -85,7 +85,7 @@ struct Cast {
 impl Cast {
     /// An empty database.
     fn new() -> Self {
-        let ground = Ground::new(Stack::RedisAndPostgres);
+        let ground = Ground::empty(Stack::RedisAndPostgres);
         let number = Uuid::new_v4().simple();
         let owner = format!("owner_{number}");
         let service = format!("service_{number}");
@@ -611,7 +611,7 @@ async fn a_member_does_not_migrate() {
 async fn several_make_one_role_at_once() {
     for _ in 0..3 {
         let role = format!("Role {}", Uuid::new_v4());
-        let grounds = [(); 3].map(|()| Ground::new(Stack::Postgres));
+        let grounds = [(); 3].map(|()| Ground::empty(Stack::Postgres));
         let mut migrations = JoinSet::new();
         for ground in grounds.iter().flat_map(|ground| [ground, ground]) {
             let ground = ground.clone();

@@ -71,7 +71,7 @@ async fn build(
 /// A client that could connect would wait, and would not try another instance.
 #[tokio::test]
 async fn it_refuses_connections() {
-    let ground = Ground::new(Stack::Postgres);
+    let ground = Ground::empty(Stack::Postgres);
     let starting = Starting::on(&ground).await;
     let refused = TcpStream::connect(starting.address)
         .await
@@ -89,7 +89,7 @@ async fn it_refuses_connections() {
 /// key.
 #[tokio::test]
 async fn one_that_cannot_listen_makes_no_key() {
-    let ground = Ground::new(Stack::Postgres);
+    let ground = Ground::empty(Stack::Postgres);
     let starting = Starting::on(&ground).await;
     let _other = starting
         .socket

@@ -25,7 +25,7 @@ const CLIENTS: usize = 8;
 const SUBJECTS: usize = 5;
 const MAX: usize = 3;
 /// How often accounts get other ids before the clients stop.
-const REPLACED: usize = 10;
+const REPLACED: usize = 4;
 
 /// A granted claim.
 struct Granted {

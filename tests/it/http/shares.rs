@@ -133,6 +133,15 @@ async fn with_much_to_read(stack: Stack, change: impl FnOnce(&mut ServeOptions))
     app
 }
 
+/// Waits until an export of entries contains all of them.
+async fn entries_have_positions(app: &App) {
+    eventually("the entries have positions", || async {
+        let newest = app.get("/v1/entries?limit=1").await.json();
+        newest["as_of"].as_u64() > Some(8001)
+    })
+    .await;
+}
+
 /// An instance that refuses a request after two seconds.
 async fn hasty(ground: &Ground, change: impl FnOnce(&mut ServeOptions)) -> App {
     let mut serve = serve_options();
@@ -184,6 +193,7 @@ async fn an_export_waits_for_its_place() {
     // The answers of a busy machine can take longer than two seconds.
     let patient = App::start(&ground).await;
     fill(&patient, &ground, 8001).await;
+    entries_have_positions(&patient).await;
     let hasty = hasty(&ground, |_| {}).await;
     for path in ["/v1/grants/export", "/v1/entries/export"] {
         let path = format!("{path}?format=ndjson");
@@ -211,11 +221,7 @@ async fn readers_that_stop_are_given_up() {
         serve.stall_time = Duration::from_millis(300);
     })
     .await;
-    eventually("the entries have positions", || async {
-        let newest = app.get("/v1/entries?limit=1").await.json();
-        newest["as_of"].as_u64() > Some(8001)
-    })
-    .await;
+    entries_have_positions(&app).await;
     for export in ["/v1/grants/export", "/v1/entries/export"] {
         let path = format!("{export}?format=ndjson");
         let stalled = [(); 2].map(|()| unread(&app, KEY, &path));

@@ -35,7 +35,7 @@ async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {
 
 async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
     for _ in 0..3 {
-        let ground = Ground::new(stack);
+        let ground = Ground::empty(stack);
         let mut openings = tokio::task::JoinSet::new();
         for _ in 0..6 {
             let options = LedgerOptions {

@@ -28,7 +28,7 @@ enum Backup {
 impl Backup {
     async fn of(ground: &Ground, stack: Stack, folder: &Path) -> Self {
         if stack == Stack::Postgres {
-            let copy = Ground::new(stack);
+            let copy = Ground::empty(stack);
             postgres().dump_into(&ground.database_url, &copy.database_url);
             return Self::Database(copy);
         }

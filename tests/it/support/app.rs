@@ -1,5 +1,6 @@
 //! Running applications, and requests to them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::migrated;
 use super::operations::is_said;
 use super::servers;
 pub use super::waiting::eventually;
@@ -96,13 +98,30 @@ pub struct Ground {
 }
 
 impl Ground {
+    /// A ledger whose migrations have run.
     pub fn new(stack: Stack) -> Self {
+        Self::with(stack, migrated::in_sqlite, migrated::in_postgres)
+    }
+
+    /// A database in which no migration has run.
+    pub fn empty(stack: Stack) -> Self {
+        let postgres = || servers::postgres().create_database();
+        Self::with(stack, |_file| {}, postgres)
+    }
+
+    fn with(
+        stack: Stack,
+        make_file: impl FnOnce(&Path),
+        make_database: impl FnOnce() -> String,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let database_url = match stack {
             Stack::Sqlite | Stack::RedisAndSqlite => {
-                format!("sqlite:{}", folder.path().join("perdiem.db").display())
+                let file = folder.path().join("perdiem.db");
+                make_file(&file);
+                format!("sqlite:{}", file.display())
             }
-            Stack::Postgres | Stack::RedisAndPostgres => servers::postgres().create_database(),
+            Stack::Postgres | Stack::RedisAndPostgres => make_database(),
         };
         let redis_url = match stack {
             Stack::Sqlite | Stack::Postgres => None,

@@ -11,6 +11,7 @@ pub mod direct;
 pub mod disk;
 pub mod guardian;
 pub mod hand;
+pub mod migrated;
 pub mod operations;
 pub mod process;
 pub mod proxy;

@@ -407,8 +407,8 @@ async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
 async fn random_histories_are_what_the_model_says(stack: Stack) {
     // 1. Choose the number of histories.
     let cases = match stack {
-        Stack::Sqlite | Stack::RedisAndSqlite => 24,
-        Stack::Postgres | Stack::RedisAndPostgres => 6,
+        Stack::Sqlite | Stack::RedisAndSqlite => 12,
+        Stack::Postgres | Stack::RedisAndPostgres => 4,
     };
     let more = std::env::var("PERDIEM_HISTORIES").ok();
     let more: u32 = more.map_or(1, |more| more.parse().expect("a number"));

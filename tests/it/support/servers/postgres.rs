@@ -147,10 +147,15 @@ impl Postgres {
     }
 
     fn create_database_with(&self, settings: &str) -> String {
+        // Nobody can be connected to template0. A connected user would make the copy fail.
+        self.copy_template("template0", settings)
+    }
+
+    /// Makes a database with a new name that is a copy of another one, and returns its URL.
+    pub fn copy_template(&self, template: &str, settings: &str) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        // Nobody can be connected to template0. A connected user would make the copy fail.
-        let sql = format!("CREATE DATABASE {name} TEMPLATE template0 {settings}");
+        let sql = format!("CREATE DATABASE {name} TEMPLATE {template} {settings}");
         self.execute("postgres", &sql);
         self.url(&name)
     }
