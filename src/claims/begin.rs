@@ -64,15 +64,16 @@ impl Claims {
 
     /// Adds a denial to the statistics.
     pub(super) fn note_denial(&self, account: AccountId, units: Units, outcome: &Outcome) {
+        let Outcome::Refused(policy, refusal) = outcome else {
+            return;
+        };
         let now = self.instance.clock.now();
-        match outcome {
-            Outcome::Refused(policy, Refusal::Denied(denied)) => {
+        match refusal {
+            Refusal::Denied(denied) => {
                 self.denials
                     .note(policy, account, units, &denied.totals, now);
             }
-            Outcome::Refused(policy, Refusal::Blocked(_)) => {
-                self.denials.note_blocked(policy, now);
-            }
+            Refusal::Blocked(_) => self.denials.note_blocked(policy, now),
             _ => {}
         }
     }

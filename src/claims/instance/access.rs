@@ -189,16 +189,15 @@ impl Access {
         {
             return Recognition::Valid(of_settings.principal.clone());
         }
-        if !is_whole(secret) {
-            return Recognition::Wrong;
-        }
         match self.known.load().get(&hash) {
             Some(known) if known.key.rule.is_valid(now) => {
                 Recognition::Valid(known.principal.clone())
             }
             // A revoked key stays revoked.
             Some(known) if known.key.rule.revoked => Recognition::Wrong,
-            Some(_) | None => Recognition::Unknown,
+            Some(_) => Recognition::Unknown,
+            None if is_whole(secret) => Recognition::Unknown,
+            None => Recognition::Wrong,
         }
     }
 

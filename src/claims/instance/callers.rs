@@ -82,14 +82,13 @@ impl Callers {
     /// # Errors
     /// [`Failure`] if only the ledger can tell, and the ledger does not answer.
     pub async fn authenticate(&self, secret: &str) -> Result<Option<Principal>, Failure> {
-        let came = Instant::now();
         self.know_keys().await;
         match self.access.authenticate(secret, self.instance.clock.now()) {
             Recognition::Valid(principal) => return Ok(Some(principal)),
             Recognition::Wrong => return Ok(None),
             Recognition::Unknown => {}
         }
-        let learned = self.instance.learn_unknown(came).await;
+        let learned = self.instance.learn_unknown(Instant::now()).await;
         match self.access.authenticate(secret, self.instance.clock.now()) {
             // Keys are read before policies: a policy that cannot be read locks nobody out.
             Recognition::Valid(principal) => Ok(Some(principal)),

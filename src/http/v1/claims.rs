@@ -68,6 +68,8 @@ pub struct GrantedClaim {
     pub answer: ClaimAnswer,
     totals: Arc<[Total]>,
     forecast: Forecast,
+    /// The instant of the answer.
+    now: DateTime<Utc>,
 }
 
 impl Claimed {
@@ -111,6 +113,7 @@ impl Claimed {
             answer: ClaimAnswer::of(&grant, &forecast, now),
             totals,
             forecast,
+            now,
         })
     }
 }
@@ -193,7 +196,7 @@ pub async fn post(
         &mut response,
         &granted.totals,
         &granted.forecast,
-        claims.instance.now(),
+        granted.now,
     );
     Ok(respond(granted.answer, response))
 }
