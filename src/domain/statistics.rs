@@ -116,8 +116,6 @@ pub struct TalliedEntry {
     pub counted_at: DateTime<Utc>,
     /// Whether the entry left no units in a limit.
     pub is_at_limit: bool,
-    /// The instant of the entry before, of the same account.
-    pub before_at: Option<DateTime<Utc>>,
 }
 
 /// What is known of the grants of a subject on a local day.

@@ -90,10 +90,7 @@ const RECORDED_FROM: Texts = Texts {
 const TALLIED_IDS: Texts = Texts {
     postgres:
         "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-            e.units, e.flags, e.id, e.totals, e.of_grant, (
-                SELECT b.at FROM entries AS b
-                WHERE b.account = e.account AND b.number = e.number - 1
-            ) AS before_at
+            e.units, e.flags, e.id, e.totals, e.of_grant
         FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
         WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
             AND substring(uuid_send(e.id), 1, 5)
@@ -101,10 +98,7 @@ const TALLIED_IDS: Texts = Texts {
         ORDER BY e.policy_id, substring(uuid_send(e.id), 1, 5), e.id LIMIT $4",
     sqlite:
         "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-            e.units, e.flags, e.id, e.totals, e.of_grant, (
-                SELECT b.at FROM entries AS b
-                WHERE b.account = e.account AND b.number = e.number - 1
-            ) AS before_at
+            e.units, e.flags, e.id, e.totals, e.of_grant
         FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
         WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
             AND substr(e.id, 1, 5) BETWEEN substr($2, 1, 5) AND substr($3, 1, 5)
@@ -115,10 +109,7 @@ const TALLIED_IDS: Texts = Texts {
 /// most $4, of all policies.
 const TALLIED_FOLLOWERS: &str =
     "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-        e.units, e.flags, e.id, e.totals, e.of_grant, (
-            SELECT b.at FROM entries AS b
-            WHERE b.account = e.account AND b.number = e.number - 1
-        ) AS before_at
+        e.units, e.flags, e.id, e.totals, e.of_grant
     FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
     WHERE (e.account, e.number) IN (
         SELECT account, number FROM entry_details

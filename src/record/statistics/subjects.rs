@@ -80,11 +80,8 @@ impl SubjectMemory {
             if !is_grant || !met.insert((account, date)) || self.knows(account, date) {
                 continue;
             }
-            // If the entry before was appended before this day, no earlier entry counts on the day.
-            if entry
-                .before_at
-                .is_some_and(|before| before >= days.start(date))
-            {
+            // Before the first entry of an account there is nothing to read.
+            if number > 1 {
                 unknown.push(UnknownDay {
                     account,
                     date,
