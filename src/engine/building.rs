@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -81,7 +82,7 @@ impl Engine {
         };
         watcher.begin().await;
         let mut background = Background {
-            tasks: vec![tokio::spawn(watcher.run()).abort_handle()],
+            tasks: vec![spawn_boxed(watcher.run())],
             may_write: !options.read_only,
         };
         let parts = WorkerParts {
@@ -235,7 +236,7 @@ impl Background {
     /// Starts a worker that may write, unless the instance only reads.
     fn start(&mut self, worker: impl Future<Output = ()> + Send + 'static) {
         if self.may_write {
-            self.tasks.push(tokio::spawn(worker).abort_handle());
+            self.tasks.push(spawn_boxed(worker));
         }
     }
 
@@ -247,11 +248,20 @@ impl Background {
         self.start(async move {
             loop {
                 let mut running = JoinSet::new();
-                running.spawn(worker());
+                running.spawn(boxed(worker()));
                 running.join_next().await;
             }
         });
     }
+}
+
+/// Boxed, because otherwise the compiler would make all that a task needs again for each worker.
+fn boxed(worker: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
+    Box::pin(worker)
+}
+
+fn spawn_boxed(worker: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    tokio::spawn(boxed(worker)).abort_handle()
 }
 
 /// The parts that workers are made of.
@@ -302,8 +312,7 @@ impl WorkerParts<'_> {
             progress: progress.clone(),
         };
         follower.look().await.map_err(BuildError::Read)?;
-        let following = tokio::spawn(follower.run());
-        background.tasks.push(following.abort_handle());
+        background.tasks.push(spawn_boxed(follower.run()));
         Ok(standby)
     }
 
@@ -476,7 +485,7 @@ impl WorkerParts<'_> {
                     self.ledger.claims(),
                     self.metrics.clone(),
                 );
-                tokio::spawn(settling);
+                spawn_boxed(settling);
                 queue
             }
             None => SettleQueue::none(),

@@ -51,8 +51,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use host::clock::Clock;
@@ -106,9 +109,15 @@ impl Instance {
         &self,
         work: W,
     ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
-        let work = tracing::Instrument::in_current_span(work);
-        let task = self.runtime.spawn(work);
-        async move { task.await.map_err(|_| Failure::Interrupted) }
+        let work = work.in_current_span();
+        let (teller, told) = oneshot::channel();
+        // Boxed: otherwise the compiler would make all that a task needs again for each kind of work.
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            // Nobody may wait any more.
+            let _ = teller.send(work.await);
+        });
+        self.runtime.spawn(task);
+        async move { told.await.map_err(|_| Failure::Interrupted) }
     }
 }
 
