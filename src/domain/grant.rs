@@ -151,11 +151,12 @@ impl Followers {
             let place = match entry.kind.facts().follows {
                 Follows::EndsHold => &mut followers.confirmation,
                 Follows::Reverses | Follows::Lapses => &mut followers.closing,
-                Follows::GoesOn => {
+                Follows::GoesOn if entry.kind.gives_back().is_some() => {
                     followers.returned += entry.units.get();
                     followers.parts += 1;
                     continue;
                 }
+                Follows::GoesOn => continue,
                 Follows::NoGrant => continue,
             };
             *place = Some(Follower {

@@ -241,7 +241,10 @@ pub fn assert_every_kind_is_made<S: Strategy>(steps: S, make: impl Fn(S::Value) 
 fn closes(entry: &Entry) -> Option<EntryId> {
     match entry.kind {
         EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
-        _ => None,
+        EntryKind::Grant { .. }
+        | EntryKind::Confirmation { .. }
+        | EntryKind::PartialReversal { .. }
+        | EntryKind::Adjustment(_) => None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use perdiem::domain::kind::KindWord;
 use perdiem::domain::limit::shape::LIMITS_MOST;
 use serde_json::Value;
 
@@ -351,4 +352,45 @@ fn the_number_of_limits_is_the_one_that_is_checked() {
         .filter_map(|(_, limits)| limits.get("maxItems"))
         .collect();
     assert_eq!(bounds, [LIMITS_MOST, LIMITS_MOST]);
+}
+
+/// A sentence that lists the kinds of entries lists all of them: in the specification, the pages, and the
+/// help of the command line.
+#[test]
+fn no_list_of_kinds_lacks_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    let described = found.iter().filter_map(|(place, object)| {
+        let description = object.get("description")?.as_str()?;
+        Some((place.clone(), description.to_owned()))
+    });
+    let pages = fs::read_dir(root.join("docs")).expect("the pages");
+    let pages = pages.map(|entry| entry.expect("a page").path());
+    let files = pages.chain([root.join("src/cli/history.rs")]);
+    let read = files.filter_map(|path| {
+        let text = fs::read_to_string(&path).ok()?;
+        Some((path.display().to_string(), text))
+    });
+    let mut lists = 0;
+    for (place, text) in described.chain(read) {
+        let text = text.replace("///", " ").replace('_', " ");
+        for sentence in text.split(['.', '|', ';']) {
+            let words: Vec<&str> = sentence.split_whitespace().collect();
+            let sentence = words.join(" ").to_lowercase();
+            let names = |word: &str| sentence.contains(&word.replace('_', " "));
+            if !["confirmation", "lapse", "adjustment"]
+                .into_iter()
+                .all(names)
+            {
+                continue;
+            }
+            lists += 1;
+            for word in KindWord::ALL {
+                assert!(names(word.as_str()), "{place}: no {word:?} in: {sentence}");
+            }
+        }
+    }
+    assert!(lists >= 5, "{lists}");
 }

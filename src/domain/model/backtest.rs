@@ -93,8 +93,14 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
     }
     // A lapse is before entries of other accounts that were made after the end of its hold.
     entries.sort_by_key(|entry| entry.id);
-    let gives_back =
-        |kind: EntryKind| kind.of().is_some() && !matches!(kind, EntryKind::Confirmation { .. });
+    let gives_back = |kind: EntryKind| match kind {
+        EntryKind::Reversal { .. }
+        | EntryKind::PartialReversal { .. }
+        | EntryKind::Lapse { .. } => true,
+        EntryKind::Grant { .. } | EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => {
+            false
+        }
+    };
     let names = |of: EntryId| {
         let mut giving = entries.iter().filter(|entry| gives_back(entry.kind));
         giving.any(|entry| entry.kind.of() == Some(of))

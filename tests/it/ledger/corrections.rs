@@ -13,12 +13,10 @@ use uuid::Uuid;
 use crate::support::app::Stack;
 use crate::support::books::Books;
 use crate::support::desk::{Desk, on_every_store};
-use crate::support::direct::Direct;
 
 on_every_store!(
     a_grant_is_closed_once,
     a_later_entry_that_closes_again_undoes_the_batch,
-    what_names_a_grant_names_one,
     a_first_lapse_that_is_not_the_assumed_one_is_refused,
     entries_come_back_as_they_were,
     open_holds_are_told_as_of_a_line,
@@ -215,24 +213,6 @@ async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
     assert_eq!(statement.desk.last("b").await, None);
     assert_eq!(statement.desk.last("a").await, statement.last);
     statement.desk.append(statement.draft(vec![first])).await;
-}
-
-/// Reversals, lapses and confirmations name a grant. No other entry does. The database refuses
-/// every exception, also one by hand.
-async fn what_names_a_grant_names_one(stack: Stack) {
-    let mut statement = Statement::open(stack).await;
-    let grant = statement.enter(PLAIN, 1, None).await;
-    let mut direct = Direct::to(&statement.desk.ground).await;
-    for (kind, of_grant) in [(2, "NULL"), (3, "NULL"), (4, "NULL"), (1, "id"), (5, "id")] {
-        let sql = format!(
-            "INSERT INTO entry_details (account, number, id, kind, of_grant)
-             SELECT account, 2, account, {kind}, {of_grant} FROM entries"
-        );
-        let entered = direct.try_execute(&sql, &sql).await;
-        assert!(entered.is_err(), "{kind} {of_grant}");
-    }
-    let reversal = EntryKind::Reversal { of: grant };
-    statement.enter(reversal, 1, None).await;
 }
 
 /// A decision that did not know the hold that lapses first is refused.

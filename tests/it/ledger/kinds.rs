@@ -2,6 +2,7 @@
 
 use perdiem::domain::grant::GrantState;
 use perdiem::domain::kind::{Dated, Follows, Kind};
+use uuid::Uuid;
 
 use crate::support::app::{Ground, Stack};
 use crate::support::desk::{another_ledger, on_every_store};
@@ -10,6 +11,7 @@ use crate::support::direct::Direct;
 on_every_store!(
     the_ledger_and_the_program_say_the_same_of_each_kind,
     what_a_kind_is_never_changes,
+    the_tables_take_what_each_kind_may_be,
 );
 
 /// A row of `entry_kinds`, as the program has it.
@@ -53,5 +55,49 @@ async fn what_a_kind_is_never_changes(stack: Stack) {
         let refused = direct.try_execute(change, change).await;
         let refused = refused.expect_err(change).to_string();
         assert!(refused.contains("append-only"), "{refused}");
+    }
+}
+
+/// The row of `entry_details` of an entry with this number, in an account of its own.
+fn details(ground: &Ground, kind: Kind, number: u64, of_grant: Option<Uuid>) -> String {
+    let id = ground.literal(Uuid::new_v4());
+    let of_grant = of_grant.map_or("NULL".to_owned(), |grant| ground.literal(grant));
+    let kind = kind.facts().number;
+    format!(
+        "INSERT INTO entry_details (account, number, id, kind, of_grant)
+         VALUES ({id}, {number}, {id}, {kind}, {of_grant})"
+    )
+}
+
+/// Whether an entry of this kind names a grant, whether a grant can have several of them, and which
+/// others it can have beside one: the database refuses every exception, also one by hand.
+async fn the_tables_take_what_each_kind_may_be(stack: Stack) {
+    let ground = Ground::new(stack);
+    let mut direct = Direct::to(&ground).await;
+    let mut takes = async |sql: String| direct.try_execute(&sql, &sql).await.is_ok();
+    for kind in Kind::ALL {
+        let id = ground.literal(Uuid::new_v4());
+        let number = kind.facts().number;
+        let entry = format!(
+            "INSERT INTO entries
+                 (number, at, units, policy, policy_version, kind, flags, account, id, totals)
+             SELECT 1, {}, 1, 1, 1, {number}, 0, {id}, {id}, ''",
+            if stack == Stack::Sqlite { "0" } else { "now()" },
+        );
+        assert!(takes(entry).await, "an entry: {kind:?}");
+        let follows = kind.facts().follows;
+        let names_grant = follows != Follows::NoGrant;
+        let grant = Uuid::new_v4();
+        let alone = takes(details(&ground, kind, 2, None)).await;
+        assert_eq!(alone, !names_grant, "without a grant: {kind:?}");
+        let first = takes(details(&ground, kind, 2, Some(grant))).await;
+        assert_eq!(first, names_grant, "of a grant: {kind:?}");
+        if !names_grant {
+            continue;
+        }
+        let second = takes(details(&ground, kind, 3, Some(grant))).await;
+        assert_eq!(second, follows == Follows::GoesOn, "a second one: {kind:?}");
+        let closing = takes(details(&ground, Kind::Reversal, 4, Some(grant))).await;
+        assert_eq!(closing, !follows.closes(), "a reversal beside: {kind:?}");
     }
 }

@@ -146,12 +146,14 @@ impl Ledger {
 
     /// Whether a hold is no longer open because of an entry.
     fn ends_hold(&self, entry: &Entry, hold: EntryId) -> bool {
-        let leaves_open = match entry.kind {
-            EntryKind::PartialReversal { .. } => true,
-            EntryKind::Lapse { .. } => self.planted == Planted::LapsesTwice,
-            _ => false,
+        let ended = match entry.kind {
+            EntryKind::Confirmation { of } | EntryKind::Reversal { of } => Some(of),
+            EntryKind::Lapse { of } => (self.planted != Planted::LapsesTwice).then_some(of),
+            EntryKind::Grant { .. }
+            | EntryKind::PartialReversal { .. }
+            | EntryKind::Adjustment(_) => None,
         };
-        names(entry.kind) == Some(hold) && !leaves_open
+        ended == Some(hold)
     }
 
     /// The units of a hold that no entry of its account up to a number gave back.

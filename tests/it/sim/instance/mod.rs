@@ -340,9 +340,13 @@ impl Instance {
         let nonces = Cell::new(self.nonce);
         for group in groups {
             let present = self.facts.present(around.time);
-            let facts = || AccountFacts {
-                lapses_most: LAPSES_MOST,
-                ..AccountFacts::to_append(nonces.replace(nonces.get() + 1))
+            let facts = || {
+                // A sweep takes the next one in the same way: no two lapses have one id.
+                nonces.set(nonces.get() + 1);
+                AccountFacts {
+                    lapses_most: LAPSES_MOST,
+                    ..AccountFacts::to_append(nonces.get())
+                }
             };
             let Some(mut round) = LookRound::begin(group, &seen, present, facts, steps) else {
                 continue;

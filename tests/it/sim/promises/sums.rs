@@ -147,9 +147,13 @@ pub fn units_left(grant: &Entry, entries: &[Entry]) -> u64 {
 
 /// When an open hold lapses.
 pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
-    let is_ended = entries.iter().any(|other| {
-        let is_part = matches!(other.kind, EntryKind::PartialReversal { .. });
-        names(other.kind) == Some(grant.id) && !is_part
+    let is_ended = entries.iter().any(|other| match other.kind {
+        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            of == grant.id
+        }
+        EntryKind::Grant { .. } | EntryKind::PartialReversal { .. } | EntryKind::Adjustment(_) => {
+            false
+        }
     });
     grant.held_until().filter(|_| !is_ended)
 }
@@ -158,7 +162,10 @@ pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
 pub fn closes(kind: EntryKind) -> Option<EntryId> {
     match kind {
         EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
-        _ => None,
+        EntryKind::Grant { .. }
+        | EntryKind::Confirmation { .. }
+        | EntryKind::PartialReversal { .. }
+        | EntryKind::Adjustment(_) => None,
     }
 }
 
