@@ -1,6 +1,7 @@
 //! Lists of a ledger that is too long for one page's reading. An index finds the entries of some filters;
 //! for others a page reads some positions, whatever they have.
 
+use perdiem::domain::kind::KindWord;
 use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
@@ -101,6 +102,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
         ("subject=few&kind=grant", &|it| {
             it["subject"] == "few" && it["kind"] == "grant"
         }),
+        ("kind=confirmation", &|it| it["kind"] == "confirmation"),
         ("kind=reversal", &|it| it["kind"] == "reversal"),
         ("kind=partial_reversal", &|it| {
             it["kind"] == "partial_reversal"
@@ -120,6 +122,11 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
             it["counted_on"] == "2026-11-21"
         }),
     ];
+    for word in KindWord::ALL {
+        let ending = format!("kind={}", word.as_str());
+        let is_tried = filters.iter().any(|(query, _)| query.ends_with(&ending));
+        assert!(is_tried, "no filter has {ending}");
+    }
     lists_fit(&app, "entries", &all, filters).await;
 
     let grants: Vec<Value> = all_items(&app, "/v1/grants?limit=1000").await;

@@ -138,6 +138,43 @@ async fn confined_keys_reach_their_policies_and_no_others() {
     }
 }
 
+/// No operation on a grant reaches a grant of another policy. Only the handler knows the policy. So the
+/// grant is a real one, and one of the bodies can be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_operation_on_a_grant_reaches_another_policy() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    app.put_policy("other", rule).await;
+    let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
+    let grant = app.claim_under("other", hold, None).await.grant_id();
+    let mut tried = 0;
+    for role in ["claim", "audit"] {
+        let key = make_role(&app, role, Some("benefit")).await.secret;
+        for right in rights() {
+            if !right.path.starts_with("/v1/grants/{id}") || !right.roles.contains(&role) {
+                continue;
+            }
+            let path = right.path.replace("{id}", &grant);
+            let mut statuses = Vec::new();
+            for body in [json!({}), json!({ "reason": "a test" })] {
+                let request = with(&app, &key, right.method.clone(), &path).json(&body);
+                statuses.push(Answer::of(request).await.status.as_u16());
+            }
+            let is_refused = statuses.contains(&403) && statuses.iter().all(|it| *it >= 400);
+            assert!(
+                is_refused,
+                "{} {path} with {role}: {statuses:?}",
+                right.method
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried >= 5, "{tried}");
+    let held = app.get(&format!("/v1/grants/{grant}")).await.json();
+    assert_eq!(held["state"], "held");
+}
+
 async fn a_confined_key_sees_its_policies_and_grants_only(stack: Stack) {
     let app = App::on(stack).await;
     app.benefit(3, "GMT+8").await;
