@@ -52,7 +52,7 @@ pub struct Habits {
 impl Default for Habits {
     fn default() -> Self {
         Self {
-            pause: (10, 80),
+            pause: (5, 40),
             keyless: 8,
             hasty: 4,
             repeats: 5,
