@@ -117,7 +117,7 @@ impl Claims {
         is_committed: bool,
         deadline: Instant,
     ) -> Foretold {
-        let until = || deadline.min(self.forecast_deadline());
+        let until = deadline.min(self.forecast_deadline());
         let forecast = match &outcome {
             Outcome::Entered(entry) => {
                 let foretelling = self.foretell_after(policy, account, &entry.line, until);
@@ -131,7 +131,7 @@ impl Claims {
                     units: Some(units),
                     now: self.instance.clock.now(),
                     is_committed,
-                    until: until(),
+                    until,
                 };
                 match refusal {
                     Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
@@ -160,7 +160,7 @@ impl Claims {
         policy: &Arc<Policy>,
         account: AccountId,
         line: &Line,
-        until: impl FnOnce() -> Instant,
+        until: Instant,
     ) -> Forecast {
         let terms = &self.instance.policies.terms;
         if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
@@ -173,7 +173,7 @@ impl Claims {
             units: None,
             now: line.at,
             is_committed: line.number > 0,
-            until: until(),
+            until,
         };
         self.read_in_time(question).await
     }
@@ -213,7 +213,7 @@ impl Claims {
     pub async fn foretell_entry(self: &Arc<Self>, policy: &PolicyName, entry: &Entry) -> Forecast {
         match self.instance.policies.terms.get(policy, entry.line.at) {
             Ok(Some(policy)) => {
-                let until = || self.forecast_deadline();
+                let until = self.forecast_deadline();
                 let foretelling = self.foretell_after(&policy, entry.account, &entry.line, until);
                 foretelling.await
             }

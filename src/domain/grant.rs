@@ -156,8 +156,7 @@ impl Followers {
                     followers.parts += 1;
                     continue;
                 }
-                Follows::GoesOn => continue,
-                Follows::NoGrant => continue,
+                Follows::GoesOn | Follows::NoGrant => continue,
             };
             *place = Some(Follower {
                 id: entry.id,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -248,7 +248,7 @@ impl Background {
         self.start(async move {
             loop {
                 let mut running = JoinSet::new();
-                running.spawn(boxed(worker()));
+                running.spawn(worker().boxed());
                 running.join_next().await;
             }
         });
@@ -256,12 +256,8 @@ impl Background {
 }
 
 /// Boxed, because otherwise the compiler would make all that a task needs again for each worker.
-fn boxed(worker: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
-    Box::pin(worker)
-}
-
 fn spawn_boxed(worker: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    tokio::spawn(boxed(worker)).abort_handle()
+    tokio::spawn(worker.boxed()).abort_handle()
 }
 
 /// The parts that workers are made of.

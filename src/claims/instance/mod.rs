@@ -51,7 +51,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -111,12 +111,12 @@ impl Instance {
     ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
         let work = work.in_current_span();
         let (teller, told) = oneshot::channel();
-        // Boxed: otherwise the compiler would make all that a task needs again for each kind of work.
-        let task: BoxFuture<'static, ()> = Box::pin(async move {
+        let task = async move {
             // Nobody may wait any more.
             let _ = teller.send(work.await);
-        });
-        self.runtime.spawn(task);
+        };
+        // Boxed: otherwise the compiler would make all that a task needs again for each kind of work.
+        self.runtime.spawn(task.boxed());
         async move { told.await.map_err(|_| Failure::Interrupted) }
     }
 }

@@ -119,7 +119,7 @@ fn changed_history(scene: Scene, histories: u32) -> Option<String> {
 
 #[test]
 fn early_and_late_lapses_change_no_decision() {
-    if let Some(changed) = changed_history(LAPSING, histories() / 2) {
+    if let Some(changed) = changed_history(LAPSING, histories()) {
         panic!("{changed}");
     }
 }

@@ -198,7 +198,7 @@ fn broken_promise(scene: Scene, histories: u32, end: impl Fn(&World)) -> Option<
     let config = Config {
         cases: histories,
         failure_persistence: None,
-        max_shrink_iters: 2000,
+        max_shrink_iters: 20_000,
         ..Config::default()
     };
     let rng = TestRng::deterministic_rng(config.rng_algorithm);

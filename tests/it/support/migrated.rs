@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 
+use perdiem::host::secret_file::owners_alone;
 use sqlx::migrate::{Migrate, Migrator};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
@@ -35,8 +35,7 @@ pub fn in_sqlite(file: &Path) {
         run_migrations::<SqliteConnection>("sqlite", format!("sqlite:{}?mode=rwc", made.display()));
         fs::read(made).expect("the ledger")
     });
-    let mut options = fs::OpenOptions::new();
-    let copy = options.write(true).create_new(true).mode(0o600).open(file);
+    let copy = owners_alone().create_new(true).open(file);
     copy.and_then(|mut copy| copy.write_all(bytes))
         .expect("a copy");
 }
