@@ -21,9 +21,17 @@ use domain::limit::total::{Total, with_used};
 use domain::policy::PolicyId;
 use domain::window::{Length, Window};
 
-const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
-const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
-const ASIDE_LUA: &str = include_str!("lua/aside.lua");
+const COUNT_LUA: &str = concat!(
+    include_str!("lua/line.lua"),
+    include_str!("lua/queue.lua"),
+    include_str!("lua/count.lua")
+);
+const RECORD_LUA: &str = concat!(
+    include_str!("lua/line.lua"),
+    include_str!("lua/queue.lua"),
+    include_str!("lua/record.lua")
+);
+const ASIDE_LUA: &str = concat!(include_str!("lua/queue.lua"), include_str!("lua/aside.lua"));
 
 static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(COUNT_LUA));
 static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(RECORD_LUA));
@@ -332,18 +340,19 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: it may have been set aside.
     pub async fn set_aside(&self, queued: &Queued) -> Result<(), Unavailable> {
-        let account = match queued {
-            Queued::Grant(queued) => Some(queued.grant.account),
+        let grant = match queued {
+            Queued::Grant(queued) => Some(&queued.grant),
             Queued::Unreadable(..) => None,
         };
         let bucket = queued.bucket();
         let place = queued.place();
         let aside = format!("{}aside", prefix(self.ledger, bucket));
         let mut names = vec![queue_name(self.ledger, bucket), aside];
-        let counter = account.map(|account| counter_name(self.ledger, account));
+        let counter = grant.map(|grant| counter_name(self.ledger, grant.account));
         names.extend(counter.map(|counter| waiting_name(&counter)));
+        let entry = grant.map(|grant| record::entry_field(grant.entry).to_vec());
         let call = |names: &Vec<String>, call: &mut Cmd| {
-            call.arg(names.len()).arg(names).arg(place);
+            call.arg(names.len()).arg(names).arg(place).arg(&entry);
         };
         self.run(&self.link()?, &ASIDE, ASIDE_LUA, &[names], call)
             .await?;

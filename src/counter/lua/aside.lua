@@ -1,14 +1,16 @@
 -- Sets aside a place of the queue that cannot be recorded: its fields move to a stream of their own,
 -- where people can look at them, and its account no longer waits for it. Safe to run twice.
+-- queue.lua is put before it.
 --
 -- KEYS[1]  the bucket's queue
 -- KEYS[2]  the bucket's stream of things that were set aside
 -- KEYS[3]  the waiting hash of the grant's account, if the grant can be read
 -- ARGV[1]  the place in the queue
--- returns  1 if the place existed, 0 if not
+-- ARGV[2]  `i` and the entry's id, if the grant can be read
+-- returns  1 if it was at the place, 0 if not
 
 local queue, waiting, place = KEYS[1], KEYS[3], ARGV[1]
-local entry = redis.call('XRANGE', queue, place, place)[1]
+local entry = entry_at(queue, place, 'id', ARGV[2])
 if not entry then
   return 0
 end

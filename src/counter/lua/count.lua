@@ -1,6 +1,6 @@
 -- Decides a claim without the ledger: it compares, counts, and queues the grant, all or nothing.
 -- Safe to run twice: the claim's entry id and key are remembered until the ledger has the grant.
--- line.lua is put before it.
+-- line.lua and queue.lua are put before it.
 --
 -- KEYS[1]  the account's counter
 -- KEYS[2]  the account's waiting hash: what waits for the ledger. A field `i` and an entry's id, and a
@@ -63,9 +63,9 @@ end
 if may_wait and redis.call('EXISTS', queue) == 0 then
   waits = {}
 end
-for field = 2, 3 do
+for field, name in pairs({[2] = 'id', [3] = 'key'}) do
   local place = waits[field]
-  local found = place and redis.call('XRANGE', queue, place, place)[1]
+  local found = place and entry_at(queue, place, name, fields[field])
   if found then
     return {'queued', found[1], found[2]}
   end

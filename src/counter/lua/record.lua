@@ -1,5 +1,5 @@
 -- Removes grants of one account that are in the ledger now from the queue, and settles the counter,
--- in one step. Safe to run twice. line.lua is put before it.
+-- in one step. Safe to run twice. line.lua and queue.lua are put before it.
 --
 -- Invariant: nobody sees the units of these grants twice, and nobody misses them.
 --
@@ -16,7 +16,8 @@ local last = 5 * tonumber(ARGV[1])
 -- 1. Remove the grants from the queue. A second run finds none of them.
 local count, fields, taken = 0, {'n'}, {}
 for index = 2, last, 5 do
-  if redis.call('XDEL', queue, ARGV[index]) == 1 then
+  if entry_at(queue, ARGV[index], 'id', ARGV[index + 1]) then
+    redis.call('XDEL', queue, ARGV[index])
     count = count + 1
     fields[#fields + 1] = ARGV[index + 1]
     fields[#fields + 1] = ARGV[index + 2]

@@ -106,6 +106,38 @@ impl Bench {
         let queued = self.counters.queued(&[self.account.bucket()], 10).await;
         queued.expect("the queue")
     }
+
+    /// The only grant that waits.
+    async fn grant(&self) -> QueuedGrant {
+        let queued = self.queued().await;
+        let [Queued::Grant(grant)] = queued.as_slice() else {
+            panic!("{queued:?}")
+        };
+        grant.clone()
+    }
+
+    /// As after the ledger has a grant, in its first line.
+    async fn record(&self, grant: &QueuedGrant) {
+        let settlement = Settlement {
+            account: self.account,
+            line: Line {
+                number: 1,
+                at: instant(NOON),
+                policy_version: 3,
+                lapses_at: None,
+                totals: grant.totals.clone().into(),
+            },
+            confirmed_at: instant(NOON),
+            only_existing: false,
+            seen: None,
+            keys: SettledKeys::All(Vec::new()),
+            ttl: Duration::from_secs(3600),
+        };
+        let grants = vec![grant];
+        let recorded = RecordedGrants { settlement, grants };
+        let recorded = self.counters.record(&[recorded]).await;
+        recorded.expect("the grants are recorded");
+    }
 }
 
 #[tokio::test]
@@ -134,9 +166,7 @@ async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
 async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let bench = Bench::new(5).await;
     assert_eq!(bench.claim(1, 1).await, Counted::Granted(vec![1]));
-    let counter = bench.hand.counter(bench.account);
-    let (bucket, _) = counter.rsplit_once(':').expect("an account");
-    let queue = format!("{bucket}:queue");
+    let queue = bench.hand.of_bucket(bench.account, "queue");
     let words = ["XADD", &queue, "*", "grant", "junk"];
     bench.hand.run::<String>(&words).await;
     let queued = bench.queued().await;
@@ -151,7 +181,7 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
         set_aside(junk).await;
     }
     assert_eq!(bench.queued().await.len(), 1);
-    let aside = format!("{bucket}:aside");
+    let aside = bench.hand.of_bucket(bench.account, "aside");
     let length: u64 = bench.hand.run(&["XLEN", &aside]).await;
     assert_eq!(length, 1);
     // When the ledger refuses a grant, its units are removed too.
@@ -163,6 +193,36 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     assert_eq!(bench.look().await.units, [(0, 0)]);
 }
 
+/// An empty queue is deleted. In the same millisecond, or after its clock was set back, Redis may
+/// then give a place to a second grant.
+#[tokio::test]
+async fn a_grant_at_the_place_of_another_is_another() {
+    let bench = Bench::new(5).await;
+    assert_eq!(bench.claim(1, 1).await, Counted::Granted(vec![1]));
+    let first = bench.grant().await;
+    bench.record(&first).await;
+    bench.hand.forget(bench.account).await;
+    assert_eq!(bench.claim(2, 1).await, Counted::Granted(vec![1]));
+    let second = bench.grant().await;
+    let at_its_place = QueuedGrant {
+        place: second.place.clone(),
+        ..first
+    };
+    bench.record(&at_its_place).await;
+    assert_eq!(bench.grant().await, second);
+    let at_its_place = Queued::Grant(at_its_place);
+    let set_aside = bench.counters.set_aside(&at_its_place).await;
+    set_aside.expect("nothing is set aside");
+    assert_eq!(bench.grant().await, second);
+    // The hash of what waits may be older than the queue.
+    let queue = bench.hand.of_bucket(bench.account, "queue");
+    bench.hand.forget(bench.account).await;
+    bench.hand.run::<()>(&["DEL", &queue]).await;
+    let words = ["XADD", &queue, &second.place, "id", "another", "key", ""];
+    bench.hand.run::<String>(&words).await;
+    assert_eq!(bench.claim(2, 1).await, Counted::Granted(vec![2]));
+}
+
 /// As after a key of Redis was deleted by hand.
 #[tokio::test]
 async fn a_grant_leaves_the_queue_without_the_hash_of_what_waits() {
@@ -171,28 +231,7 @@ async fn a_grant_leaves_the_queue_without_the_hash_of_what_waits() {
     let waiting = format!("{}:waiting", bench.hand.counter(bench.account));
     let deleted: usize = bench.hand.run(&["DEL", &waiting]).await;
     assert_eq!(deleted, 1);
-    let queued = bench.queued().await;
-    let [Queued::Grant(grant)] = queued.as_slice() else {
-        panic!("{queued:?}")
-    };
-    let settlement = Settlement {
-        account: bench.account,
-        line: Line {
-            number: 1,
-            at: instant(NOON),
-            policy_version: 3,
-            lapses_at: None,
-            totals: bench.totals().into(),
-        },
-        confirmed_at: instant(NOON),
-        only_existing: false,
-        seen: None,
-        keys: SettledKeys::All(Vec::new()),
-        ttl: Duration::from_secs(3600),
-    };
-    let grants: Vec<&QueuedGrant> = vec![grant];
-    let recorded = RecordedGrants { settlement, grants };
-    let recorded = bench.counters.record(&[recorded]).await;
-    recorded.expect("the grants are recorded");
+    let grant = bench.grant().await;
+    bench.record(&grant).await;
     assert_eq!(bench.queued().await.len(), 0);
 }

@@ -56,10 +56,14 @@ impl Hand {
 
     /// The name of an account's counter.
     pub fn counter(&self, account: AccountId) -> String {
+        self.of_bucket(account, &account.0.simple().to_string())
+    }
+
+    /// The name of a key beside an account's counter, in the account's bucket.
+    pub fn of_bucket(&self, account: AccountId, name: &str) -> String {
         let ledger = self.ledger.simple();
-        let account = account.0;
-        let bucket = account.as_bytes()[0];
-        format!("perdiem:{{{ledger}:{bucket:02x}}}:{}", account.simple())
+        let bucket = account.0.as_bytes()[0];
+        format!("perdiem:{{{ledger}:{bucket:02x}}}:{name}")
     }
 
     /// Deletes an account's counter, if it has one. Queued grants stay.
