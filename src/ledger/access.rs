@@ -2,11 +2,11 @@
 //! take the connections of another. Transactions begin and end here.
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Database, PgConnection, PgPool, Postgres, Sqlite, Transaction};
+use sqlx::{Database, PgConnection, Postgres, Sqlite, Transaction};
 
 use super::connections::Connections;
 use super::query::{Held, Session, query};
-use super::sessions::Sessions;
+use super::sessions::{SessionPool, Sessions, answered};
 use super::{Ledger, LedgerError, postgres};
 
 /// A connection from a pool.
@@ -22,7 +22,7 @@ pub enum Ending<T> {
 }
 
 impl<T> Ending<T> {
-    async fn reach<D: Database>(self, transaction: Transaction<'_, D>) -> Result<T, LedgerError> {
+    async fn reach<D: Database>(self, transaction: Transaction<'_, D>) -> Result<T, sqlx::Error> {
         match self {
             Self::Commit(value) => {
                 transaction.commit().await?;
@@ -36,11 +36,16 @@ impl<T> Ending<T> {
     }
 }
 
+async fn held(pool: &SessionPool) -> Result<Pooled, sqlx::Error> {
+    let session = pool.sessions.acquire().await?;
+    Ok(Held::Postgres(session, pool.patience))
+}
+
 impl Ledger {
     /// For reads that a request waits for, within the time limit for queries.
     pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
         Ok(match self {
-            Self::Postgres(store) => Held::Postgres(store.reads.acquire().await?),
+            Self::Postgres(store) => held(&store.reads).await?,
             Self::Sqlite(store) => Held::Sqlite(store.reads.acquire().await?),
         })
     }
@@ -48,7 +53,7 @@ impl Ledger {
     /// For the instance's own work.
     pub(super) async fn own(&self) -> Result<Pooled, LedgerError> {
         Ok(match self {
-            Self::Postgres(store) => Held::Postgres(store.own.acquire().await?),
+            Self::Postgres(store) => held(&store.own).await?,
             Self::Sqlite(store) => Held::Sqlite(store.own.acquire().await?),
         })
     }
@@ -77,8 +82,9 @@ impl Ledger {
     ) -> Result<T, LedgerError> {
         match self {
             Self::Postgres(store) => {
+                let connections = connections(store);
                 let run = async |connection: &mut PgConnection| {
-                    match statements(Session::Postgres(connection)).await {
+                    match statements(Session::Postgres(connection, connections.patience)).await {
                         // The statements succeeded, so the connection can be used again.
                         Err(error @ (LedgerError::Corrupt(_) | LedgerError::Archived(_))) => {
                             Ok(Err(error))
@@ -86,7 +92,7 @@ impl Ledger {
                         ended => ended.map(Ok),
                     }
                 };
-                connections(store).run(run).await?
+                connections.run(run).await?
             }
             Self::Sqlite(_) => statements(self.own().await?.lend()).await,
         }
@@ -125,19 +131,21 @@ impl Ledger {
 
     async fn transaction<T>(
         &self,
-        pool: impl FnOnce(&postgres::Store) -> &PgPool,
+        pool: impl FnOnce(&postgres::Store) -> &SessionPool,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
     ) -> Result<T, LedgerError> {
         match self {
             Self::Postgres(store) => {
-                let mut transaction = pool(store).begin().await?;
-                let ending = statements(Session::Postgres(&mut transaction)).await?;
-                ending.reach(transaction).await
+                let pool = pool(store);
+                let mut transaction = answered(pool.patience, pool.sessions.begin()).await?;
+                let session = Session::Postgres(&mut transaction, pool.patience);
+                let ending = statements(session).await?;
+                Ok(answered(pool.patience, ending.reach(transaction)).await?)
             }
             Self::Sqlite(store) => {
                 let write = async |mut transaction: Transaction<'_, Sqlite>| {
                     let ending = statements(Session::Sqlite(&mut transaction)).await?;
-                    ending.reach(transaction).await
+                    Ok(ending.reach(transaction).await?)
                 };
                 store.write(write).await
             }
@@ -149,7 +157,9 @@ impl Ledger {
         let mut session = match self {
             Self::Postgres(store) => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                Held::Postgres(store.snapshots.begin_with(begin).await?)
+                let SessionPool { sessions, patience } = &store.snapshots;
+                let begun = answered(*patience, sessions.begin_with(begin)).await?;
+                Held::Postgres(begun, *patience)
             }
             // In WAL mode a transaction sees what was committed when it first read.
             Self::Sqlite(store) => Held::Sqlite(store.snapshots.begin().await?),

@@ -1,6 +1,6 @@
 //! Connections that carry one batch after another.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Opener for SqliteConnectOptions {
 /// batch. Here a connection is used again if its last statements ended well.
 pub struct Connections<O: Opener> {
     opener: Arc<O>,
-    patience: Duration,
+    pub patience: Duration,
     most: u32,
     turns: Arc<Semaphore>,
     free: Arc<Mutex<Vec<Made<O::Opened>>>>,
@@ -84,7 +84,7 @@ impl<O: Opener> Connections<O> {
         let mut made = lease.made.take().ok_or(sqlx::Error::PoolClosed)?;
         let result = match timeout(self.patience, statements(&mut made.connection)).await {
             Ok(result) => result,
-            Err(elapsed) => Err(sqlx::Error::Io(io::Error::from(elapsed)).into()),
+            Err(elapsed) => Err(sqlx::Error::Io(elapsed.into()).into()),
         };
         match &result {
             Ok(_) => lease.made = Some(made),

@@ -5,6 +5,7 @@
 //! not use it.
 
 use std::ops::DerefMut;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use sqlx::postgres::PgConnection;
@@ -13,6 +14,7 @@ use tokio::task::yield_now;
 
 use super::LedgerError;
 use super::row::{Column, StoredRow, only};
+use super::sessions::answered;
 use super::values::{Value, postgres, sqlite};
 use domain::claim::MetadataFilter;
 
@@ -64,7 +66,8 @@ impl Statement {
 
 /// A connection that a caller owns: from a pool, or in a transaction.
 pub enum Held<P, S> {
-    Postgres(P),
+    /// With the time within which each statement is answered.
+    Postgres(P, Duration),
     Sqlite(S),
 }
 
@@ -75,7 +78,7 @@ where
 {
     pub fn lend(&mut self) -> Session<'_> {
         match self {
-            Self::Postgres(connection) => Session::Postgres(connection),
+            Self::Postgres(connection, patience) => Session::Postgres(connection, *patience),
             Self::Sqlite(connection) => Session::Sqlite(connection),
         }
     }
@@ -83,7 +86,8 @@ where
 
 /// A connection that is lent to run statements.
 pub enum Session<'c> {
-    Postgres(&'c mut PgConnection),
+    /// With the time within which each statement is answered.
+    Postgres(&'c mut PgConnection, Duration),
     Sqlite(&'c mut SqliteConnection),
 }
 
@@ -96,9 +100,9 @@ impl Session<'_> {
     ) -> Result<Vec<T>, LedgerError> {
         let Statement { texts, values } = query;
         match self {
-            Self::Postgres(connection) => {
+            Self::Postgres(connection, patience) => {
                 let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                let rows = query.fetch_all(&mut **connection).await?;
+                let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
                 rows.iter()
                     .map(StoredRow::Postgres)
                     .map(|row| decode(&row))
@@ -124,9 +128,9 @@ impl Session<'_> {
         let Statement { texts, values } = query;
         let mut found = Vec::new();
         macro_rules! read {
-            ($rows:expr, $store:path) => {{
+            ($rows:expr, $patience:expr, $store:path) => {{
                 let mut rows = $rows;
-                while let Some(row) = rows.try_next().await? {
+                while let Some(row) = answered($patience, rows.try_next()).await? {
                     found.push(decode(&$store(&row))?);
                     if found.len().is_multiple_of(YIELD_EVERY) {
                         yield_now().await;
@@ -135,13 +139,15 @@ impl Session<'_> {
             }};
         }
         match self {
-            Self::Postgres(connection) => {
+            Self::Postgres(connection, patience) => {
                 let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                read!(query.fetch(&mut **connection), StoredRow::Postgres);
+                let rows = query.fetch(&mut **connection);
+                read!(rows, *patience, StoredRow::Postgres);
             }
             Self::Sqlite(connection) => {
                 let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
-                read!(query.fetch(&mut **connection), StoredRow::Sqlite);
+                let rows = query.fetch(&mut **connection);
+                read!(rows, Duration::MAX, StoredRow::Sqlite);
             }
         }
         Ok(found)

@@ -216,7 +216,7 @@ impl Ledger {
     /// [`ServiceRoleError`]; each says what to do.
     pub async fn set_up_role(&self, role: &RoleName) -> Result<Option<String>, ServiceRoleError> {
         match self {
-            Self::Postgres(store) => set_up(&store.own, role).await.map(Some),
+            Self::Postgres(store) => set_up(&store.own.sessions, role).await.map(Some),
             Self::Sqlite(_) => Ok(None),
         }
     }

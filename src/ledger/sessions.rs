@@ -7,10 +7,14 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, raw_sql};
+use tokio::time::timeout;
 
 use super::OpenError;
 use super::connections::{LIFETIME, Opener};
 use super::url_parameters::only_known;
+
+/// The longest time that a statement and its answer may be on their way.
+const LONGEST_WAY: Duration = Duration::from_secs(5);
 
 /// How often two connections are compared. A pooler that hands out the session that was used last
 /// is found at once. The other attempts are for poolers that take turns.
@@ -24,6 +28,16 @@ const COMPARISONS: u32 = 3;
 pub struct Sessions {
     options: PgConnectOptions,
     settings: Vec<(&'static str, String)>,
+    /// How long a statement may stay without an answer. A server that can still be reached has ended the statement
+    /// before.
+    patience: Duration,
+}
+
+/// Sessions that are used again and again.
+#[derive(Clone)]
+pub struct SessionPool {
+    pub sessions: PgPool,
+    pub patience: Duration,
 }
 
 impl Sessions {
@@ -40,6 +54,7 @@ impl Sessions {
         Ok(Self {
             options,
             settings: Vec::new(),
+            patience: Duration::MAX,
         })
     }
 
@@ -62,8 +77,9 @@ impl Sessions {
 
     /// Commits reach the disk before they are answered, and no statement, lock or forgotten
     /// transaction blocks others for long.
-    pub fn with_timeouts(self, timeout: Duration) -> Self {
+    pub fn with_timeouts(mut self, timeout: Duration) -> Self {
         let millis = timeout.as_millis().to_string();
+        self.patience = timeout + timeout.min(LONGEST_WAY);
         self.with("synchronous_commit", "on")
             .with("statement_timeout", &*millis)
             .with("lock_timeout", &*millis)
@@ -71,15 +87,20 @@ impl Sessions {
     }
 
     /// A pool of at most so many sessions, and the longest wait for one of them.
-    pub fn pool(&self, most: u32, patience: Duration) -> PgPoolOptions {
+    pub fn pool(&self, most: u32, wait: Duration) -> PgPoolOptions {
         let begin: Arc<str> = self.beginning().into();
+        let patience = self.patience;
         PgPoolOptions::new()
             .max_connections(most)
             .max_lifetime(LIFETIME)
-            .acquire_timeout(patience)
+            .acquire_timeout(wait)
             .after_connect(move |session, _| {
                 let begin = begin.clone();
                 Box::pin(async move { set(session, &begin).await })
+            })
+            // A session that does not answer would be waited for without end, and keep its place.
+            .after_release(move |session, _| {
+                Box::pin(async move { answered(patience, session.ping()).await.map(|()| true) })
             })
     }
 
@@ -89,8 +110,16 @@ impl Sessions {
     }
 
     /// Makes the connections of a pool when they are needed.
-    pub fn connect_lazy(&self, pool: PgPoolOptions) -> PgPool {
-        pool.connect_lazy_with(self.options.clone())
+    pub fn connect_lazy(&self, pool: PgPoolOptions) -> SessionPool {
+        self.bounded(pool.connect_lazy_with(self.options.clone()))
+    }
+
+    /// The sessions of a pool, with the time within which they answer.
+    pub fn bounded(&self, sessions: PgPool) -> SessionPool {
+        SessionPool {
+            sessions,
+            patience: self.patience,
+        }
     }
 
     /// The statement that sets the settings; empty if there are none.
@@ -113,6 +142,21 @@ impl Opener for Sessions {
         let mut session = PgConnection::connect_with(&self.options).await?;
         set(&mut session, &self.beginning()).await?;
         Ok(session)
+    }
+}
+
+/// Waits for an answer as long as a server that can be reached may need for it. Nobody else ends the wait when a host
+/// or a path is gone: a connection that only reads learns nothing of it.
+///
+/// # Errors
+/// The answer's own, or [`sqlx::Error::Io`] when the time is over.
+pub async fn answered<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    match timeout(patience, answer).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),
     }
 }
 

@@ -8,6 +8,7 @@ use super::Store;
 use crate::entry_rows::decode_view;
 use crate::fence::{Fence, LedgerPlace};
 use crate::row::StoredRow;
+use crate::sessions::{SessionPool, answered};
 use crate::{LedgerError, LedgerView, Look};
 use domain::identity::AccountId;
 
@@ -54,12 +55,11 @@ impl Store {
             .map(|account| account.0.as_u64_pair().0.cast_signed())
             .collect();
         locks.sort_unstable();
-        let mut transaction = self.turns.begin().await?;
+        let SessionPool { sessions, patience } = &self.turns;
+        let mut transaction = answered(*patience, sessions.begin()).await?;
         for lock in locks {
-            sqlx::query("SELECT pg_advisory_xact_lock($1)")
-                .bind(lock)
-                .execute(&mut *transaction)
-                .await?;
+            let locking = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock);
+            answered(*patience, locking.execute(&mut *transaction)).await?;
         }
         Ok(Turn(transaction))
     }

@@ -16,7 +16,7 @@ use super::connections::{Connections, Opener};
 use super::query::Session;
 use super::schema::{self, Applied, MigrationFile};
 use super::service_role::{Ownership, lacks_right};
-use super::sessions::{Sessions, shared_by};
+use super::sessions::{SessionPool, Sessions, shared_by};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds, advice,
 };
@@ -51,11 +51,11 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Store {
     pub(super) claims: Connections<Sessions>,
     pub(super) polls: Connections<Sessions>,
-    turns: PgPool,
-    pub(super) reads: PgPool,
-    pub(super) snapshots: PgPool,
-    pub(super) edits: PgPool,
-    pub(super) own: PgPool,
+    turns: SessionPool,
+    pub(super) reads: SessionPool,
+    pub(super) snapshots: SessionPool,
+    pub(super) edits: SessionPool,
+    pub(super) own: SessionPool,
     /// Whether the server shows the parts of a fence. Some managed servers do not.
     shows_fence: bool,
     pub(crate) bounds: Option<TimeBounds>,
@@ -161,7 +161,7 @@ impl Store {
         }
         // 4. Read the identity of the ledger; a new ledger gets one. Keep the order of
         //    transactions.
-        let identity = schema::identify(Session::Postgres(&mut first), now);
+        let identity = schema::identify(Session::Postgres(&mut first, OWN_TIMEOUT), now);
         let identity = identity.await.map_err(failed)?;
         drop(first);
         let shows_fence = match opening {
@@ -196,7 +196,7 @@ impl Store {
             reads: answers(READS_MOST),
             snapshots,
             edits: answers(EDIT_CONNECTIONS),
-            own,
+            own: for_own.bounded(own),
             shows_fence,
             bounds: None,
             identity,
@@ -218,11 +218,11 @@ impl Store {
     pub async fn close(&self) {
         self.claims.close().await;
         self.polls.close().await;
-        self.turns.close().await;
-        self.reads.close().await;
-        self.snapshots.close().await;
-        self.edits.close().await;
-        self.own.close().await;
+        self.turns.sessions.close().await;
+        self.reads.sessions.close().await;
+        self.snapshots.sessions.close().await;
+        self.edits.sessions.close().await;
+        self.own.sessions.close().await;
     }
 }
 

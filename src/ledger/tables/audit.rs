@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::entry_rows::{decode_entry, decode_line};
 use crate::query::{Session, query};
 use crate::row::StoredRow;
+use crate::sessions::answered;
 use crate::{AuditTables, LedgerError, postgres, sqlite};
 use domain::grant::{Entry, Line};
 use domain::identity::AccountId;
@@ -100,8 +101,9 @@ impl AuditTables {
     ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
         let line = |row: StoredRow<'_>| Ok((row.get("account")?, decode_line(&row)));
         match self.ledger.own().await?.lend() {
-            Session::Postgres(connection) => {
-                let rows = postgres::last_lines(connection, accounts).await?;
+            Session::Postgres(connection, patience) => {
+                let rows = postgres::last_lines(connection, accounts);
+                let rows = answered(patience, rows).await?;
                 rows.iter().map(StoredRow::Postgres).map(line).collect()
             }
             Session::Sqlite(connection) => {

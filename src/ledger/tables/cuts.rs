@@ -12,6 +12,7 @@ use crate::access::Ending;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
 use crate::service_role::Ownership;
+use crate::sessions::answered;
 use crate::{ClaimTables, LedgerError, RecordTables};
 use domain::identity::{AccountId, EntryId};
 use domain::record::RecordPlace;
@@ -317,7 +318,10 @@ impl RecordTables {
     /// Whether this user may drop entries. On PostgreSQL only the owner of the tables may.
     pub async fn may_drop(&self) -> Result<bool, LedgerError> {
         match self.ledger.own().await?.lend() {
-            Session::Postgres(connection) => Ok(Ownership::read(connection).await?.is_ours),
+            Session::Postgres(connection, patience) => {
+                let ownership = answered(patience, Ownership::read(connection)).await?;
+                Ok(ownership.is_ours)
+            }
             Session::Sqlite(_) => Ok(true),
         }
     }

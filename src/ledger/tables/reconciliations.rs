@@ -142,7 +142,7 @@ impl AuditTables {
             .own_edit(async |mut session| {
                 if let Some(since) = unless_since {
                     // SQLite has one writer and needs no lock.
-                    if let Session::Postgres(_) = session {
+                    if let Session::Postgres(..) = session {
                         let lock = "LOCK TABLE reconciliations IN SHARE ROW EXCLUSIVE MODE";
                         session.execute(query(lock)).await?;
                     }

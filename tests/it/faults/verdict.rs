@@ -14,9 +14,10 @@ use super::report;
 use super::seed::Seed;
 use super::setup::{DEADLINE, Instance, Setup};
 use crate::judge::{Breach, History, Stores, judge};
-use crate::support::app::{Answer, App, KEY, client, eventually};
+use crate::support::app::{Answer, App, KEY, client};
 use crate::support::dice::Dice;
 use crate::support::quiet::one_story;
+use crate::support::waiting::eventually_within;
 
 /// The longest time of open settlements.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
@@ -114,10 +115,15 @@ pub async fn reconcile(url: &str, setup: &Setup) {
     };
     let request = client().post(format!("{url}/v1/reconciliations"));
     let request = request.bearer_auth(KEY).json(&json!({ "apply": true }));
-    eventually("a reconciliation has ended", || async {
-        let answer = Answer::of(request.try_clone().expect("a body in memory")).await;
-        answer.status == StatusCode::CREATED && answer.json()["counters"] == counters
-    })
+    // Another one may still wait for an answer that was lost.
+    eventually_within(
+        Duration::from_secs(90),
+        "a reconciliation has ended",
+        || async {
+            let answer = Answer::of(request.try_clone().expect("a body in memory")).await;
+            answer.status == StatusCode::CREATED && answer.json()["counters"] == counters
+        },
+    )
     .await;
 }
 

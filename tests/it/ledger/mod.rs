@@ -8,5 +8,6 @@ mod kinds;
 mod migrations;
 mod open;
 mod read;
+mod silent;
 mod versions;
 mod views;
