@@ -76,7 +76,7 @@ Exit codes:
 
 /// A daily-quota service with a persistent ledger.
 #[derive(Debug, Parser)]
-#[command(name = "perdiem", version, about, after_help = AFTER_HELP)]
+#[command(name = "perdiem", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
