@@ -39,7 +39,7 @@ pub struct EntryBody {
     /// A UUIDv7. The id of a grant's entry is the grant's id.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     pub id: Uuid,
-    /// `grant`, `confirmation`, `reversal`, `partial_reversal`, `lapse` or `adjustment`.
+    /// What was entered.
     #[schema(value_type = words::EntryKind, example = "grant")]
     pub kind: Word,
     /// The units that the entry adds to the usage; negative where it gives units back.

@@ -130,7 +130,7 @@ pub struct CountedEntryBody {
     /// Null for a lapse that has no entry yet.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     pub id: Option<Uuid>,
-    /// `grant`, `confirmation`, `reversal`, `partial_reversal`, `lapse` or `adjustment`.
+    /// What was entered.
     #[schema(value_type = words::EntryKind, example = "grant")]
     pub kind: Word,
     /// The units that the entry adds to the usage; negative where it gives units back.

@@ -14,7 +14,7 @@ use api::entries::{EntryBody, HistoryItem};
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]
 pub struct EntryFilters {
-    /// Only entries of this kind: grant, confirmation, reversal, partial_reversal, lapse or adjustment
+    /// Only entries of this kind, such as grant or adjustment
     #[arg(long)]
     kind: Option<String>,
 

@@ -95,8 +95,8 @@ pub async fn adjust(
 describe! {
     /// List a subject's entries, newest first.
     ///
-    /// Entries are grants, confirmations, reversals, partial reversals, lapses and adjustments. Each one
-    /// has the limits after it.
+    /// Entries are grants, and what happened to grants and usage later: `kind` has the words. Each one has
+    /// the limits after it.
     LIST: "list_entries" of "entries", |it| it
         .json::<EntryList>(200, "A page.")
         .follows("claim", 201, ACCOUNT)

@@ -161,7 +161,7 @@ pub fn parse_as_of(text: &str) -> Result<AsOf, String> {
 describe! {
     /// List entries of all accounts, oldest first, in the order of the record.
     ///
-    /// Entries are grants, confirmations, reversals, partial reversals, lapses and adjustments. An entry
+    /// Entries are grants, and what happened to grants and usage later: `kind` has the words. An entry
     /// gets its position soon after it was committed, and keeps it. So a list as of a position never
     /// changes. To follow the record: after the last page, send its `as_of` as `after`. Then you miss no
     /// entry, and you get none twice. A key that is confined to policies must name one of them.
