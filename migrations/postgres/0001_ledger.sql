@@ -381,7 +381,9 @@ CREATE TABLE seals (
 
 -- Reconciliations.
 
--- `finished_at` stays NULL if the instance died before the end.
+-- `finished_at` stays NULL if the instance died before the end. `ledger` says whether the whole ledger is
+-- checked, or a part of it: what is new above the position `checked_to` of the report before, and the accounts
+-- from its `next_account` on.
 CREATE TABLE reconciliations (
     id uuid PRIMARY KEY,
     started_at timestamptz NOT NULL,
@@ -394,7 +396,10 @@ CREATE TABLE reconciliations (
     counters bigint NOT NULL DEFAULT 0,
     differences bigint NOT NULL DEFAULT 0,
     healed bigint NOT NULL DEFAULT 0,
-    alarms bigint NOT NULL DEFAULT 0
+    alarms bigint NOT NULL DEFAULT 0,
+    ledger text NOT NULL,
+    checked_to bigint,
+    next_account uuid
 );
 CREATE INDEX reconciliations_applied ON reconciliations (started_at) WHERE apply;
 

@@ -360,7 +360,9 @@ CREATE TABLE seals (
 
 -- Reconciliations.
 
--- `finished_at` stays NULL if the instance died before the end.
+-- `finished_at` stays NULL if the instance died before the end. `ledger` says whether the whole ledger is
+-- checked, or a part of it: what is new above the position `checked_to` of the report before, and the accounts
+-- from its `next_account` on.
 CREATE TABLE reconciliations (
     id blob PRIMARY KEY,
     started_at integer NOT NULL,
@@ -373,7 +375,10 @@ CREATE TABLE reconciliations (
     counters integer NOT NULL DEFAULT 0,
     differences integer NOT NULL DEFAULT 0,
     healed integer NOT NULL DEFAULT 0,
-    alarms integer NOT NULL DEFAULT 0
+    alarms integer NOT NULL DEFAULT 0,
+    ledger text NOT NULL,
+    checked_to integer,
+    next_account blob
 ) STRICT;
 CREATE INDEX reconciliations_applied ON reconciliations (started_at) WHERE apply;
 

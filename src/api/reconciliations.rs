@@ -43,6 +43,11 @@ pub struct ReconciliationReport {
     /// counters were compared. Null until the end.
     #[schema(value_type = Option<words::CountersCompared>, example = "compared")]
     pub counters: Option<Word>,
+    /// How much of the ledger is checked. `whole`: all of it. `part`: the entries that are new since the
+    /// reconciliation before, the accounts of its alarms, and the next part of all accounts; the parts of a week
+    /// are the whole.
+    #[schema(value_type = words::LedgerChecked, example = "whole")]
+    pub ledger: Word,
     /// The number of counters that were compared.
     #[schema(example = 40)]
     pub counter_count: u64,
@@ -68,7 +73,7 @@ pub struct ReconciliationReport {
 pub struct ReconciliationAnswer {
     #[serde(flatten, deserialize_with = "flattened")]
     pub report: ReconciliationReport,
-    /// The first 1000 differences.
+    /// At most 1000 differences: alarms rather than others.
     pub differences: Vec<DifferenceBody>,
 }
 
@@ -155,6 +160,7 @@ impl From<Reconciliation> for ReconciliationReport {
             apply: started.apply,
             requested_by: started.requested_by,
             counters: finished.map(|finished| finished.counters.as_str().into()),
+            ledger: started.ledger.as_str().into(),
             counter_count: tally.counters,
             account_count: tally.accounts,
             entry_count: tally.entries,

@@ -135,6 +135,8 @@ words! {
     /// Whether a reconciliation compared the counters.
     CountersCompared =
         reconciliation::CountersCompared::ALL.map(reconciliation::CountersCompared::as_str);
+    /// How much of the ledger a reconciliation checks.
+    LedgerChecked = reconciliation::LedgerChecked::ALL.map(reconciliation::LedgerChecked::as_str);
     /// The kind of a difference.
     DifferenceKind =
         reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);

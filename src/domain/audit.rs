@@ -113,6 +113,12 @@ impl AccountAudit {
         }
     }
 
+    /// Starts after an entry that was checked before: with its line, if it can be read.
+    pub fn begin_after(&mut self, number: u64, line: Option<Line>) {
+        self.number = number;
+        self.before = line.map_or(Before::Unreadable, Before::Line);
+    }
+
     /// Skips an entry that cannot be read.
     pub fn pass_over(&mut self, number: u64) -> Vec<Flaw> {
         self.before = Before::Unreadable;

@@ -77,6 +77,14 @@ pub struct AccountId(pub Uuid);
 
 impl AccountId {
     pub const OF_NOBODY: Self = Self(Uuid::nil());
+    /// The lowest id.
+    pub const FIRST: Self = Self(Uuid::nil());
+
+    /// The next higher id.
+    pub fn next(self) -> Option<Self> {
+        let next = self.0.as_u128().checked_add(1)?;
+        Some(Self(Uuid::from_u128(next)))
+    }
 
     /// The bucket of the account. Redis stores a bucket in one place, and the 256 buckets spread
     /// over the shards of a cluster.

@@ -146,6 +146,78 @@ impl CountersCompared {
     }
 }
 
+/// How much of the ledger a reconciliation checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerChecked {
+    Whole,
+    /// The entries that are new since the reconciliation before it, the accounts of its alarms, and the next
+    /// part of the whole.
+    Part,
+}
+
+impl LedgerChecked {
+    pub const ALL: [Self; 2] = [Self::Whole, Self::Part];
+
+    /// The name in the HTTP contract and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Part => "part",
+        }
+    }
+}
+
+/// A part of the ledger: the accounts from one on, and before another. Ids of accounts are hashes or random,
+/// so parts of the same width have about as many accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerPart {
+    pub from: AccountId,
+    /// `None` for a part that has the last accounts.
+    pub end: Option<AccountId>,
+}
+
+impl LedgerPart {
+    pub const WHOLE: Self = Self {
+        from: AccountId::FIRST,
+        end: None,
+    };
+
+    /// The part from an account on that is one of `parts` of the whole. So many parts in turn are the whole.
+    pub fn one_of(parts: u64, from: AccountId) -> Self {
+        let width = u128::MAX / u128::from(parts.max(1));
+        let end = from.0.as_u128().checked_add(width);
+        let end = end.and_then(|end| end.checked_add(1));
+        Self {
+            from,
+            end: end.map(|end| AccountId(Uuid::from_u128(end))),
+        }
+    }
+
+    /// The part with one account.
+    pub fn of(account: AccountId) -> Self {
+        Self {
+            from: account,
+            end: account.next(),
+        }
+    }
+
+    /// The first account of the next part. After the last part the first one comes again.
+    pub fn next_from(self) -> AccountId {
+        self.end.unwrap_or(AccountId::FIRST)
+    }
+}
+
+/// How far the checks of the ledger came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckedUpTo {
+    /// The start of the reconciliation.
+    pub at: DateTime<Utc>,
+    /// The entries up to this position of the record were checked after they were appended.
+    pub position: u64,
+    /// The account from which the next part begins.
+    pub next: AccountId,
+}
+
 /// The start of a reconciliation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
@@ -156,6 +228,7 @@ pub struct Started {
     pub requested_by: Option<String>,
     /// Whether counters are healed.
     pub apply: bool,
+    pub ledger: LedgerChecked,
 }
 
 /// The end of a reconciliation.
@@ -163,6 +236,7 @@ pub struct Started {
 pub struct Finished {
     pub finished_at: DateTime<Utc>,
     pub counters: CountersCompared,
+    pub checked: CheckedUpTo,
     pub tally: Tally,
 }
 
@@ -198,4 +272,46 @@ pub struct KeptDifference {
     pub policy: Option<PolicyName>,
     /// The subject of the account; `None` also if it was erased.
     pub subject: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Each account is in one of the parts that follow each other.
+        #[test]
+        fn parts_in_turn_are_the_whole(parts in 1..200_u64, account: u128) {
+            let mut part = LedgerPart::one_of(parts, AccountId::FIRST);
+            let mut found = 0;
+            let mut count = 0;
+            loop {
+                let id = AccountId(Uuid::from_u128(account));
+                found += usize::from(part.from <= id && part.end.is_none_or(|end| id < end));
+                count += 1;
+                if part.end.is_none() {
+                    break;
+                }
+                part = LedgerPart::one_of(parts, part.next_from());
+            }
+            prop_assert_eq!(found, 1);
+            prop_assert_eq!(count, parts);
+            prop_assert_eq!(part.next_from(), AccountId::FIRST);
+        }
+    }
+
+    #[test]
+    fn an_account_is_a_part() {
+        let last = AccountId(Uuid::max());
+        assert_eq!(
+            LedgerPart::of(last),
+            LedgerPart {
+                from: last,
+                end: None
+            }
+        );
+        assert_eq!(LedgerPart::one_of(1, AccountId::FIRST), LedgerPart::WHOLE);
+    }
 }

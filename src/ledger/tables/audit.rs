@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use uuid::Uuid;
-
 use crate::entry_rows::{decode_entry, decode_line};
 use crate::query::{Session, query};
 use crate::row::StoredRow;
@@ -12,6 +10,8 @@ use crate::{AuditTables, LedgerError, postgres, sqlite};
 use domain::grant::{Entry, Line};
 use domain::identity::AccountId;
 use domain::policy::PolicyName;
+use domain::reconciliation::LedgerPart;
+use domain::record::RecordPlace;
 
 /// An entry under audit, as its row has it.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Audited {
     pub subject: Option<String>,
     /// Whether a cut says that the entries before this one were dropped.
     pub is_after_cut: bool,
+    /// The number from which on the entries of the account are to be checked. Those before it were checked.
+    pub since: u64,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
 }
@@ -36,55 +38,105 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
         policy: policy.and_then(|name| PolicyName::new(&name).ok()),
         subject: row.get("subject")?,
         is_after_cut: row.get("is_after_cut")?,
+        since: row.get("since")?,
         entry: decode_entry(row),
     })
 }
 
-const AUDITED: &str =
-    "SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-        e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason,
-        p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut
-    FROM (
-        SELECT * FROM entries WHERE (account, number) > ($1, $2) AND NOT EXISTS (
-            SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
-                AND entries.account IN (x.account, x.replacement)
+/// What the audit needs of the entries `$entries`, which have also the number `since` from which on they are
+/// checked.
+macro_rules! audited {
+    ($entries:literal) => {
+        concat!(
+            "SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind,
+                e.units, e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by,
+                d.reason, p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut, e.since
+            FROM (",
+            $entries,
+            ") AS e
+            LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+            LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
+            LEFT JOIN policies AS p ON p.id = a.policy
+            LEFT JOIN cuts AS c ON c.entry = e.id
+            ORDER BY e.account, e.number"
         )
-        ORDER BY account, number LIMIT $3
-    ) AS e
-    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-    LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
-    LEFT JOIN policies AS p ON p.id = a.policy
-    LEFT JOIN cuts AS c ON c.entry = e.id
-    ORDER BY e.account, e.number";
+    };
+}
+
+/// Entries after ($1, $2) of accounts below $3, at most $4.
+const AUDITED: &str = audited!(
+    "SELECT *, CAST(1 AS bigint) AS since FROM entries
+    WHERE (account, number) > ($1, $2) AND ($3 IS NULL OR account < $3) AND NOT EXISTS (
+        SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
+            AND entries.account IN (x.account, x.replacement)
+    )
+    ORDER BY account, number LIMIT $4"
+);
+
+/// The entries after the place ($1, $2) and up to ($3, $4), each account's with those between them and the
+/// one before them.
+const RECENT: &str = audited!(
+    "SELECT entries.*, recent.since FROM (
+        SELECT account, MIN(number) AS since, MAX(number) AS last FROM entries
+        WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact <= $3 AND (xact, id) <= ($3, $4)
+        GROUP BY account
+    ) AS recent
+    JOIN entries ON entries.account = recent.account
+        AND entries.number >= recent.since - 1 AND entries.number <= recent.last
+    WHERE NOT EXISTS (
+        SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
+            AND entries.account IN (x.account, x.replacement)
+    )"
+);
 
 impl AuditTables {
-    /// Entries in the order of accounts and numbers, after one of them, at most `limit`.
+    /// Entries of accounts below `end`, in the order of accounts and numbers, after one of them, at most
+    /// `limit`.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for a row whose account or number
     /// cannot be read.
     pub async fn audited(
         &self,
-        after: Option<(AccountId, u64)>,
+        (account, number): (AccountId, u64),
+        end: Option<AccountId>,
         limit: u32,
     ) -> Result<Vec<Audited>, LedgerError> {
-        let (account, number) = after.unwrap_or((AccountId(Uuid::nil()), 0));
-        let entries = query(AUDITED).bind(account).bind(number).bind(limit);
-        self.ledger.own().await?.lend().all(entries, decode).await
+        let entries = query(AUDITED).bind(account).bind(number).bind(end);
+        let mut held = self.ledger.own().await?;
+        held.lend().all(entries.bind(limit), decode).await
     }
 
-    /// Accounts with a row, in order, after one of them, at most `limit`; each with whether it has
-    /// an entry.
+    /// The entries after a place of the record and up to another, in the order of accounts and numbers; for
+    /// each account the entry before them too, which was checked.
+    ///
+    /// # Errors
+    /// As [`AuditTables::audited`].
+    pub async fn audited_recent(
+        &self,
+        after: RecordPlace,
+        up_to: RecordPlace,
+    ) -> Result<Vec<Audited>, LedgerError> {
+        let entries = query(RECENT)
+            .bind(after.xact)
+            .bind(after.id)
+            .bind(up_to.xact)
+            .bind(up_to.id);
+        let mut held = self.ledger.own().await?;
+        held.lend().all(entries, decode).await
+    }
+
+    /// Accounts of a part that have a row, in order, at most `limit`; each with whether it has an entry.
     pub async fn opened(
         &self,
-        after: Option<AccountId>,
+        part: LedgerPart,
         limit: u32,
     ) -> Result<Vec<(AccountId, bool)>, LedgerError> {
         let opened = query(
             "SELECT id, EXISTS (SELECT 1 FROM entries WHERE account = accounts.id) AS has_entry
-             FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
+             FROM accounts WHERE id >= $1 AND ($2 IS NULL OR id < $2) ORDER BY id LIMIT $3",
         );
-        let opened = opened.bind(after.unwrap_or(AccountId(Uuid::nil())));
+        let opened = opened.bind(part.from).bind(part.end);
         let account = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("has_entry")?));
         let mut held = self.ledger.own().await?;
         held.lend().all(opened.bind(limit), account).await

@@ -10,10 +10,11 @@ use crate::encoding::signed;
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::{AuditTables, LedgerError};
+use domain::identity::AccountId;
 use domain::policy::PolicyName;
 use domain::reconciliation::{
-    CountersCompared, DayFigure, Difference, DifferenceKind, Figures, Finished, KeptDifference,
-    Reconciliation, Started, Tally,
+    CheckedUpTo, CountersCompared, DayFigure, Difference, DifferenceKind, Figures, Finished,
+    KeptDifference, LedgerChecked, Reconciliation, Started, Tally,
 };
 use domain::window::Window;
 
@@ -23,6 +24,7 @@ fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
         Some(finished_at) => Some(Finished {
             finished_at,
             counters: decode_counters(&row.get::<String>("counters_compared")?)?,
+            checked: decode_checked(row)?,
             tally: Tally {
                 accounts: row.get("accounts")?,
                 entries: row.get("entries")?,
@@ -39,8 +41,17 @@ fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
             started_at: row.get("started_at")?,
             requested_by: row.get("requested_by")?,
             apply: row.get("apply")?,
+            ledger: decode_ledger(&row.get::<String>("ledger")?)?,
         },
         finished,
+    })
+}
+
+fn decode_checked(row: &StoredRow<'_>) -> Result<CheckedUpTo, LedgerError> {
+    Ok(CheckedUpTo {
+        at: row.get("started_at")?,
+        position: row.get("checked_to")?,
+        next: row.get("next_account")?,
     })
 }
 
@@ -71,11 +82,17 @@ fn decode_difference(row: &StoredRow<'_>) -> Result<KeptDifference, LedgerError>
 }
 
 const LISTED: &str = "SELECT id, started_at, requested_by, apply, finished_at, counters_compared,
-        accounts, entries, counters, differences, healed, alarms
+        accounts, entries, counters, differences, healed, alarms, ledger, checked_to, next_account
     FROM reconciliations WHERE id < $1 ORDER BY id DESC LIMIT $2";
 const ONE: &str = "SELECT id, started_at, requested_by, apply, finished_at, counters_compared,
-        accounts, entries, counters, differences, healed, alarms
+        accounts, entries, counters, differences, healed, alarms, ledger, checked_to, next_account
     FROM reconciliations WHERE id = $1";
+
+const CHECKED: &str = "SELECT started_at, checked_to, next_account FROM reconciliations
+    WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1";
+const OF_NEWEST: &str = "SELECT DISTINCT kind, account FROM differences WHERE reconciliation = (
+        SELECT id FROM reconciliations WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1
+    )";
 
 const DIFFERENCES: &str = "
     SELECT d.kind, d.account, d.found, d.expected, d.windows, d.healed,
@@ -151,13 +168,14 @@ impl AuditTables {
                     }
                 }
                 let insert = query(
-                    "INSERT INTO reconciliations (id, started_at, requested_by, apply)
-                 VALUES ($1, $2, $3, $4)",
+                    "INSERT INTO reconciliations (id, started_at, requested_by, apply, ledger)
+                 VALUES ($1, $2, $3, $4, $5)",
                 )
                 .bind(started.id)
                 .bind(started.started_at)
                 .bind(started.requested_by.as_deref())
-                .bind(started.apply);
+                .bind(started.apply)
+                .bind(started.ledger.as_str());
                 session.execute(insert).await?;
                 Ok(Ending::Commit(true))
             })
@@ -174,7 +192,8 @@ impl AuditTables {
         let tally = &finished.tally;
         let update = query(
             "UPDATE reconciliations SET finished_at = $2, counters_compared = $3, accounts = $4,
-                entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9
+                entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9,
+                checked_to = $10, next_account = $11
              WHERE id = $1",
         )
         .bind(id)
@@ -185,7 +204,9 @@ impl AuditTables {
         .bind(tally.counters)
         .bind(tally.differences)
         .bind(tally.healed)
-        .bind(tally.alarms);
+        .bind(tally.alarms)
+        .bind(finished.checked.position)
+        .bind(finished.checked.next);
         self.ledger
             .own_edit(async |mut session| {
                 session.execute(update).await?;
@@ -227,6 +248,25 @@ impl AuditTables {
         Ok(Some((report, differences)))
     }
 
+    /// How far the newest finished report checked the ledger.
+    pub async fn checked(&self) -> Result<Option<CheckedUpTo>, LedgerError> {
+        let mut held = self.ledger.own().await?;
+        held.lend().first(query(CHECKED), decode_checked).await
+    }
+
+    /// The accounts of the alarms of the newest finished report; `None` for a row whose account cannot be read.
+    pub async fn alarmed(&self) -> Result<Vec<Option<AccountId>>, LedgerError> {
+        let decode = |row: &StoredRow<'_>| {
+            let kind = decode_difference_kind(&row.get::<String>("kind")?)?;
+            let account: Option<AccountId> = row.get("account")?;
+            let is_of_account = kind.is_alarm() && kind != DifferenceKind::WrongFigure;
+            Ok(is_of_account.then_some(account))
+        };
+        let mut held = self.ledger.own().await?;
+        let found = held.lend().all(query(OF_NEWEST), decode).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
     /// The id of the newest finished report, and its number of alarms.
     pub async fn alarms(&self) -> Result<Option<(Uuid, u64)>, LedgerError> {
         let newest = query(
@@ -260,6 +300,13 @@ fn decode_difference_kind(text: &str) -> Result<DifferenceKind, LedgerError> {
         .into_iter()
         .find(|kind| kind.as_str() == text)
         .ok_or_else(|| LedgerError::Corrupt(format!("a difference's kind {text:?}")))
+}
+
+fn decode_ledger(text: &str) -> Result<LedgerChecked, LedgerError> {
+    LedgerChecked::ALL
+        .into_iter()
+        .find(|checked| checked.as_str() == text)
+        .ok_or_else(|| LedgerError::Corrupt(format!("a part of the ledger {text:?}")))
 }
 
 fn decode_counters(text: &str) -> Result<CountersCompared, LedgerError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -11,16 +11,47 @@ use uuid::Uuid;
 use super::compare::{Comparison, Ended};
 use super::findings::Findings;
 use super::recount::recount_day;
-use super::walk::walk;
+use super::walk::{walk, walk_recent};
 use claims::instance::{Failure, Metrics, Watch, new_id};
 use counter::Counters;
-use domain::reconciliation::{CountersCompared, Finished, Started};
+use domain::identity::AccountId;
+use domain::reconciliation::{
+    CheckedUpTo, CountersCompared, Finished, LedgerChecked, LedgerPart, Started,
+};
 use host::chain::Chain;
 use host::clock::Clock;
 use ledger::{Ledger, LedgerError};
 
 /// The longest pause before the instance checks whether a reconciliation is due.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The time in which the reconciliations without a request check the whole ledger.
+const WHOLE_IN: TimeDelta = TimeDelta::days(7);
+
+/// What a reconciliation checks of the ledger.
+enum LedgerCheck {
+    Whole,
+    /// What is new since an earlier check, and one of so many parts.
+    Part {
+        checked: CheckedUpTo,
+        parts: u64,
+    },
+}
+
+impl LedgerCheck {
+    fn checks(&self) -> LedgerChecked {
+        match self {
+            Self::Whole => LedgerChecked::Whole,
+            Self::Part { .. } => LedgerChecked::Part,
+        }
+    }
+}
+
+/// One of how many parts is due so long after the part before it.
+fn parts_in(passed: TimeDelta) -> u64 {
+    let parts = WHOLE_IN.num_seconds() / passed.num_seconds().max(1);
+    parts.max(1).cast_unsigned()
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileFailure {
@@ -66,8 +97,7 @@ impl Reconciler {
     pub async fn run(self: Arc<Self>, every: Duration) {
         loop {
             if let Ok(place) = self.place.clone().try_acquire_owned() {
-                let started = self.start(None, true);
-                if let Err(error) = self.run_if_due(&started, every).await {
+                if let Err(error) = self.run_if_due(every).await {
                     tracing::warn!(
                         error = %Chain(&error),
                         "a reconciliation broke off: it is tried again in its next round"
@@ -79,41 +109,49 @@ impl Reconciler {
         }
     }
 
-    async fn run_if_due(&self, started: &Started, every: Duration) -> Result<(), LedgerError> {
+    async fn run_if_due(&self, every: Duration) -> Result<(), LedgerError> {
+        // 1. Decide what to check: the first reconciliation of a ledger checks the whole.
+        let audit = self.ledger.audit();
+        let checked = audit.checked().await?;
         let every = TimeDelta::from_std(every).unwrap_or(TimeDelta::days(36_500));
+        let check = checked.map_or(LedgerCheck::Whole, |checked| LedgerCheck::Part {
+            checked,
+            parts: parts_in(every.max(self.clock.now() - checked.at)),
+        });
+        // 2. Begin, unless an instance began one not long ago.
+        let started = self.start(None, true, check.checks());
         let since = started.started_at - every;
-        if self
-            .ledger
-            .audit()
-            .begin_reconciliation(started, Some(since))
-            .await?
-        {
-            self.reconcile(started).await
+        if audit.begin_reconciliation(&started, Some(since)).await? {
+            self.reconcile(&started, check).await
         } else {
             Ok(())
         }
     }
 
-    fn start(&self, requested_by: Option<String>, apply: bool) -> Started {
+    fn start(&self, requested_by: Option<String>, apply: bool, ledger: LedgerChecked) -> Started {
         let now = self.clock.now();
         Started {
             id: new_id(now),
             started_at: now,
             requested_by,
             apply,
+            ledger,
         }
     }
 
     /// Compares, heals if asked to, and finishes the report.
-    async fn reconcile(&self, started: &Started) -> Result<(), LedgerError> {
+    async fn reconcile(&self, started: &Started, check: LedgerCheck) -> Result<(), LedgerError> {
         let mut findings = Findings::new(started.id);
         let counters = self.compare(started.apply, &mut findings).await?;
-        walk(&self.ledger, &mut findings).await?;
+        let checked = self
+            .check_ledger(check, started.started_at, &mut findings)
+            .await?;
         let random = Uuid::new_v4().as_u64_pair().1;
         recount_day(&self.ledger, random, &mut findings).await?;
         let finished = Finished {
             finished_at: self.clock.now(),
             counters,
+            checked,
             tally: findings.tally,
         };
         self.ledger
@@ -131,6 +169,40 @@ impl Reconciler {
             "reconciled"
         );
         Ok(())
+    }
+
+    /// Checks the ledger itself. Returns how far the checks came.
+    async fn check_ledger(
+        &self,
+        check: LedgerCheck,
+        at: DateTime<Utc>,
+        findings: &mut Findings,
+    ) -> Result<CheckedUpTo, LedgerError> {
+        let ledger = &self.ledger;
+        // 1. What has a position now is committed, so the walk sees it.
+        let position = ledger.record().mark_to_follow().await?.position;
+        let LedgerCheck::Part { checked, parts } = check else {
+            walk(ledger, LedgerPart::WHOLE, findings).await?;
+            return Ok(CheckedUpTo {
+                at,
+                position,
+                next: AccountId::FIRST,
+            });
+        };
+        // 2. An alarm stays in the reports until its account is right. A row that cannot be read can be anywhere.
+        for account in ledger.audit().alarmed().await? {
+            let part = account.map_or(LedgerPart::WHOLE, LedgerPart::of);
+            walk(ledger, part, findings).await?;
+        }
+        // 3. The entries that are new, and the next part of the whole.
+        walk_recent(ledger, checked.position, findings).await?;
+        let part = LedgerPart::one_of(parts, checked.next);
+        walk(ledger, part, findings).await?;
+        Ok(CheckedUpTo {
+            at,
+            position,
+            next: part.next_from(),
+        })
     }
 
     async fn compare(
@@ -165,7 +237,7 @@ impl Reconciler {
     ) -> Result<BegunReconciliation, ReconcileFailure> {
         let place = self.place.clone().try_acquire_owned();
         let place = place.map_err(|_| ReconcileFailure::InProgress)?;
-        let started = self.start(Some(requested_by), apply);
+        let started = self.start(Some(requested_by), apply, LedgerCheck::Whole.checks());
         let begun = self
             .ledger
             .audit()
@@ -198,6 +270,8 @@ impl BegunReconciliation {
     /// # Errors
     /// [`LedgerError`].
     pub async fn run(self) -> Result<(), LedgerError> {
-        self.reconciler.reconcile(&self.started).await
+        self.reconciler
+            .reconcile(&self.started, LedgerCheck::Whole)
+            .await
     }
 }

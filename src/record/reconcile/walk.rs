@@ -1,4 +1,5 @@
-//! Checks the ledger itself, from its first account to its last.
+//! Checks the ledger itself: the accounts of a part of it, from the first to the last, or the entries that are
+//! new.
 
 use super::findings::Findings;
 use claims::instance::Pace;
@@ -7,7 +8,8 @@ use domain::claim::Subject;
 use domain::grant::Entry;
 use domain::identity::AccountId;
 use domain::past::Past;
-use domain::reconciliation::{Difference, DifferenceKind};
+use domain::reconciliation::{Difference, DifferenceKind, LedgerPart};
+use domain::record::Mark;
 use ledger::{Audited, Ledger, LedgerError};
 
 /// The number of entries, or accounts, in one read.
@@ -20,79 +22,155 @@ struct Account {
     is_foreign: bool,
 }
 
-/// Checks the entries of every account, page by page. Entries that are appended behind the walk are
-/// checked by the next walk.
+/// Checks the entries of the accounts of a part, page by page, and that each account has entries. Entries
+/// that are appended behind the walk are checked by the next reconciliation.
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
-pub async fn walk(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
-    let walked = match walk_entries(ledger, findings).await {
-        Ok(()) => walk_accounts(ledger, findings).await,
+pub async fn walk(
+    ledger: &Ledger,
+    part: LedgerPart,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    let walked = match walk_entries(ledger, part, findings).await {
+        Ok(()) => walk_accounts(ledger, part, findings).await,
         Err(error) => Err(error),
     };
-    match walked {
-        // The walk cannot continue after a row whose position cannot be read.
-        Err(LedgerError::Corrupt(_)) => {
-            findings.add(Difference {
-                kind: DifferenceKind::UnreadableEntry,
-                account: None,
-                figure: None,
-                found: None,
-                expected: None,
-                windows: Vec::new(),
-                is_healed: false,
-            });
-            Ok(())
-        }
-        walked => walked,
-    }
+    or_unreadable(walked, findings)
 }
 
-async fn walk_entries(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
-    let mut after = None;
-    let mut account: Option<Account> = None;
+/// Checks the entries above a position of the record, in the order of the record. Those up to it were checked,
+/// and are believed.
+///
+/// # Errors
+/// [`LedgerError::Unavailable`].
+pub async fn walk_recent(
+    ledger: &Ledger,
+    after: u64,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    let walked = walk_record(ledger, after, findings).await;
+    or_unreadable(walked, findings)
+}
+
+/// A walk cannot continue after a row whose position cannot be read.
+fn or_unreadable(
+    walked: Result<(), LedgerError>,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    let Err(LedgerError::Corrupt(_)) = walked else {
+        return walked;
+    };
+    findings.add(Difference {
+        kind: DifferenceKind::UnreadableEntry,
+        account: None,
+        figure: None,
+        found: None,
+        expected: None,
+        windows: Vec::new(),
+        is_healed: false,
+    });
+    Ok(())
+}
+
+async fn walk_entries(
+    ledger: &Ledger,
+    part: LedgerPart,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    let mut after = (part.from, 0);
+    let mut account = None;
     loop {
         let pace = Pace::begin();
-        let page = ledger.audit().audited(after, PAGE).await?;
+        let page = ledger.audit().audited(after, part.end, PAGE).await?;
         for row in &page {
-            let current = match account.take() {
-                Some(account) if account.id == row.account => account,
-                _ => {
-                    findings.tally.accounts += 1;
-                    Account {
-                        id: row.account,
-                        audit: AccountAudit::default(),
-                        is_foreign: false,
-                    }
-                }
-            };
-            let current = account.insert(current);
-            current.check(row, ledger, findings).await?;
+            check(row, &mut account, ledger, findings).await?;
         }
         let Some(last) = page.last() else {
             return Ok(());
         };
-        after = Some((last.account, last.number));
+        after = (last.account, last.number);
         pace.rest().await;
     }
 }
 
-/// Checks that every account has entries. An account is opened with its first entry, so an account
-/// without entries lost them.
-async fn walk_accounts(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
-    let mut after = None;
+async fn walk_record(
+    ledger: &Ledger,
+    mut after: u64,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
     loop {
         let pace = Pace::begin();
-        let page = ledger.audit().opened(after, PAGE).await?;
+        let positions = after..after + u64::from(PAGE) + 1;
+        let marks = ledger.record().marks_to_follow(positions).await?;
+        // The first mark is the one that ends at the position.
+        let before = marks.first().filter(|mark| mark.position == after);
+        let before = before.copied().unwrap_or(Mark::FIRST);
+        let Some(last) = marks.last().filter(|mark| mark.position > after) else {
+            return Ok(());
+        };
+        let audit = ledger.audit();
+        let recent = audit.audited_recent(before.place, last.place).await?;
+        let mut account = None;
+        for row in &recent {
+            check(row, &mut account, ledger, findings).await?;
+        }
+        after = last.position;
+        pace.rest().await;
+    }
+}
+
+/// Checks an entry: the next one of the account, or the first one of another account.
+async fn check(
+    row: &Audited,
+    account: &mut Option<Account>,
+    ledger: &Ledger,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    let current = match account.take() {
+        Some(account) if account.id == row.account => account,
+        _ => {
+            findings.tally.accounts += 1;
+            let mut audit = AccountAudit::default();
+            // The entry before the first one to check is missing, and was not dropped.
+            if row.since > 1 && row.number >= row.since && !row.is_after_cut {
+                audit.begin_after(row.since - 2, None);
+            }
+            Account {
+                id: row.account,
+                audit,
+                is_foreign: false,
+            }
+        }
+    };
+    let current = account.insert(current);
+    if row.number < row.since {
+        let line = row.entry.as_ref().ok().map(|entry| entry.line.clone());
+        current.audit.begin_after(row.number, line);
+        return Ok(());
+    }
+    current.check(row, ledger, findings).await
+}
+
+/// Checks that every account has entries. An account is opened with its first entry, so an account
+/// without entries lost them.
+async fn walk_accounts(
+    ledger: &Ledger,
+    mut part: LedgerPart,
+    findings: &mut Findings,
+) -> Result<(), LedgerError> {
+    loop {
+        let pace = Pace::begin();
+        let page = ledger.audit().opened(part, PAGE).await?;
         for (account, has_entry) in &page {
             if !has_entry {
                 findings.add(alarm(DifferenceKind::Gap, *account, None, Some(1)));
             }
         }
-        let Some((last, _)) = page.last() else {
+        let Some(next) = page.last().and_then(|(last, _)| last.next()) else {
             return Ok(());
         };
-        after = Some(*last);
+        part.from = next;
         pace.rest().await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perdiem::domain::identity::AccountId;
 use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, Opening};
 use tokio::task::JoinSet;
 
@@ -46,7 +47,7 @@ async fn older(stack: Stack) -> Ground {
 async fn entries(ledger: &Ledger) -> usize {
     ledger
         .audit()
-        .audited(None, 10)
+        .audited((AccountId::FIRST, 0), None, 10)
         .await
         .expect("entries")
         .len()

@@ -7,6 +7,7 @@ mod counters;
 mod crowd;
 mod figures;
 mod ledger;
+mod parts;
 mod reports;
 mod terminal;
 

@@ -61,16 +61,16 @@ impl Books {
     /// Every entry, by account and number.
     pub async fn entries(&self) -> BTreeMap<AccountId, Vec<Entry>> {
         let mut accounts: BTreeMap<AccountId, Vec<Entry>> = BTreeMap::new();
-        let mut after = None;
+        let mut after = (AccountId::FIRST, 0);
         loop {
             let page = self
                 .ledger
                 .audit()
-                .audited(after, PAGE)
+                .audited(after, None, PAGE)
                 .await
                 .expect("entries");
             let Some(last) = page.last() else { break };
-            after = Some((last.account, last.number));
+            after = (last.account, last.number);
             for audited in page {
                 let entry = audited.entry.expect("an entry");
                 accounts.entry(audited.account).or_default().push(entry);
