@@ -85,6 +85,7 @@ impl Engine {
             tasks: vec![spawn_boxed(watcher.run())],
             may_write: !options.read_only,
         };
+        let under_way = Places::new(options.claims_most);
         let parts = WorkerParts {
             ledger: &ledger,
             counters: counters.as_ref(),
@@ -93,6 +94,7 @@ impl Engine {
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
+            under_way: &under_way,
             // Each clock is off the ledger's by at most the tolerance.
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
             claim_time: options.claim_deadline,
@@ -145,7 +147,7 @@ impl Engine {
             counting,
             denials,
             keys_in_progress: KeysInProgress::default(),
-            under_way: Places::new(options.claims_most),
+            under_way,
         });
         let record = Arc::new(Record {
             instance: instance.clone(),
@@ -269,6 +271,7 @@ struct WorkerParts<'a> {
     watch: &'a Arc<Watch>,
     metrics: &'a Metrics,
     claims_most: usize,
+    under_way: &'a Places,
     clocks_differ: TimeDelta,
     claim_time: Duration,
 }
@@ -330,12 +333,13 @@ impl WorkerParts<'_> {
             pusher
         });
         let found = status.clone();
+        let under_way = self.under_way.clone();
         let sealing = move || {
             let ledger = ledger.clone();
             let clock = clock.clone();
             let key = key.clone();
             let sealer = Sealer::new(ledger, clock, key, status.clone(), pusher.clone());
-            follow(sealer)
+            follow(sealer, under_way.clone())
         };
         background.keep_running(sealing);
         found
@@ -349,9 +353,10 @@ impl WorkerParts<'_> {
     ) -> Arc<DenialWriter> {
         let ledger = self.ledger.clone();
         let progress = progress.clone();
+        let under_way = self.under_way.clone();
         let following = move || {
             let follower = FigureFollower::new(ledger.clone(), progress.clone());
-            follow(follower)
+            follow(follower, under_way.clone())
         };
         background.keep_running(following);
         let closer = DayCloser {

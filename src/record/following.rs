@@ -1,5 +1,5 @@
-//! Followers: background work along the record. A follower goes on while more than a batch waits. It
-//! computes at most a part of the time, and what it waits for does not count.
+//! Followers: background work along the record. A follower goes on while more than a batch waits. While
+//! claims come it computes at most a part of the time, and what it waits for does not count.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use claims::instance::Places;
 use host::chain::Chain;
 use host::clock::thread_cpu_time;
 use ledger::LedgerError;
 
 /// The pause between two looks at the record.
 const EVERY: Duration = Duration::from_millis(500);
-/// How many times as long as it computes a follower rests. So it takes at most a quarter of a core
-/// of the instance.
+/// How many times as long as it computes a follower rests while claims are in progress. So it takes at most a
+/// quarter of a core of the instance from them.
 const RESTS: u32 = 3;
 
 /// Work that is done for every position, in order.
@@ -26,8 +27,9 @@ pub trait RecordFollower {
     fn step(&mut self) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 }
 
-/// Follows the record until the task is aborted. If the ledger does not answer, it tries again.
-pub async fn follow<F: RecordFollower>(mut follower: F) {
+/// Follows the record until the task is aborted. If the ledger does not answer, it tries again. The claims in
+/// progress have their places among `claims`.
+pub async fn follow<F: RecordFollower>(mut follower: F, claims: Places) {
     let mut is_failing = false;
     loop {
         let (stepped, computed) = computing(follower.step()).await;
@@ -43,7 +45,15 @@ pub async fn follow<F: RecordFollower>(mut follower: F) {
             Ok(true) => Duration::ZERO,
             Ok(false) | Err(_) => EVERY,
         };
-        sleep(least.max(computed * RESTS)).await;
+        sleep(rest(least, computed, claims.in_use())).await;
+    }
+}
+
+/// How long a follower rests after it computed, with so many claims in progress.
+fn rest(least: Duration, computed: Duration, claims: usize) -> Duration {
+    match claims {
+        0 => least,
+        _ => least.max(computed * RESTS),
     }
 }
 
@@ -90,11 +100,21 @@ mod tests {
     #[tokio::test]
     async fn a_follower_does_not_rest_because_the_ledger_is_slow() {
         let (done, mut is_done) = unbounded_channel();
-        let following = tokio::spawn(follow(SlowLedger { batches: 10, done }));
+        let ledger = SlowLedger { batches: 10, done };
+        let following = tokio::spawn(follow(ledger, Places::new(1)));
         // The batches wait for half a second. With a rest of ten times as long: six seconds.
         let ended = timeout(Duration::from_secs(4), is_done.recv()).await;
         assert_eq!(ended, Ok(Some(())));
         following.abort();
+    }
+
+    #[test]
+    fn a_follower_rests_from_computing_only_while_claims_come() {
+        let second = Duration::from_secs(1);
+        assert_eq!(rest(Duration::ZERO, second, 1), 3 * second);
+        assert_eq!(rest(Duration::ZERO, second, 0), Duration::ZERO);
+        assert_eq!(rest(EVERY, second, 0), EVERY);
+        assert_eq!(rest(EVERY, Duration::ZERO, 7), EVERY);
     }
 
     #[tokio::test]
