@@ -88,6 +88,28 @@ pub struct KeyAnswer {
     pub reason: Option<String>,
 }
 
+/// The key that a request was sent with.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct OwnKeyAnswer {
+    /// A UUIDv7. Absent for the key of the settings, which is not in the ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    pub id: Option<Uuid>,
+    /// The key's name; `PERDIEM_ADMIN_KEY` for the key of the settings.
+    #[schema(example = "shop")]
+    pub name: String,
+    /// `claim`, `audit` or `admin`.
+    #[schema(value_type = words::Role, example = "claim")]
+    pub role: Word,
+    /// The policies that the key is confined to. Absent if it can be used for all policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["benefit"]))]
+    pub policies: Option<Vec<String>>,
+    /// The instant from which the key is not accepted. Absent if the key has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<DateTime<Utc>>,
+}
+
 /// A new key, with its secret.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct NewKeyAnswer {

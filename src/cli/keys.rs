@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use reqwest::Method;
 
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::overrides::if_version;
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 use api::instant::written;
-use api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer};
+use api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer, OwnKeyAnswer};
 
 /// Creates a key. Its secret is printed here and nowhere else.
 pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
@@ -37,6 +38,12 @@ pub async fn show(args: KeyShowArgs) -> anyhow::Result<ExitCode> {
     client::show(&args.server, &key, print_key)
 }
 
+/// Shows the key that the command itself uses.
+pub async fn whoami(args: ServerArgs) -> anyhow::Result<ExitCode> {
+    let key = call(request(&args, Method::GET, "/v1/keys/me")?).await?;
+    client::show(&args, &key, print_own_key)
+}
+
 /// Sets or removes a key's end.
 pub async fn end(args: KeyEndArgs) -> anyhow::Result<ExitCode> {
     let body = KeyEndBody {
@@ -60,15 +67,26 @@ fn path(id: &str) -> String {
 }
 
 fn print_key(key: &KeyAnswer) {
-    let policies = key.policies.as_ref();
-    let policies = policies.map_or("all policies".to_owned(), |policies| policies.join(", "));
     let end = match key.ends_at {
         _ if key.revoked => "  (revoked)".to_owned(),
-        Some(end) => format!("  (until {})", written(end)),
-        None => String::new(),
+        end => until(end),
     };
-    println!(
-        "{} {:<6} {:<24} {policies}{end}",
-        key.id, key.role, key.name
-    );
+    let id = key.id.to_string();
+    print_line(&id, &key.role, &key.name, key.policies.as_deref(), &end);
+}
+
+/// The key of the settings has no id.
+fn print_own_key(key: &OwnKeyAnswer) {
+    let id = key.id.map_or("-".to_owned(), |id| id.to_string());
+    let end = until(key.ends_at);
+    print_line(&id, &key.role, &key.name, key.policies.as_deref(), &end);
+}
+
+fn until(end: Option<DateTime<Utc>>) -> String {
+    end.map_or_else(String::new, |end| format!("  (until {})", written(end)))
+}
+
+fn print_line(id: &str, role: &str, name: &str, policies: Option<&[String]>, end: &str) {
+    let policies = policies.map_or("all policies".to_owned(), |policies| policies.join(", "));
+    println!("{id} {role:<6} {name:<24} {policies}{end}");
 }

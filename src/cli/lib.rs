@@ -139,6 +139,8 @@ enum Command {
     /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Show your own key: its id, role, name, policies and end
+    Whoami(ServerArgs),
 }
 
 /// A running server, and an API key for it.
@@ -485,5 +487,6 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
         Command::Key(KeyCommand::End(args)) => keys::end(args).await,
         Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
+        Command::Whoami(args) => keys::whoami(args).await,
     }
 }

@@ -25,7 +25,7 @@ pub use admin::{
     Admin, EditError, EditedTerms, KeyError, PolicyChange, Precondition, SubjectErasure,
 };
 pub use claims::instance::{
-    AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS, Place,
+    AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS, OwnKey, Place,
     Principal, Share, Trouble, WrongKeyAnswer, generate_secret, network_of,
 };
 pub use claims::{

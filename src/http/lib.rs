@@ -95,6 +95,8 @@ fn routes() -> Routes {
         at("/v1/keys", Asked)
             .get(keys::list, keys::LIST)
             .post(keys::post, keys::POST),
+        // `{id}` matches `me` too.
+        at("/v1/keys/me", Asked).get(keys::own, keys::OWN),
         at("/v1/keys/{id}", Asked)
             .get(keys::get, keys::GET)
             .patch(keys::patch, keys::PATCH)

@@ -18,7 +18,7 @@ from perdiem_client.api.grants import (
     list_grants,
     reverse_grant,
 )
-from perdiem_client.api.keys import create_key, get_key, list_keys, revoke_key
+from perdiem_client.api.keys import create_key, get_key, get_own_key, list_keys, revoke_key
 from perdiem_client.api.overrides import (
     delete_override,
     get_override,
@@ -260,6 +260,9 @@ def keys():
     order = ClaimBody(subject="member-77")
     assert claim.sync_detailed("benefit", client=backend, body=order).status_code == 201
     assert list_keys.sync_detailed(client=backend).status_code == 403
+    own = get_own_key.sync_detailed(client=backend).parsed
+    assert (own.id, own.name, own.policies, own.ends_at) == (made.id, "shop", ["benefit"], UNSET)
+    assert ask(get_own_key, 200).role is Role.ADMIN
     revoked = ask(revoke_key, 200, made.id, reason="the shop moved")
     assert revoked.revoked and ask(get_key, 200, made.id) == revoked
     assert claim.sync_detailed("benefit", client=backend, body=order).status_code == 401

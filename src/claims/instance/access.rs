@@ -49,6 +49,19 @@ impl Principal {
     }
 }
 
+/// What a caller may know about its own key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnKey {
+    /// `None` for the key of the settings, which the ledger does not have.
+    pub id: Option<Uuid>,
+    pub name: String,
+    pub role: Role,
+    /// The policies that the key is confined to; `None` for all.
+    pub policies: Option<Arc<[PolicyName]>>,
+    /// From this instant on the key is not accepted.
+    pub ends_at: Option<DateTime<Utc>>,
+}
+
 /// Why the admin key of the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminKeyError {
@@ -234,6 +247,29 @@ impl Access {
         let known = self.known.load();
         let known = known.get(&principal.secret);
         known.is_some_and(|known| known.key.rule.is_valid(now) && known.principal == *principal)
+    }
+
+    /// What the caller may know about its own key: that which this instance acts on, so it needs no
+    /// ledger. `None` if this instance does not know the key any more.
+    pub fn own_key(&self, principal: &Principal) -> Option<OwnKey> {
+        if principal.number == KeyNumber::OF_SETTINGS {
+            return Some(OwnKey {
+                id: None,
+                name: KEY_OF_SETTINGS.to_owned(),
+                role: principal.role,
+                policies: principal.policies.clone(),
+                ends_at: None,
+            });
+        }
+        let known = self.known.load();
+        let Key { id, rule, .. } = &known.get(&principal.secret)?.key;
+        Some(OwnKey {
+            id: Some(*id),
+            name: rule.name.clone(),
+            role: rule.role,
+            policies: rule.policies.clone(),
+            ends_at: rule.ends_at,
+        })
     }
 
     /// Whether the key of a principal has an end.

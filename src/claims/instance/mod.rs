@@ -25,8 +25,8 @@ mod writes;
 mod wrong_keys;
 
 pub use access::{
-    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, Principal, first_version, generate_secret,
-    hash, new_id,
+    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, first_version,
+    generate_secret, hash, new_id,
 };
 pub use authority::Authority;
 pub use callers::{Callers, Share};

@@ -18,7 +18,7 @@ use crate::operation::{Argument, Operation, Reach};
 use domain::key::{KeyNumber, Role};
 use domain::policy::PolicyName;
 use domain::reads::{ReadKind, SubjectRead};
-use engine::{Authority, Callers, Engine, Failure, Principal, Record};
+use engine::{Authority, Callers, Engine, Failure, OwnKey, Principal, Record};
 
 extractors!(MetricsReader, Public);
 
@@ -83,6 +83,9 @@ pub struct InQuery;
 /// the policies of the request.
 pub struct ByHandler;
 
+/// The request is not about policies: a confined key may send it too.
+pub struct AboutNoPolicy;
+
 impl Confinement for InPath {
     const REACH: Reach = Reach::InPath;
 
@@ -119,6 +122,14 @@ impl Confinement for ByHandler {
     }
 }
 
+impl Confinement for AboutNoPolicy {
+    const REACH: Reach = Reach::Everything;
+
+    fn check(_: &Principal, _: &HttpRequest) -> Result<(), Forbidden> {
+        Ok(())
+    }
+}
+
 /// Invariant: a text that is not a policy's name is never one of the key's policies.
 fn check_policy(principal: &Principal, name: &str) -> Result<(), Forbidden> {
     match PolicyName::new(name) {
@@ -140,6 +151,12 @@ impl<W, P> Caller<W, P> {
 
     pub fn policies(&self) -> Option<&[PolicyName]> {
         self.principal.policies.as_deref()
+    }
+
+    /// What the caller may know about its own key.
+    pub fn own_key(&self, callers: &Callers) -> Result<OwnKey, ApiError> {
+        let own = callers.access.own_key(&self.principal);
+        own.ok_or(ApiError::KeyLost)
     }
 
     /// The authority of an answer that lasts.
@@ -284,7 +301,7 @@ impl MetricsReader {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         match request.app_data() {
             Some(OpenMetrics(true)) => query::check(request)?,
-            _ => drop(authorise::<Anyone, ByHandler>(request)?),
+            _ => drop(authorise::<Anyone, AboutNoPolicy>(request)?),
         }
         Ok(Self)
     }
@@ -292,7 +309,7 @@ impl MetricsReader {
 
 impl Argument for MetricsReader {
     fn describe(operation: &mut Operation) {
-        operation.needs_key(Anyone::ROLES, Reach::Everything);
+        operation.needs_key(Anyone::ROLES, AboutNoPolicy::REACH);
     }
 }
 

@@ -16,8 +16,8 @@ use engine::{Audit, Claims, Engine, Record};
 
 pub use body::{Body, OptionalBody, ReadTime, Then, parse_json};
 pub use caller::{
-    Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
-    OpenMetrics, Public,
+    AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery,
+    MetricsReader, OpenMetrics, Public,
 };
 pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
 pub use header::{IfMatch, IfMatchOrNone, KeyHeader};

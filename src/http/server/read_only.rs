@@ -9,7 +9,9 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use crate::answer::{ApiError, HttpAnswer};
-use crate::request::{Anyone, Bounded, ByHandler, Caller, EngineData, Handling, Routes, handling};
+use crate::request::{
+    AboutNoPolicy, Anyone, Bounded, Caller, EngineData, Handling, Routes, handling,
+};
 
 /// How old the answer is at most, in seconds; `unknown` if the standby does not say.
 const PERDIEM_LAG: HeaderName = HeaderName::from_static("perdiem-lag");
@@ -27,7 +29,7 @@ pub fn only_reads(routes: Routes) -> Routes {
     )
 }
 
-async fn refuse(_caller: Caller<Anyone, ByHandler>) -> HttpAnswer {
+async fn refuse(_caller: Caller<Anyone, AboutNoPolicy>) -> HttpAnswer {
     Err(ApiError::ReadOnly)
 }
 

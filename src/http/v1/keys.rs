@@ -7,13 +7,15 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, versioned};
 use crate::operation::{ID, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, Caller, Faults, IdPath, IfMatch, Page, Reason, Then,
+    AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, Faults, IdPath, IfMatch, Page,
+    Reason, RecordData, Then,
 };
-use api::keys::{KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer};
+use api::keys::{KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer, OwnKeyAnswer};
 use api::problem::InvalidPart;
 use domain::identity::to_micros;
 use domain::key::{Key, KeyDraft, KeyRule, check_end};
 use domain::policy::check_reason;
+use engine::OwnKey;
 
 fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
     let mut faults = Faults::default();
@@ -78,6 +80,32 @@ describe! {
 pub async fn list(_caller: Caller<Auditor>, page: Page, admin: AdminData) -> HttpAnswer {
     let found = admin.keys(page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
+}
+
+fn own_key_answer(key: OwnKey) -> OwnKeyAnswer {
+    let policies = key.policies.as_deref();
+    OwnKeyAnswer {
+        id: key.id,
+        policies: policies.map(|names| names.iter().map(ToString::to_string).collect()),
+        name: key.name,
+        role: key.role.as_str().into(),
+        ends_at: key.ends_at,
+    }
+}
+
+describe! {
+    /// Show the key of this request: its name, its rights and its end.
+    ///
+    /// Every valid key may ask, also a key that is confined to policies. The answer has no secret. A
+    /// change of the key is in the answers of this instance at once, and in those of every other
+    /// instance within a second.
+    OWN: "get_own_key" of "keys", |it| it
+        .json::<OwnKeyAnswer>(200, "The key of this request.")
+        .is_about_nobody()
+}
+pub async fn own(caller: Caller<Anyone, AboutNoPolicy>, record: RecordData) -> HttpAnswer {
+    let key = caller.own_key(&record.callers)?;
+    Ok(HttpResponse::Ok().json(own_key_answer(key)))
 }
 
 describe! {

@@ -109,6 +109,8 @@ async fn every_command_prints_json_on_demand() {
     assert!(key["secret"].take().is_string());
     key.as_object_mut().expect("an object").remove("secret");
     assert_eq!(told("key list", 0).await, json!([key]));
+    let own = told("whoami", 0).await;
+    assert_eq!(app.get("/v1/keys/me").await.is(200), own);
     let end = "key end x --at 2100-01-01T00:00:00Z";
     assert_eq!(command(&app, end).await.code, 2, "a reason is required");
 }

@@ -198,6 +198,7 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("block put benefit cheat --reason other", "/version"),
         ("key list", "/items/0/role"),
         (key_show, "/policies"),
+        ("whoami", "/role"),
         (key_end, "/revoked"),
         ("key create other --role audit", "/secret"),
         (export, "/sha256"),
@@ -254,6 +255,7 @@ async fn what_a_newer_server_says_more_is_left_out() {
         "policy list",
         "override list benefit",
         "block list benefit",
+        "whoami",
     ] {
         let said = command(&app, line).await.well(0);
         let newer = told(&app, line, Arc::new(add_to_each_object)).await;

@@ -6,7 +6,7 @@ use perdiem::api::claims::{BatchAnswer, DenialBody, UsageBody};
 use perdiem::api::entries::{EntryList, HistoryList};
 use perdiem::api::explanation::{ClaimExplanation, GrantExplanation};
 use perdiem::api::grants::{ClaimAnswer, CorrectionAnswer, GrantBody, GrantList};
-use perdiem::api::keys::KeyList;
+use perdiem::api::keys::{KeyList, OwnKeyAnswer};
 use perdiem::api::overrides::{OverrideAnswer, OverrideList};
 use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
 use perdiem::api::problem::Problem;
@@ -88,7 +88,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     }
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 22] = [
+    let rows: [(&str, Again); 23] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -115,6 +115,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         (&explained, again::<GrantExplanation>),
         ("/v1/changes", again::<ChangeList>),
         ("/v1/keys", again::<KeyList>),
+        ("/v1/keys/me", again::<OwnKeyAnswer>),
         ("/v1/reconciliations", again::<ReconciliationList>),
         ("/v1/policies/nothing", again::<Problem>),
     ];

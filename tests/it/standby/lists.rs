@@ -68,6 +68,7 @@ fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
         same("/v1/log/checkpoint"),
         ("/v1/log/tile/{tile}", "/v1/log/tile/0/000.p/3".to_owned()),
         same("/v1/keys"),
+        same("/v1/keys/me"),
         ("/v1/keys/{id}", format!("/v1/keys/{key}")),
     ]
 }

@@ -4,6 +4,7 @@ mod bodies;
 mod claimed_by;
 mod lasting;
 mod life;
+mod own;
 mod rights;
 mod terminal;
 mod wrong;
