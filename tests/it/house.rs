@@ -15,7 +15,7 @@ fn root() -> &'static Path {
 }
 
 /// Every file below a folder, as paths from that folder.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {

@@ -1,10 +1,13 @@
 //! Commands that need no server, and commands that call a server.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::{SECRET, fault, folder, run, sqlite_url};
+use crate::house::files_below;
 use crate::support::app::{App, Ground, KEY, Stack};
 use crate::support::command_line::{command, words};
 use crate::support::servers::{self, Postgres, free_port};
@@ -17,6 +20,8 @@ fn the_program_tells_its_name_and_version() {
     let help = run(&["--help"], &[]).well(0);
     let begins = "A daily-quota service with a persistent ledger\n\nUsage: perdiem <COMMAND>";
     assert!(help.starts_with(begins), "{help}");
+    let rights = run(&["rights"], &[]).well(0);
+    assert_eq!(rights, include_str!("../../../docs/rights.md"));
 }
 
 #[test]
@@ -166,4 +171,52 @@ async fn what_may_succeed_later_has_a_code_of_its_own() {
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0);
     let wrong = Said::with_key("here", KEY, &["policy", "list"]).await;
     assert!(wrong.fault_of(2).contains("PERDIEM_URL"));
+}
+
+/// The commands below this one that do something, each with its help.
+fn commands_below(words: &[&str]) -> Vec<(String, String)> {
+    let help = run(&[words, &["--help"]].concat(), &[]).well(0);
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else {
+        return vec![(words.join(" "), help)];
+    };
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| *name != "help");
+    names
+        .flat_map(|name| commands_below(&[words, &[name]].concat()))
+        .collect()
+}
+
+/// A new command is in the table of commands. One that calls a server is in a session or among the commands
+/// that read answers of other versions; any other one is in some test.
+#[test]
+fn every_command_is_listed_and_tried() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &Path| fs::read_to_string(path).expect("a text");
+    let table = read(&root.join("docs/command-line.md"));
+    let tests = root.join("tests/it");
+    let texts = |ends: &str| -> String {
+        let files = files_below(&tests).into_iter();
+        let files = files.filter(|file| file.to_string_lossy().ends_with(ends));
+        files.map(|file| read(&tests.join(file))).collect()
+    };
+    let sessions = texts(".txt");
+    let versions = texts("cli/versions.rs");
+    let tests = texts(".rs");
+    let commands = commands_below(&[]);
+    assert!(commands.len() > 40, "{}", commands.len());
+    for (command, help) in commands {
+        let row = format!("\n| `perdiem {command}` |");
+        assert!(
+            table.contains(&row),
+            "{command}: no row in docs/command-line.md"
+        );
+        let is_tried = if help.contains("--url ") {
+            sessions.contains(&format!("$ {command}")) || versions.contains(&format!("\"{command}"))
+        } else {
+            let as_words = format!("\"{}\"", command.replace(' ', "\", \""));
+            tests.contains(&as_words) || tests.contains(&format!("\"{command} "))
+        };
+        assert!(is_tried, "{command}: no test types it");
+    }
 }
