@@ -7,6 +7,7 @@ use std::path::Path;
 use perdiem::domain::limit::shape::LIMITS_MOST;
 use serde_json::Value;
 
+use crate::house::files_below;
 use crate::support::operations::{OPEN, Operation, is_at, operations, specification};
 
 /// Every object in a document, with its place.
@@ -210,35 +211,52 @@ const BY_COMMAND: [&str; 13] = [
     "/v1/subjects/{subject}/erasure",
 ];
 
+/// The paths of `/v1` that a text names, also with other names or examples in the place of a name. But `/v1/keys/me`
+/// is no example of `/v1/keys/{id}`, because it is a path itself.
+fn named_in(text: &str) -> BTreeSet<String> {
+    let paths: BTreeSet<String> = operations().into_iter().map(|it| it.path).collect();
+    let is_end = |it: char| it.is_whitespace() || "`?\"')|,".contains(it);
+    let places = text.match_indices("/v1/").map(|(place, _)| &text[place..]);
+    let urls: BTreeSet<&str> = places
+        .map(|place| place.split(is_end).next().unwrap_or_default())
+        .collect();
+    let named = |path: &String| {
+        let mut urls = urls.iter();
+        urls.any(|url| url == path || is_at(url, path) && !paths.contains(*url))
+    };
+    let of_api = paths.iter().filter(|path| path.starts_with("/v1/"));
+    of_api.filter(|path| named(path)).cloned().collect()
+}
+
 #[test]
 fn every_operation_is_in_a_document() {
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let texts = ["admins.md", "auditors.md", "claims.md", "reconciliation.md"];
     let texts = texts.map(|name| fs::read_to_string(documents.join(name)).expect("a text"));
-    let texts = texts.concat();
-    let operations = operations();
-    // The documents have other names, or examples, where the path has a name. But `/v1/keys/me` is no
-    // example of `/v1/keys/{id}`, because it is a path itself.
-    let is_there = |path: &str| {
-        let mut places = texts
-            .match_indices("/v1/")
-            .map(|(place, _)| &texts[place..]);
-        places.any(|place| {
-            let is_end = |it: char| it.is_whitespace() || "`?\"')|,".contains(it);
-            let url = place.split(is_end).next().unwrap_or_default();
-            let is_of_another = operations
-                .iter()
-                .any(|it| it.path == url && it.path != path);
-            is_at(url, path) && !is_of_another
-        })
-    };
-    for operation in operations.iter().filter(|it| it.path.starts_with("/v1/")) {
+    let named = named_in(&texts.concat());
+    for operation in operations().iter().filter(|it| it.path.starts_with("/v1/")) {
         let path = operation.path.as_str();
         assert_ne!(
-            is_there(path),
+            named.contains(path),
             BY_COMMAND.contains(&path),
             "write of {path} in the document of its readers, or list it here"
         );
+    }
+}
+
+/// Apart from the tests that go through lists of all operations.
+#[test]
+fn every_operation_has_a_test_of_its_own() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let lists = ["wire.rs", "specification.rs", "operations.rs", "lists.rs"];
+    let files = files_below(&tests).into_iter();
+    let own = files.filter(|file| !lists.iter().any(|list| file.ends_with(list)));
+    let texts: Vec<String> = own
+        .filter_map(|file| fs::read_to_string(tests.join(file)).ok())
+        .collect();
+    let named = named_in(&texts.concat());
+    for operation in operations().iter().filter(|it| it.path.starts_with("/v1/")) {
+        assert!(named.contains(&operation.path), "{}", operation.path);
     }
 }
 

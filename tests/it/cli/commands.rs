@@ -211,7 +211,8 @@ fn every_command_is_listed_and_tried() {
             table.contains(&row),
             "{command}: no row in docs/command-line.md"
         );
-        let is_tried = if help.contains("--url ") {
+        // A proof needs a ledger with seals: see `seals`.
+        let is_tried = if help.contains("--url ") && command != "proof" {
             sessions.contains(&format!("$ {command}")) || versions.contains(&format!("\"{command}"))
         } else {
             let as_words = format!("\"{}\"", command.replace(' ', "\", \""));

@@ -79,7 +79,7 @@ impl Week {
         .await;
         let list = app.get(PATH).await.json();
         let id = list["items"][0]["id"].as_str().expect("an id");
-        app.get(&format!("{PATH}/{id}")).await.is(200)
+        app.get(&format!("/v1/reconciliations/{id}")).await.is(200)
     }
 
     /// Replaces text in the totals of an entry.
