@@ -9,7 +9,9 @@ const LENGTH_MOST: usize = 35;
 
 /// An instant in a sentence.
 pub fn written(instant: DateTime<Utc>) -> String {
-    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+    let mut text = Vec::with_capacity(LENGTH_MOST);
+    write(&mut text, instant);
+    String::from_utf8(text).expect("ASCII")
 }
 
 /// Writes an instant in RFC 3339, with the same text as chrono, but in one piece. The JSON writer

@@ -9,6 +9,7 @@ use actix_web::http::header;
 use chrono::{DateTime, Utc};
 
 use super::limits::{insert_fields, seconds_until};
+use super::plain::write_denial;
 use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
 use api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
 use api::instant::written;
@@ -69,7 +70,12 @@ impl Denial {
         if let Some(fits_at) = self.forecast.fits_at {
             response.insert_header((header::RETRY_AFTER, seconds_until(fits_at, now).max(1)));
         }
-        response.content_type(MEDIA_TYPE).json(self.body())
+        response.content_type(MEDIA_TYPE);
+        let body = self.body();
+        match write_denial(&body) {
+            Some(json) => response.body(json),
+            None => response.json(body),
+        }
     }
 }
 

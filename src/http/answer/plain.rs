@@ -1,10 +1,11 @@
-//! The answer to nearly every granted claim: a plain grant, without optional fields. serde writes
+//! The answers to nearly every claim: a plain grant, without optional fields, and a denial. serde writes
 //! the same bytes with three times as many instructions.
 
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 
+use api::claims::DenialBody;
 use api::grants::{ClaimAnswer, GrantBody};
 use api::instant;
 use api::limits::LimitUsage;
@@ -47,15 +48,66 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
     out.extend_from_slice(br#"","grant":"#);
     write_grant(&mut out, grant)?;
     // 3. Write the limits, in the policy's order.
+    write_limits(&mut out, limits);
+    out.push(b'}');
+    Some(out)
+}
+
+/// A denial as JSON.
+///
+/// Invariant: as that of [`write_plain`].
+pub fn write_denial(denial: &DenialBody) -> Option<Vec<u8>> {
+    let DenialBody {
+        kind,
+        title,
+        status,
+        detail,
+        outcome,
+        policy,
+        subject,
+        fits_at,
+        violated_policies,
+        limits,
+    } = denial;
+    let mut out = Vec::with_capacity(2 * LENGTH);
+    out.extend_from_slice(br#"{"type":"#);
+    write_text(&mut out, kind)?;
+    out.extend_from_slice(br#","title":"#);
+    write_text(&mut out, title)?;
+    out.extend_from_slice(br#","status":"#);
+    write_number(&mut out, (*status).into());
+    out.extend_from_slice(br#","detail":"#);
+    write_text(&mut out, detail)?;
+    out.extend_from_slice(br#","outcome":"#);
+    write_text(&mut out, outcome)?;
+    out.extend_from_slice(br#","policy":"#);
+    write_text(&mut out, policy)?;
+    out.extend_from_slice(br#","subject":"#);
+    write_text(&mut out, subject)?;
+    out.extend_from_slice(br#","fits_at":"#);
+    write_instant(&mut out, *fits_at);
+    out.extend_from_slice(br#","violated-policies":["#);
+    for (index, per) in violated_policies.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_text(&mut out, &per.as_text())?;
+    }
+    out.push(b']');
+    write_limits(&mut out, limits);
+    out.push(b'}');
+    Some(out)
+}
+
+fn write_limits(out: &mut Vec<u8>, limits: &[LimitUsage]) {
     out.extend_from_slice(br#","limits":["#);
     for (index, limit) in limits.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_limit(&mut out, limit);
+        write_limit(out, limit);
     }
-    out.extend_from_slice(b"]}");
-    Some(out)
+    out.push(b']');
 }
 
 fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
@@ -161,6 +213,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use api::claims::QUOTA_EXCEEDED_TYPE;
 
     fn instants() -> impl Strategy<Value = DateTime<Utc>> {
         let micros = -62_167_219_200_000_000_i64..=253_402_300_799_999_999;
@@ -223,7 +276,36 @@ mod tests {
         }
     }
 
+    prop_compose! {
+        fn denials()(
+            detail: String,
+            policy in "[a-z0-9][a-z0-9-]{0,62}",
+            subject: String,
+            fits_at in proptest::option::of(instants()),
+            limits in proptest::collection::vec(limits(), 0..4),
+        ) -> DenialBody {
+            DenialBody {
+                kind: QUOTA_EXCEEDED_TYPE.into(),
+                title: "Quota exceeded".into(),
+                status: 429,
+                detail,
+                outcome: "denied".into(),
+                policy,
+                subject,
+                fits_at,
+                violated_policies: limits.iter().map(|limit| limit.per).collect(),
+                limits,
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn denials_are_what_serde_writes(denial in denials()) {
+            let written = String::from_utf8(write_denial(&denial).unwrap()).unwrap();
+            prop_assert_eq!(written, serde_json::to_string(&denial).unwrap());
+        }
+
         #[test]
         fn plain_answers_are_what_serde_writes(answer in answers()) {
             let is_plain = || {
