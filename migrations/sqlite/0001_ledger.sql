@@ -381,6 +381,7 @@ CREATE TABLE reconciliations (
     next_account blob
 ) STRICT;
 CREATE INDEX reconciliations_applied ON reconciliations (started_at) WHERE apply;
+CREATE INDEX reconciliations_finished ON reconciliations (finished_at);
 
 -- What differed: an account, or a `figure` of a policy and a day, which has no account. `windows` holds the
 -- values of an account: [["day", start, end, found, expected], …], instants in seconds since 1970. A subject's

@@ -44,17 +44,17 @@ pub struct ReconciliationReport {
     #[schema(value_type = Option<words::CountersCompared>, example = "compared")]
     pub counters: Option<Word>,
     /// How much of the ledger is checked. `whole`: all of it. `part`: the entries that are new since the
-    /// reconciliation before, the accounts of its alarms, and the next part of all accounts; the parts of a week
+    /// reconciliation before, the accounts of its alarms, and the next part of all accounts; the parts of about a week
     /// are the whole.
     #[schema(value_type = words::LedgerChecked, example = "whole")]
     pub ledger: Word,
     /// The number of counters that were compared.
     #[schema(example = 40)]
     pub counter_count: u64,
-    /// The number of accounts that were checked.
+    /// The number of accounts that were checked. An account with new entries can be counted more than once.
     #[schema(example = 42)]
     pub account_count: u64,
-    /// The number of entries that were checked.
+    /// The number of entries that were checked, each time that they were.
     #[schema(example = 97)]
     pub entry_count: u64,
     /// The number of differences, with the alarms.

@@ -425,7 +425,9 @@ fn decode_counted(answer: Value) -> Option<Counted> {
         "looked" => {
             let number = text()?.parse().ok()?;
             let waiting = Vec::<Vec<u8>>::from_redis_value(parts.next()?).ok()?;
-            let waiting = waiting.iter().map(|field| Some(EntryId(decode_id(field)?)));
+            let waiting = waiting
+                .iter()
+                .map(|field| Some(EntryId(decode_id(b'i', field)?)));
             let waiting = waiting.collect::<Option<_>>()?;
             let units = decode_used(parts)?;
             let units = units.chunks_exact(2).map(|units| (units[0], units[1]));
@@ -450,9 +452,9 @@ fn decode_used(parts: impl Iterator<Item = Value>) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// The id in a field, after the letter at its beginning.
-fn decode_id(field: &[u8]) -> Option<Uuid> {
-    Uuid::from_slice(field.get(1..)?).ok()
+/// The id in a field, after its letter.
+fn decode_id(letter: u8, field: &[u8]) -> Option<Uuid> {
+    Uuid::from_slice(field.strip_prefix(&[letter])?).ok()
 }
 
 fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
@@ -470,11 +472,11 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
         place: place.to_owned(),
         grant: CountedGrant {
             account: AccountId(record.account),
-            entry: EntryId(decode_id(field("id")?)?),
+            entry: EntryId(decode_id(b'i', field("id")?)?),
             key: if key.is_empty() {
                 None
             } else {
-                Some(KeyId(decode_id(key)?))
+                Some(KeyId(decode_id(b'k', key)?))
             },
             policy: PolicyId(record.policy),
             policy_version: record.policy_version,

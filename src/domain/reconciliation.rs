@@ -167,43 +167,40 @@ impl LedgerChecked {
     }
 }
 
-/// A part of the ledger: the accounts from one on, and before another. Ids of accounts are hashes or random,
-/// so parts of the same width have about as many accounts.
+/// A part of the ledger: the accounts from one id to another. Ids of accounts are hashes or random, so parts of the same width have about as many accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerPart {
-    pub from: AccountId,
-    /// `None` for a part that has the last accounts.
-    pub end: Option<AccountId>,
+    pub first: AccountId,
+    pub last: AccountId,
 }
 
 impl LedgerPart {
     pub const WHOLE: Self = Self {
-        from: AccountId::FIRST,
-        end: None,
+        first: AccountId::FIRST,
+        last: AccountId(Uuid::max()),
     };
 
     /// The part from an account on that is one of `parts` of the whole. So many parts in turn are the whole.
-    pub fn one_of(parts: u64, from: AccountId) -> Self {
+    pub fn one_of(parts: u64, first: AccountId) -> Self {
         let width = u128::MAX / u128::from(parts.max(1));
-        let end = from.0.as_u128().checked_add(width);
-        let end = end.and_then(|end| end.checked_add(1));
+        let last = first.0.as_u128().saturating_add(width);
         Self {
-            from,
-            end: end.map(|end| AccountId(Uuid::from_u128(end))),
+            first,
+            last: AccountId(Uuid::from_u128(last)),
         }
     }
 
     /// The part with one account.
     pub fn of(account: AccountId) -> Self {
         Self {
-            from: account,
-            end: account.next(),
+            first: account,
+            last: account,
         }
     }
 
     /// The first account of the next part. After the last part the first one comes again.
-    pub fn next_from(self) -> AccountId {
-        self.end.unwrap_or(AccountId::FIRST)
+    pub fn next(self) -> AccountId {
+        self.last.next().unwrap_or(AccountId::FIRST)
     }
 }
 
@@ -289,29 +286,21 @@ mod tests {
             let mut count = 0;
             loop {
                 let id = AccountId(Uuid::from_u128(account));
-                found += usize::from(part.from <= id && part.end.is_none_or(|end| id < end));
+                found += usize::from(part.first <= id && id <= part.last);
                 count += 1;
-                if part.end.is_none() {
+                if part.last == LedgerPart::WHOLE.last {
                     break;
                 }
-                part = LedgerPart::one_of(parts, part.next_from());
+                part = LedgerPart::one_of(parts, part.next());
             }
             prop_assert_eq!(found, 1);
             prop_assert_eq!(count, parts);
-            prop_assert_eq!(part.next_from(), AccountId::FIRST);
+            prop_assert_eq!(part.next(), AccountId::FIRST);
         }
     }
 
     #[test]
-    fn an_account_is_a_part() {
-        let last = AccountId(Uuid::max());
-        assert_eq!(
-            LedgerPart::of(last),
-            LedgerPart {
-                from: last,
-                end: None
-            }
-        );
+    fn one_part_is_the_whole() {
         assert_eq!(LedgerPart::one_of(1, AccountId::FIRST), LedgerPart::WHOLE);
     }
 }

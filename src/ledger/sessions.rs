@@ -149,7 +149,8 @@ impl Opener for Sessions {
 /// or a path is gone: a connection that only reads learns nothing of it.
 ///
 /// # Errors
-/// The answer's own, or [`sqlx::Error::Io`] when the time is over.
+/// The answer's own, or [`sqlx::Error::Io`] when the time is over. Then the statement may have been committed, or
+/// be committed later: no time of the server ends a commit that waits for a standby.
 pub async fn answered<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,

@@ -246,7 +246,7 @@ fn every_operation_is_in_a_document() {
 
 /// Apart from the tests that go through lists of all operations.
 #[test]
-fn every_operation_has_a_test_of_its_own() {
+fn every_path_has_a_test_of_its_own() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
     let lists = ["wire.rs", "specification.rs", "operations.rs", "lists.rs"];
     let files = files_below(&tests).into_iter();

@@ -285,7 +285,8 @@ impl Watcher {
             if self.reports {
                 self.report().await?;
             }
-            if let Some((reconciliation, count)) = self.ledger.audit().alarms().await? {
+            let now = self.clock.now();
+            if let Some((reconciliation, count)) = self.ledger.audit().alarms(now).await? {
                 self.watch.note_alarms(reconciliation, count);
             }
         }

@@ -96,9 +96,8 @@ fn own_key_answer(key: OwnKey) -> OwnKeyAnswer {
 describe! {
     /// Show the key of this request: its name, its rights and its end.
     ///
-    /// Every valid key may ask, also a key that is confined to policies. The answer has no secret. A
-    /// change of the key is in the answers of this instance at once, and in those of every other
-    /// instance within a second.
+    /// Every valid key may ask, also a key that is confined to policies. The answer has no secret. An
+    /// instance that changes a key tells it at once, and every other one within a second.
     OWN: "get_own_key" of "keys", |it| it
         .json::<OwnKeyAnswer>(200, "The key of this request.")
         .is_about_nobody()

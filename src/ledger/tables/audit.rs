@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::entry_rows::{decode_entry, decode_line};
-use crate::query::{Session, query};
+use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::sessions::answered;
 use crate::{AuditTables, LedgerError, postgres, sqlite};
@@ -43,6 +43,8 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
     })
 }
 
+// Accounts whose ids are being replaced are left out. Erasures in progress (`step < 3`) have an index.
+
 /// What the audit needs of the entries `$entries`, which have also the number `since` from which on they are
 /// checked.
 macro_rules! audited {
@@ -63,12 +65,12 @@ macro_rules! audited {
     };
 }
 
-/// Entries after ($1, $2) of accounts below $3, at most $4.
+/// Entries after ($1, $2) of accounts up to $3, at most $4.
 const AUDITED: &str = audited!(
     "SELECT *, CAST(1 AS bigint) AS since FROM entries
-    WHERE (account, number) > ($1, $2) AND ($3 IS NULL OR account < $3) AND NOT EXISTS (
-        SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
-            AND entries.account IN (x.account, x.replacement)
+    WHERE (account, number) > ($1, $2) AND account <= $3 AND account NOT IN (
+        SELECT account FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
+        UNION ALL SELECT replacement FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
     )
     ORDER BY account, number LIMIT $4"
 );
@@ -83,14 +85,28 @@ const RECENT: &str = audited!(
     ) AS recent
     JOIN entries ON entries.account = recent.account
         AND entries.number >= recent.since - 1 AND entries.number <= recent.last
-    WHERE NOT EXISTS (
-        SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
-            AND entries.account IN (x.account, x.replacement)
+    WHERE entries.account NOT IN (
+        SELECT account FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
+        UNION ALL SELECT replacement FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
     )"
 );
 
+/// Accounts from $1 to $2, at most $3.
+const OPENED: &str =
+    "SELECT id, EXISTS (SELECT 1 FROM entries WHERE account = accounts.id) AS has_entry
+    FROM accounts WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+
+/// Every statement, by name.
+#[cfg(feature = "faults")]
+pub(super) fn texts() -> Vec<(String, Texts)> {
+    let texts = [("audited", AUDITED), ("recent", RECENT), ("opened", OPENED)];
+    texts
+        .map(|(name, text)| (name.to_owned(), text.into()))
+        .to_vec()
+}
+
 impl AuditTables {
-    /// Entries of accounts below `end`, in the order of accounts and numbers, after one of them, at most
+    /// Entries of accounts up to `last`, in the order of accounts and numbers, after one of them, at most
     /// `limit`.
     ///
     /// # Errors
@@ -99,10 +115,10 @@ impl AuditTables {
     pub async fn audited(
         &self,
         (account, number): (AccountId, u64),
-        end: Option<AccountId>,
+        last: AccountId,
         limit: u32,
     ) -> Result<Vec<Audited>, LedgerError> {
-        let entries = query(AUDITED).bind(account).bind(number).bind(end);
+        let entries = query(AUDITED).bind(account).bind(number).bind(last);
         let mut held = self.ledger.own().await?;
         held.lend().all(entries.bind(limit), decode).await
     }
@@ -132,11 +148,7 @@ impl AuditTables {
         part: LedgerPart,
         limit: u32,
     ) -> Result<Vec<(AccountId, bool)>, LedgerError> {
-        let opened = query(
-            "SELECT id, EXISTS (SELECT 1 FROM entries WHERE account = accounts.id) AS has_entry
-             FROM accounts WHERE id >= $1 AND ($2 IS NULL OR id < $2) ORDER BY id LIMIT $3",
-        );
-        let opened = opened.bind(part.from).bind(part.end);
+        let opened = query(OPENED).bind(part.first).bind(part.last);
         let account = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("has_entry")?));
         let mut held = self.ledger.own().await?;
         held.lend().all(opened.bind(limit), account).await

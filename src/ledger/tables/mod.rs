@@ -43,6 +43,7 @@ pub fn list_texts() -> Vec<(String, super::query::Texts)> {
         entry_lists::texts(),
         grant_lists::texts(),
         positions::texts(),
+        audit::texts(),
     ]
     .concat()
 }

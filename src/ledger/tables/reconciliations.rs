@@ -88,10 +88,22 @@ const ONE: &str = "SELECT id, started_at, requested_by, apply, finished_at, coun
         accounts, entries, counters, differences, healed, alarms, ledger, checked_to, next_account
     FROM reconciliations WHERE id = $1";
 
+// The latest reports at $1: the one that ended last, and those that ended while it ran. A wrong clock can put a report
+// into the future: it does not count yet.
+
 const CHECKED: &str = "SELECT started_at, checked_to, next_account FROM reconciliations
-    WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1";
-const OF_NEWEST: &str = "SELECT DISTINCT kind, account FROM differences WHERE reconciliation = (
-        SELECT id FROM reconciliations WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1
+    WHERE finished_at <= $1 ORDER BY finished_at DESC LIMIT 1";
+const MOST_ALARMS: &str = "SELECT id, alarms FROM reconciliations
+    WHERE finished_at <= $1 AND finished_at >= (
+        SELECT started_at FROM reconciliations
+        WHERE finished_at <= $1 ORDER BY finished_at DESC LIMIT 1
+    )
+    ORDER BY alarms DESC, id DESC LIMIT 1";
+const LATEST_DIFFERENCES: &str = "SELECT DISTINCT d.kind, d.account
+    FROM reconciliations AS r JOIN differences AS d ON d.reconciliation = r.id
+    WHERE r.finished_at <= $1 AND r.finished_at >= (
+        SELECT started_at FROM reconciliations
+        WHERE finished_at <= $1 ORDER BY finished_at DESC LIMIT 1
     )";
 
 const DIFFERENCES: &str = "
@@ -141,6 +153,16 @@ fn encode_differences(differences: &[Difference]) -> String {
 }
 
 impl AuditTables {
+    /// Whether a report that heals began since an instant, as far as is known without a lock.
+    pub async fn began_since(
+        &self,
+        since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        let mut held = self.ledger.own().await?;
+        began_since(&mut held.lend(), since, now).await
+    }
+
     /// Begins a report. Returns false if a report that heals began since `unless_since`.
     pub async fn begin_reconciliation(
         &self,
@@ -148,13 +170,6 @@ impl AuditTables {
         unless_since: Option<DateTime<Utc>>,
     ) -> Result<bool, LedgerError> {
         let now = started.started_at;
-        if let Some(since) = unless_since {
-            // Look without a lock first: usually this is enough. The look under the lock decides.
-            let mut session = self.ledger.own().await?;
-            if began_since(&mut session.lend(), since, now).await? {
-                return Ok(false);
-            }
-        }
         self.ledger
             .own_edit(async |mut session| {
                 if let Some(since) = unless_since {
@@ -248,14 +263,15 @@ impl AuditTables {
         Ok(Some((report, differences)))
     }
 
-    /// How far the newest finished report checked the ledger.
-    pub async fn checked(&self) -> Result<Option<CheckedUpTo>, LedgerError> {
+    /// How far the latest report checked the ledger.
+    pub async fn checked(&self, now: DateTime<Utc>) -> Result<Option<CheckedUpTo>, LedgerError> {
         let mut held = self.ledger.own().await?;
-        held.lend().first(query(CHECKED), decode_checked).await
+        let checked = query(CHECKED).bind(now);
+        held.lend().first(checked, decode_checked).await
     }
 
-    /// The accounts of the alarms of the newest finished report; `None` for a row whose account cannot be read.
-    pub async fn alarmed(&self) -> Result<Vec<Option<AccountId>>, LedgerError> {
+    /// The accounts of the alarms of the latest reports; `None` for a row whose account cannot be read.
+    pub async fn alarmed(&self, now: DateTime<Utc>) -> Result<Vec<Option<AccountId>>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let kind = decode_difference_kind(&row.get::<String>("kind")?)?;
             let account: Option<AccountId> = row.get("account")?;
@@ -263,18 +279,16 @@ impl AuditTables {
             Ok(is_of_account.then_some(account))
         };
         let mut held = self.ledger.own().await?;
-        let found = held.lend().all(query(OF_NEWEST), decode).await?;
+        let latest = query(LATEST_DIFFERENCES).bind(now);
+        let found = held.lend().all(latest, decode).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The id of the newest finished report, and its number of alarms.
-    pub async fn alarms(&self) -> Result<Option<(Uuid, u64)>, LedgerError> {
-        let newest = query(
-            "SELECT id, alarms FROM reconciliations WHERE finished_at IS NOT NULL
-             ORDER BY id DESC LIMIT 1",
-        );
+    /// The one of the latest reports with the most alarms, and how many it has.
+    pub async fn alarms(&self, now: DateTime<Utc>) -> Result<Option<(Uuid, u64)>, LedgerError> {
+        let most = query(MOST_ALARMS).bind(now);
         let alarms = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("alarms")?));
-        self.ledger.own().await?.lend().first(newest, alarms).await
+        self.ledger.own().await?.lend().first(most, alarms).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::NaiveDate;
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::Deserialize;
 
 use super::statistics::{FiguresMark, decode_tallied};
@@ -68,7 +68,7 @@ const OPEN: &str = "SELECT p.name, d.counted_on
 /// The day with a wrong figure in the newest report that has ended.
 const WRONG_DAY: &str = "SELECT policy, counted_on FROM differences
     WHERE figure IS NOT NULL AND reconciliation = (
-        SELECT id FROM reconciliations WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT 1
+        SELECT id FROM reconciliations WHERE finished_at <= $1 ORDER BY finished_at DESC LIMIT 1
     )
     ORDER BY position LIMIT 1";
 const TOLD_SPAN: &str =
@@ -239,10 +239,16 @@ impl FigureTables {
 
     /// A day whose figures are to be counted again: the one that had a wrong figure in the newest
     /// report; otherwise one that the record tells, chosen by a random number.
-    pub async fn day_to_recount(&self, random: u64) -> Result<Option<CountedDay>, LedgerError> {
+    pub async fn day_to_recount(
+        &self,
+        random: u64,
+        now: DateTime<Utc>,
+    ) -> Result<Option<CountedDay>, LedgerError> {
         let mut held = self.ledger.own().await?;
         let mut session = held.lend();
-        let wrong = session.first(query(WRONG_DAY), decode_counted).await?;
+        let wrong = session
+            .first(query(WRONG_DAY).bind(now), decode_counted)
+            .await?;
         if wrong.is_some() {
             return Ok(wrong);
         }

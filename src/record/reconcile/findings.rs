@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use domain::reconciliation::{DIFFERENCES_KEPT, Difference, Tally};
+use domain::reconciliation::{DIFFERENCES_KEPT, Difference, DifferenceKind, Tally};
 
 /// The largest number of alarms that are logged one by one.
 const LOGGED_MOST: u64 = 20;
@@ -28,7 +28,14 @@ impl Findings {
     /// Adds a difference. An alarm is logged, without the subject. What was found before is not added again: a
     /// new entry can be in the part that is checked too.
     pub fn add(&mut self, difference: Difference) {
-        if self.differences.contains(&difference) {
+        let is_same = |kept: &Difference| match difference.kind {
+            // The number is that of the first entry that was checked.
+            DifferenceKind::ForeignEntry => {
+                kept.kind == difference.kind && kept.account == difference.account
+            }
+            _ => *kept == difference,
+        };
+        if self.differences.iter().any(is_same) {
             return;
         }
         self.tally.differences += 1;
@@ -66,8 +73,6 @@ impl Findings {
 
 #[cfg(test)]
 mod tests {
-    use domain::reconciliation::DifferenceKind;
-
     use super::*;
 
     fn difference(kind: DifferenceKind, number: u64) -> Difference {

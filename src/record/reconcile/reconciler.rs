@@ -16,7 +16,7 @@ use claims::instance::{Failure, Metrics, Watch, new_id};
 use counter::Counters;
 use domain::identity::AccountId;
 use domain::reconciliation::{
-    CheckedUpTo, CountersCompared, Finished, LedgerChecked, LedgerPart, Started,
+    CheckedUpTo, CountersCompared, DIFFERENCES_KEPT, Finished, LedgerChecked, LedgerPart, Started,
 };
 use host::chain::Chain;
 use host::clock::Clock;
@@ -31,9 +31,10 @@ const WHOLE_IN: TimeDelta = TimeDelta::days(7);
 /// What a reconciliation checks of the ledger.
 enum LedgerCheck {
     Whole,
-    /// What is new since an earlier check, and one of so many parts.
+    /// What is new since an earlier check, the accounts of its alarms, and one of so many parts.
     Part {
         checked: CheckedUpTo,
+        alarmed: Vec<AccountId>,
         parts: u64,
     },
 }
@@ -96,36 +97,63 @@ impl Reconciler {
     /// for this long.
     pub async fn run(self: Arc<Self>, every: Duration) {
         loop {
-            if let Ok(place) = self.place.clone().try_acquire_owned() {
-                if let Err(error) = self.run_if_due(every).await {
-                    tracing::warn!(
-                        error = %Chain(&error),
-                        "a reconciliation broke off: it is tried again in its next round"
-                    );
-                }
-                drop(place);
+            // A wrong clock would put a report into the future.
+            if !self.watch.clock_is_off()
+                && let Err(error) = self.run_if_due(every).await
+            {
+                tracing::warn!(
+                    error = %Chain(&error),
+                    "a reconciliation broke off: it is tried again in its next round"
+                );
             }
             sleep(every.min(LOOK_EVERY)).await;
         }
     }
 
     async fn run_if_due(&self, every: Duration) -> Result<(), LedgerError> {
-        // 1. Decide what to check: the first reconciliation of a ledger checks the whole.
-        let audit = self.ledger.audit();
-        let checked = audit.checked().await?;
+        // 1. Mostly an instance began one not long ago.
         let every = TimeDelta::from_std(every).unwrap_or(TimeDelta::days(36_500));
-        let check = checked.map_or(LedgerCheck::Whole, |checked| LedgerCheck::Part {
-            checked,
-            parts: parts_in(every.max(self.clock.now() - checked.at)),
-        });
-        // 2. Begin, unless an instance began one not long ago.
+        let audit = self.ledger.audit();
+        let now = self.clock.now();
+        if audit.began_since(now - every, now).await? {
+            return Ok(());
+        }
+        // 2. Decide what to check.
+        let check = self.next_check(every).await?;
+        // 3. Begin. Who asks for a reconciliation is not kept out by a mere look.
+        let Ok(_place) = self.place.clone().try_acquire_owned() else {
+            return Ok(());
+        };
         let started = self.start(None, true, check.checks());
         let since = started.started_at - every;
         if audit.begin_reconciliation(&started, Some(since)).await? {
-            self.reconcile(&started, check).await
-        } else {
-            Ok(())
+            self.reconcile(&started, check).await?;
         }
+        Ok(())
+    }
+
+    /// The whole is checked by the first reconciliation of a ledger, after a long time without one, and while
+    /// alarms can be anywhere: at a row that cannot be read, or at more accounts than a report lists.
+    async fn next_check(&self, every: TimeDelta) -> Result<LedgerCheck, LedgerError> {
+        let now = self.clock.now();
+        let audit = self.ledger.audit();
+        let Some(checked) = audit.checked(now).await? else {
+            return Ok(LedgerCheck::Whole);
+        };
+        let parts = parts_in(every.max(now - checked.at));
+        let alarms = audit.alarms(now).await?.map_or(0, |(_, alarms)| alarms);
+        let alarmed = audit.alarmed(now).await?;
+        let accounts: Vec<AccountId> = alarmed.iter().copied().flatten().collect();
+        let are_known = accounts.len() == alarmed.len() && alarms <= DIFFERENCES_KEPT as u64;
+        Ok(if parts > 1 && are_known {
+            LedgerCheck::Part {
+                checked,
+                alarmed: accounts,
+                parts,
+            }
+        } else {
+            LedgerCheck::Whole
+        })
     }
 
     fn start(&self, requested_by: Option<String>, apply: bool, ledger: LedgerChecked) -> Started {
@@ -147,7 +175,7 @@ impl Reconciler {
             .check_ledger(check, started.started_at, &mut findings)
             .await?;
         let random = Uuid::new_v4().as_u64_pair().1;
-        recount_day(&self.ledger, random, &mut findings).await?;
+        recount_day(&self.ledger, random, started.started_at, &mut findings).await?;
         let finished = Finished {
             finished_at: self.clock.now(),
             counters,
@@ -181,7 +209,12 @@ impl Reconciler {
         let ledger = &self.ledger;
         // 1. What has a position now is committed, so the walk sees it.
         let position = ledger.record().mark_to_follow().await?.position;
-        let LedgerCheck::Part { checked, parts } = check else {
+        let LedgerCheck::Part {
+            checked,
+            alarmed,
+            parts,
+        } = check
+        else {
             walk(ledger, LedgerPart::WHOLE, findings).await?;
             return Ok(CheckedUpTo {
                 at,
@@ -189,10 +222,9 @@ impl Reconciler {
                 next: AccountId::FIRST,
             });
         };
-        // 2. An alarm stays in the reports until its account is right. A row that cannot be read can be anywhere.
-        for account in ledger.audit().alarmed().await? {
-            let part = account.map_or(LedgerPart::WHOLE, LedgerPart::of);
-            walk(ledger, part, findings).await?;
+        // 2. An alarm stays in the reports until its account is right.
+        for account in alarmed {
+            walk(ledger, LedgerPart::of(account), findings).await?;
         }
         // 3. The entries that are new, and the next part of the whole.
         walk_recent(ledger, checked.position, findings).await?;
@@ -201,7 +233,7 @@ impl Reconciler {
         Ok(CheckedUpTo {
             at,
             position,
-            next: part.next_from(),
+            next: part.next(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::findings::Findings;
@@ -26,9 +27,10 @@ const PAGE: u32 = 500;
 pub async fn recount_day(
     ledger: &Ledger,
     random: u64,
+    now: DateTime<Utc>,
     findings: &mut Findings,
 ) -> Result<(), LedgerError> {
-    match wrong_figures(ledger, random).await {
+    match wrong_figures(ledger, random, now).await {
         Ok(wrong) => wrong.into_iter().for_each(|figure| findings.add(figure)),
         // The walk reports the entries that cannot be read.
         Err(LedgerError::Corrupt(_)) => {}
@@ -37,8 +39,12 @@ pub async fn recount_day(
     Ok(())
 }
 
-async fn wrong_figures(ledger: &Ledger, random: u64) -> Result<Vec<Difference>, LedgerError> {
-    let Some(day) = ledger.figures().day_to_recount(random).await? else {
+async fn wrong_figures(
+    ledger: &Ledger,
+    random: u64,
+    now: DateTime<Utc>,
+) -> Result<Vec<Difference>, LedgerError> {
+    let Some(day) = ledger.figures().day_to_recount(random, now).await? else {
         return Ok(Vec::new());
     };
     let mut wrong = compare(ledger, day).await?;

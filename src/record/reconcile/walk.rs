@@ -78,15 +78,15 @@ async fn walk_entries(
     part: LedgerPart,
     findings: &mut Findings,
 ) -> Result<(), LedgerError> {
-    let mut after = (part.from, 0);
+    let mut after = (part.first, 0);
     let mut account = None;
     loop {
         let pace = Pace::begin();
-        let page = ledger.audit().audited(after, part.end, PAGE).await?;
+        let page = ledger.audit().audited(after, part.last, PAGE).await?;
         for row in &page {
             check(row, &mut account, ledger, findings).await?;
         }
-        let Some(last) = page.last() else {
+        let Some(last) = page.last().filter(|_| is_full(&page)) else {
             return Ok(());
         };
         after = (last.account, last.number);
@@ -118,6 +118,11 @@ async fn walk_record(
         after = last.position;
         pace.rest().await;
     }
+}
+
+/// Whether another page may follow.
+fn is_full<T>(page: &[T]) -> bool {
+    page.len() == PAGE as usize
 }
 
 /// Checks an entry: the next one of the account, or the first one of another account.
@@ -167,10 +172,11 @@ async fn walk_accounts(
                 findings.add(alarm(DifferenceKind::Gap, *account, None, Some(1)));
             }
         }
-        let Some(next) = page.last().and_then(|(last, _)| last.next()) else {
+        let last = page.last().filter(|_| is_full(&page));
+        let Some(next) = last.and_then(|(last, _)| last.next()) else {
             return Ok(());
         };
-        part.from = next;
+        part.first = next;
         pace.rest().await;
     }
 }

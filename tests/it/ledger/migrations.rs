@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use perdiem::domain::identity::AccountId;
+use perdiem::domain::reconciliation::LedgerPart;
 use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, Opening};
 use tokio::task::JoinSet;
 
@@ -47,7 +48,7 @@ async fn older(stack: Stack) -> Ground {
 async fn entries(ledger: &Ledger) -> usize {
     ledger
         .audit()
-        .audited((AccountId::FIRST, 0), None, 10)
+        .audited((AccountId::FIRST, 0), LedgerPart::WHOLE.last, 10)
         .await
         .expect("entries")
         .len()

@@ -4,16 +4,23 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use perdiem::domain::identity::AccountId;
+use perdiem::domain::reconciliation::{
+    CheckedUpTo, CountersCompared, Difference, DifferenceKind, Finished, LedgerChecked, Started,
+    Tally,
+};
 use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{PATH, Scene, kinds};
 use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
-use crate::support::desk::on_every_store;
+use crate::support::desk::{Desk, on_every_store};
 
 on_every_store!(
     a_week_of_parts_is_the_whole,
-    an_alarm_stays_until_its_account_is_right
+    an_alarm_stays_until_its_account_is_right,
+    alarms_of_overtaken_reports_and_wrong_clocks,
 );
 
 const SUBJECTS: usize = 12;
@@ -149,4 +156,74 @@ async fn an_alarm_stays_until_its_account_is_right(stack: Stack) {
     week.forge(5, 2, "d5,1,", "d5,2,").await;
     let report = week.round().await;
     assert_eq!(report["difference_count"], 0, "{report}");
+}
+
+/// A reconciliation of the whole lasts three hours, and parts of another instance begin and end meanwhile. A report of
+/// next year, from a wrong clock, does not count yet.
+async fn alarms_of_overtaken_reports_and_wrong_clocks(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let audit = desk.ledger.audit();
+    let hour = |hours: i64| instant(NOON) + TimeDelta::hours(hours);
+    let alarm = |account: AccountId| Difference {
+        kind: DifferenceKind::Gap,
+        account: Some(account),
+        figure: None,
+        found: None,
+        expected: Some(1),
+        windows: Vec::new(),
+        is_healed: false,
+    };
+    let report = async |from: i64, to: i64, position: u64, alarms: &[AccountId]| {
+        let started = Started {
+            id: Uuid::now_v7(),
+            started_at: hour(from),
+            requested_by: None,
+            apply: true,
+            ledger: LedgerChecked::Whole,
+        };
+        assert!(
+            audit
+                .begin_reconciliation(&started, None)
+                .await
+                .expect("it begins")
+        );
+        let differences: Vec<Difference> = alarms.iter().map(|it| alarm(*it)).collect();
+        let finished = Finished {
+            finished_at: hour(to),
+            counters: CountersCompared::Absent,
+            checked: CheckedUpTo {
+                at: hour(from),
+                position,
+                next: AccountId::FIRST,
+            },
+            tally: Tally {
+                alarms: alarms.len() as u64,
+                ..Tally::default()
+            },
+        };
+        let ended = audit.finish_reconciliation(started.id, &finished, &differences);
+        ended.await.expect("it ends");
+    };
+    let one = desk.account("a");
+    let two = desk.account("b");
+    report(24 * 365, 24 * 365 + 1, 900, &[two]).await;
+    assert_eq!(audit.checked(hour(0)).await.expect("a report"), None);
+    // The whole from 0 to 3, and parts from 1 to 2, and from 2 to 4.
+    report(0, 3, 10, &[one]).await;
+    report(1, 2, 20, &[]).await;
+    report(2, 4, 30, &[]).await;
+    for (now, position) in [(2, 20), (3, 10), (4, 30)] {
+        let checked = audit.checked(hour(now)).await.expect("a report");
+        assert_eq!(checked.map(|it| it.position), Some(position), "{now}");
+        let alarmed = audit.alarmed(hour(now)).await.expect("accounts");
+        let most = audit.alarms(hour(now)).await.expect("alarms");
+        let expected = if now == 2 { vec![] } else { vec![Some(one)] };
+        assert_eq!(most.map(|(_, count)| count), Some(expected.len() as u64));
+        assert_eq!(alarmed, expected, "{now}");
+    }
+    // The next one begins after all of them ended, and finds that the account is right.
+    report(5, 6, 40, &[]).await;
+    assert_eq!(audit.alarmed(hour(7)).await.expect("accounts"), []);
+    let most = audit.alarms(hour(7)).await.expect("alarms");
+    assert_eq!(most.map(|(_, count)| count), Some(0));
 }

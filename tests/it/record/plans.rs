@@ -42,7 +42,7 @@ const IDS: &str = "ARRAY['0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid]";
 const SWITCHED_OFF: f64 = 1e10;
 
 /// What SQLite may read whole: values, the few kinds, and what another part of the statement has found.
-const FOUND: [&str; 7] = [
+const FOUND: [&str; 8] = [
     "CONSTANT",
     "json_each",
     "entry_kinds",
@@ -50,6 +50,7 @@ const FOUND: [&str; 7] = [
     "e",
     "places",
     "n",
+    "recent",
 ];
 
 /// The text with values instead of its parameters.
@@ -67,6 +68,9 @@ fn values(name: &str) -> Vec<&'static str> {
     match name {
         "positions" => vec![ID, ID, "'[[5, \"0198c0de7a117c0f8d3a5c1f0e7b9a42\", 0]]'"],
         "mark at" => vec![ID, ID, "0::bigint", "1::bigint"],
+        "audited" => vec![ID, "0::bigint", ID, "100::bigint"],
+        "recent" => vec!["0::bigint", ID, "9::bigint", ID],
+        "opened" => vec![ID, ID, "100::bigint"],
         _ if name.starts_with("grants of") => of_accounts.to_vec(),
         _ if name.starts_with("grants") => OF_GRANTS.to_vec(),
         _ => OF_ENTRIES.to_vec(),

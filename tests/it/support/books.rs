@@ -8,6 +8,7 @@ use perdiem::domain::claim::Subject;
 use perdiem::domain::grant::{Entry, Grant};
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::policy::PolicyName;
+use perdiem::domain::reconciliation::LedgerPart;
 use perdiem::ledger::{GrantFilter, GrantScope, Ledger, LedgerOptions};
 
 use super::app::{Ground, eventually, instant};
@@ -66,7 +67,7 @@ impl Books {
             let page = self
                 .ledger
                 .audit()
-                .audited(after, None, PAGE)
+                .audited(after, LedgerPart::WHOLE.last, PAGE)
                 .await
                 .expect("entries");
             let Some(last) = page.last() else { break };
