@@ -175,7 +175,7 @@ async fn alarms_of_overtaken_reports_and_wrong_clocks(stack: Stack) {
     };
     let report = async |from: i64, to: i64, position: u64, alarms: &[AccountId]| {
         let started = Started {
-            id: Uuid::now_v7(),
+            id: Uuid::from_u128(position.into()),
             started_at: hour(from),
             requested_by: None,
             apply: true,
