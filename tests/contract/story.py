@@ -1,4 +1,4 @@
-"""Uses every part of the API as a backend would, with the client that openapi-python-client generated.
+"""Uses the API as a backend and its admins would, with the client that openapi-python-client generated.
 
 scripts/check-contract runs this against a new perdiem at PERDIEM_URL, with an admin's PERDIEM_KEY.
 """

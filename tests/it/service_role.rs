@@ -61,6 +61,9 @@ const CHANGED: [(&str, &[&str]); 9] = [
             "differences",
             "healed",
             "alarms",
+            "ledger",
+            "checked_to",
+            "next_account",
         ],
     ),
 ];

@@ -285,11 +285,16 @@ async fn each_export_is_recorded_first(stack: Stack) {
     let by =
         async |secret: &str, path: &str| Answer::of(with(&app, secret, Method::GET, path)).await;
     assert_eq!(by(&clerk.secret, &url).await.is(200), *manifest);
-    let all = app.get("/v1/entries/export?format=csv").await;
-    assert_eq!(all.status, 200);
-    let link = all.header("link").expect("a link");
-    let url_of_all = link.split(['<', '>']).nth(1).expect("a URL");
-    problem(&by(&clerk.secret, url_of_all).await, 403, "forbidden");
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
+    app.put_policy("other", body).await;
+    for filter in ["", "&policy=other"] {
+        let path = format!("/v1/entries/export?format=csv{filter}");
+        let others = app.get(&path).await;
+        assert_eq!(others.status, 200);
+        let link = others.header("link").expect("a link");
+        let url = link.split(['<', '>']).nth(1).expect("a URL");
+        problem(&by(&clerk.secret, url).await, 403, "forbidden");
+    }
     let claimer = make_role(&app, "claim", None).await;
     for path in [path, &url] {
         problem(&by(&claimer.secret, path).await, 403, "forbidden");

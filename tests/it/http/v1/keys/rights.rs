@@ -14,6 +14,10 @@ on_every_store!(
     a_confined_key_claims_and_corrects_only_its_own,
 );
 
+/// The operations, besides those on a grant, whose handlers keep a confined key to its policies. A test tries each
+/// with a key of another policy: here, or in `entry_exports.rs`.
+const BY_HANDLER: [&str; 3] = ["/v1/claims", "/v1/exports/{revision}", "/v1/policies"];
+
 #[test]
 fn every_route_has_its_rights_and_tells_them() {
     assert!(
@@ -27,6 +31,12 @@ fn every_route_has_its_rights_and_tells_them() {
         let place = format!("{} {}", right.method, right.path);
         let names_policy = right.path.contains("{policy}");
         assert_eq!(right.confined == "path", names_policy, "{place}");
+        let is_tried =
+            right.path.starts_with("/v1/grants/{id}") || BY_HANDLER.contains(&right.path);
+        assert!(
+            right.confined != "handler" || is_tried,
+            "{place}: try it with a key of another policy, and list it"
+        );
         let is_free = !right.path.starts_with("/v1/");
         assert_eq!(
             right.bounds == "Open",
