@@ -14,8 +14,8 @@ use ledger::LedgerError;
 
 /// The pause between two looks at the record.
 const EVERY: Duration = Duration::from_millis(500);
-/// How many times as long as it computes a follower rests while claims are in progress. So it takes at most a
-/// quarter of a core of the instance from them.
+/// How many times as long as it computes a follower rests while claims come. So it takes at most a quarter of a
+/// core of the instance from them.
 const RESTS: u32 = 3;
 
 /// Work that is done for every position, in order.
@@ -27,10 +27,11 @@ pub trait RecordFollower {
     fn step(&mut self) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 }
 
-/// Follows the record until the task is aborted. If the ledger does not answer, it tries again. The claims in
-/// progress have their places among `claims`.
+/// Follows the record until the task is aborted. If the ledger does not answer, it tries again. Claims take their
+/// places from `claims`.
 pub async fn follow<F: RecordFollower>(mut follower: F, claims: Places) {
     let mut is_failing = false;
+    let mut claims_before = claims.ever_taken();
     loop {
         let (stepped, computed) = computing(follower.step()).await;
         if let Err(error) = &stepped
@@ -45,12 +46,14 @@ pub async fn follow<F: RecordFollower>(mut follower: F, claims: Places) {
             Ok(true) => Duration::ZERO,
             Ok(false) | Err(_) => EVERY,
         };
-        sleep(rest(least, computed, claims.in_use())).await;
+        let claims_now = claims.ever_taken();
+        sleep(rest(least, computed, claims_now - claims_before)).await;
+        claims_before = claims_now;
     }
 }
 
-/// How long a follower rests after it computed, with so many claims in progress.
-fn rest(least: Duration, computed: Duration, claims: usize) -> Duration {
+/// How long a follower rests after it computed, if so many claims came since the rest before.
+fn rest(least: Duration, computed: Duration, claims: u64) -> Duration {
     match claims {
         0 => least,
         _ => least.max(computed * RESTS),

@@ -25,6 +25,8 @@ struct Shared {
 
 struct State {
     free: usize,
+    /// How many places were ever taken.
+    taken: u64,
     /// Whether a caller may be waiting.
     is_awaited: bool,
     callers: HashMap<Arc<str>, Holder>,
@@ -50,6 +52,7 @@ impl Places {
             most,
             state: Mutex::new(State {
                 free: most,
+                taken: 0,
                 is_awaited: false,
                 callers: HashMap::default(),
             }),
@@ -85,6 +88,11 @@ impl Places {
             given
         };
         timeout_at(deadline, given).await.ok()?.ok()
+    }
+
+    /// How many places were taken since the start.
+    pub fn ever_taken(&self) -> u64 {
+        self.state().taken
     }
 
     /// How many places are taken.
@@ -144,6 +152,7 @@ impl State {
             return None;
         }
         self.free -= count;
+        self.taken += count as u64;
         match self.callers.get_mut(caller) {
             Some(holder) => holder.held += count,
             None => {
