@@ -89,7 +89,6 @@ impl Sessions {
     /// A pool of at most so many sessions, and the longest wait for one of them.
     pub fn pool(&self, most: u32, wait: Duration) -> PgPoolOptions {
         let begin: Arc<str> = self.beginning().into();
-        let patience = self.patience;
         PgPoolOptions::new()
             .max_connections(most)
             .max_lifetime(LIFETIME)
@@ -98,9 +97,10 @@ impl Sessions {
                 let begin = begin.clone();
                 Box::pin(async move { set(session, &begin).await })
             })
-            // A session that does not answer would be waited for without end, and keep its place.
-            .after_release(move |session, _| {
-                Box::pin(async move { answered(patience, session.ping()).await.map(|()| true) })
+            // A session that does not answer would be waited for without end, and keep its place. One that still
+            // runs a statement that nobody waits for is closed too.
+            .after_release(|session, _| {
+                Box::pin(async move { answered(LONGEST_WAY, session.ping()).await.map(|()| true) })
             })
     }
 

@@ -121,6 +121,8 @@ pub async fn reconcile(url: &str, setup: &Setup) {
         "a reconciliation has ended",
         || async {
             let answer = Answer::of(request.try_clone().expect("a body in memory")).await;
+            // Shown where it does not end.
+            println!("{} {}", answer.status, answer.text);
             answer.status == StatusCode::CREATED && answer.json()["counters"] == counters
         },
     )
