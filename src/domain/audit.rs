@@ -108,8 +108,7 @@ impl AccountAudit {
     /// The totals of this entry are not checked.
     pub fn begin_after_cut(&mut self, number: u64) {
         if self.number == 0 {
-            self.number = number.saturating_sub(1);
-            self.before = Before::Unreadable;
+            self.begin_after(number.saturating_sub(1), None);
         }
     }
 

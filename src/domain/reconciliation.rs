@@ -167,7 +167,8 @@ impl LedgerChecked {
     }
 }
 
-/// A part of the ledger: the accounts from one id to another. Ids of accounts are hashes or random, so parts of the same width have about as many accounts.
+/// A part of the ledger: the accounts from one id to another. Ids of accounts are hashes or random, so parts of the
+/// same width have about as many accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerPart {
     pub first: AccountId,

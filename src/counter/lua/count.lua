@@ -63,8 +63,8 @@ end
 if may_wait and redis.call('EXISTS', queue) == 0 then
   waits = {}
 end
-for field, name in pairs({[2] = 'id', [3] = 'key'}) do
-  local place = waits[field]
+for field = 2, 3 do
+  local place, name = waits[field], field == 2 and 'id' or 'key'
   local found = place and entry_at(queue, place, name, fields[field])
   if found then
     return {'queued', found[1], found[2]}

@@ -5,10 +5,13 @@
 -- is given. Otherwise nil: an empty queue is deleted, and then a later grant may have the same place.
 local function entry_at(queue, place, name, value)
   local entry = redis.call('XRANGE', queue, place, place)[1]
-  for index = 1, entry and value and #entry[2] or 0, 2 do
+  if not entry or not value then
+    return entry
+  end
+  for index = 1, #entry[2], 2 do
     if entry[2][index] == name then
       return entry[2][index + 1] == value and entry or nil
     end
   end
-  return not value and entry or nil
+  return nil
 end

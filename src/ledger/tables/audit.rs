@@ -43,18 +43,22 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
     })
 }
 
-// Accounts whose ids are being replaced are left out. Erasures in progress (`step < 3`) have an index.
-
 /// What the audit needs of the entries `$entries`, which have also the number `since` from which on they are
-/// checked.
+/// checked. Accounts whose ids are being replaced are left out; erasures in progress (`step < 3`) have an index.
 macro_rules! audited {
-    ($entries:literal) => {
+    ($entries:literal, $end:literal) => {
         concat!(
             "SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind,
                 e.units, e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by,
                 d.reason, p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut, e.since
             FROM (",
             $entries,
+            " AND entries.account NOT IN (
+                SELECT account FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
+                UNION ALL SELECT replacement FROM erasing_accounts
+                WHERE step < 3 AND step = 2 AND done > 0
+            ) ",
+            $end,
             ") AS e
             LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
             LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
@@ -68,11 +72,8 @@ macro_rules! audited {
 /// Entries after ($1, $2) of accounts up to $3, at most $4.
 const AUDITED: &str = audited!(
     "SELECT *, CAST(1 AS bigint) AS since FROM entries
-    WHERE (account, number) > ($1, $2) AND account <= $3 AND account NOT IN (
-        SELECT account FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
-        UNION ALL SELECT replacement FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
-    )
-    ORDER BY account, number LIMIT $4"
+    WHERE (account, number) > ($1, $2) AND account <= $3",
+    "ORDER BY account, number LIMIT $4"
 );
 
 /// The entries after the place ($1, $2) and up to ($3, $4), each account's with those between them and the
@@ -84,11 +85,8 @@ const RECENT: &str = audited!(
         GROUP BY account
     ) AS recent
     JOIN entries ON entries.account = recent.account
-        AND entries.number >= recent.since - 1 AND entries.number <= recent.last
-    WHERE entries.account NOT IN (
-        SELECT account FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
-        UNION ALL SELECT replacement FROM erasing_accounts WHERE step < 3 AND step = 2 AND done > 0
-    )"
+    WHERE entries.number >= recent.since - 1 AND entries.number <= recent.last",
+    ""
 );
 
 /// Accounts from $1 to $2, at most $3.

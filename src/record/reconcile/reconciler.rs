@@ -51,7 +51,7 @@ impl LedgerCheck {
 /// One of how many parts is due so long after the part before it.
 fn parts_in(passed: TimeDelta) -> u64 {
     let parts = WHOLE_IN.num_seconds() / passed.num_seconds().max(1);
-    parts.max(1).cast_unsigned()
+    parts.cast_unsigned()
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ impl Reconciler {
             return Ok(());
         }
         // 2. Decide what to check.
-        let check = self.next_check(every).await?;
+        let check = self.next_check(every, now).await?;
         // 3. Begin. Who asks for a reconciliation is not kept out by a mere look.
         let Ok(_place) = self.place.clone().try_acquire_owned() else {
             return Ok(());
@@ -134,8 +134,11 @@ impl Reconciler {
 
     /// The whole is checked by the first reconciliation of a ledger, after a long time without one, and while
     /// alarms can be anywhere: at a row that cannot be read, or at more accounts than a report lists.
-    async fn next_check(&self, every: TimeDelta) -> Result<LedgerCheck, LedgerError> {
-        let now = self.clock.now();
+    async fn next_check(
+        &self,
+        every: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<LedgerCheck, LedgerError> {
         let audit = self.ledger.audit();
         let Some(checked) = audit.checked(now).await? else {
             return Ok(LedgerCheck::Whole);
@@ -269,7 +272,7 @@ impl Reconciler {
     ) -> Result<BegunReconciliation, ReconcileFailure> {
         let place = self.place.clone().try_acquire_owned();
         let place = place.map_err(|_| ReconcileFailure::InProgress)?;
-        let started = self.start(Some(requested_by), apply, LedgerCheck::Whole.checks());
+        let started = self.start(Some(requested_by), apply, LedgerChecked::Whole);
         let begun = self
             .ledger
             .audit()

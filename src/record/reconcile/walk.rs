@@ -9,7 +9,6 @@ use domain::grant::Entry;
 use domain::identity::AccountId;
 use domain::past::Past;
 use domain::reconciliation::{Difference, DifferenceKind, LedgerPart};
-use domain::record::Mark;
 use ledger::{Audited, Ledger, LedgerError};
 
 /// The number of entries, or accounts, in one read.
@@ -96,17 +95,18 @@ async fn walk_entries(
 
 async fn walk_record(
     ledger: &Ledger,
-    mut after: u64,
+    after: u64,
     findings: &mut Findings,
 ) -> Result<(), LedgerError> {
+    let mut before = ledger.record().mark_to(after).await?;
     loop {
         let pace = Pace::begin();
-        let positions = after..after + u64::from(PAGE) + 1;
-        let marks = ledger.record().marks_to_follow(positions).await?;
-        // The first mark is the one that ends at the position.
-        let before = marks.first().filter(|mark| mark.position == after);
-        let before = before.copied().unwrap_or(Mark::FIRST);
-        let Some(last) = marks.last().filter(|mark| mark.position > after) else {
+        let next = before.position + 1;
+        let marks = ledger
+            .record()
+            .marks_to_follow(next..next + u64::from(PAGE))
+            .await?;
+        let Some(last) = marks.last() else {
             return Ok(());
         };
         let audit = ledger.audit();
@@ -115,7 +115,7 @@ async fn walk_record(
         for row in &recent {
             check(row, &mut account, ledger, findings).await?;
         }
-        after = last.position;
+        before = *last;
         pace.rest().await;
     }
 }
