@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::entry_rows::{decode_entry, decode_line};
-use crate::query::{Session, Texts, query};
+use crate::query::{Session, query};
 use crate::row::StoredRow;
 use crate::sessions::answered;
 use crate::{AuditTables, LedgerError, postgres, sqlite};
@@ -96,7 +96,7 @@ const OPENED: &str =
 
 /// Every statement, by name.
 #[cfg(feature = "faults")]
-pub(super) fn texts() -> Vec<(String, Texts)> {
+pub(super) fn texts() -> Vec<(String, crate::query::Texts)> {
     let texts = [("audited", AUDITED), ("recent", RECENT), ("opened", OPENED)];
     texts
         .map(|(name, text)| (name.to_owned(), text.into()))
