@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
-use super::in_flight::AnsweredClaim;
+use super::in_flight::{AnsweredClaim, InFlight};
 use super::plan::{CounterNeed, Plan};
 use crate::instance::{Metrics, Stage};
 use counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
@@ -117,7 +117,12 @@ impl Settling {
         let entries = &draft.entries;
         let line = entries.last().map(|entry| &entry.line);
         let line = line.or(draft.after.as_ref())?;
-        let is_denied = plan.others.iter().any(|(_, outcome)| outcome.has_no_room());
+        // Only the next claim that asks the counter gains by a confirmation.
+        let asks = |claim: &InFlight| counts || claim.work.key.is_none();
+        let is_denied = plan
+            .others
+            .iter()
+            .any(|(claim, outcome)| outcome.has_no_room() && asks(claim));
         if entries.is_empty() && !is_denied {
             return None;
         }

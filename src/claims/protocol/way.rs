@@ -4,8 +4,8 @@
 //!
 //! 1. A claim *begins*: it joins the group of its account. If the counter of the account may deny
 //!    the claim, the counter is *asked* first.
-//! 2. The counter may deny the claim. If the claim has a key, the ledger is *probed* for the key
-//!    first.
+//! 2. The counter may deny the claim. Where Redis may count and the claim has a key, the ledger is
+//!    *probed* for the key first. Elsewhere a claim with a key does not ask the counter.
 //! 3. The claims of an account form a *group*. If this instance knows the last line of the account,
 //!    or takes the account to be new, the group is decided at once. For every other group a lane
 //!    *looks* at the ledger; then the group is decided.
@@ -129,8 +129,10 @@ pub fn begin(
     let may_be_counted = present.terms.may_be_counted(work.policy.id);
     let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
     claim.hints.has_known_line = !may_be_denied && recalled == Recalled::Line;
-    // 4. The counter is asked only if it may deny the claim. Otherwise the ledger decides.
-    if counters_answer && may_be_denied {
+    // 4. The counter is asked only if its denial may end the claim. A claim with a key is denied only
+    //    after a look at the ledger, which tells as much as the counter.
+    let is_searched = work.key.is_some() && !may_be_counted;
+    if counters_answer && may_be_denied && !is_searched {
         Step::Ask
     } else {
         Step::Join

@@ -324,7 +324,7 @@ finds! {
     a_reversal_that_forgets_parts_is_found:
         SCENE, ForgetsParts, "what is given back of a grant adds up";
     adjustments_without_unique_keys_are_found:
-        SCENE, AdjustsTwice, "a key has one entry";
+        SCENE, AdjustsTwice, "a retry gets its grant";
     a_sum_without_adjustments_is_found:
         SCENE, ForgetsAdjustments, "totals are sums";
     a_batch_that_is_decided_again_unseen_is_found:
