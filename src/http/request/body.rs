@@ -176,10 +176,12 @@ async fn collect(
 /// A JSON object.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // Tracking the path is slow. It is done only for a wrong body.
-    match serde_json::from_slice::<Object<T>>(bytes) {
-        Ok(value) => Ok(value.0),
-        Err(_) => parse_with_path(bytes),
-    }
+    try_parse_json(bytes).or_else(|_| parse_with_path(bytes))
+}
+
+/// As [`parse_json`], without an explanation of what is wrong.
+pub fn try_parse_json<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice::<Object<T>>(bytes).map(|object| object.0)
 }
 
 /// Like [`parse_json`], with the path of the wrong value in the error.

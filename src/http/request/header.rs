@@ -11,6 +11,8 @@ use api::words;
 use domain::claim::IdempotencyKey;
 use engine::Precondition;
 
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
 extractors!(IfMatchOrNone);
 extractors!(KeyHeader => IdempotencyKeyField, IfMatch => IfMatchField);
 
@@ -59,19 +61,23 @@ pub struct KeyHeader(pub Option<IdempotencyKey>);
 
 impl KeyHeader {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        const NAME: &str = "Idempotency-Key";
         let mut values = request.headers().get_all("idempotency-key");
         match (values.next(), values.next()) {
             (None, _) => Ok(Self(None)),
-            (Some(value), None) => {
-                // A byte that is not visible ASCII becomes a character that the key refuses.
-                let text = String::from_utf8_lossy(value.as_bytes());
-                let key = IdempotencyKey::parse(&text);
-                key.map(|key| Self(Some(key)))
-                    .map_err(|error| ApiError::invalid(NAME, error))
-            }
-            (Some(_), Some(_)) => Err(ApiError::invalid(NAME, "send only one Idempotency-Key")),
+            (Some(value), None) => Self::parse(value.as_bytes()),
+            (Some(_), Some(_)) => Err(ApiError::invalid(
+                IDEMPOTENCY_KEY,
+                "send only one Idempotency-Key",
+            )),
         }
+    }
+
+    /// The key in a field.
+    pub fn parse(field: &[u8]) -> Result<Self, ApiError> {
+        // A byte that is not visible ASCII becomes a character that the key refuses.
+        let key = IdempotencyKey::parse(&String::from_utf8_lossy(field));
+        key.map(|key| Self(Some(key)))
+            .map_err(|error| ApiError::invalid(IDEMPOTENCY_KEY, error))
     }
 }
 

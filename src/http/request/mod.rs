@@ -14,10 +14,10 @@ use actix_web::web::Data;
 
 use engine::{Audit, Claims, Engine, Record};
 
-pub use body::{Body, OptionalBody, ReadTime, Then, parse_json};
+pub use body::{Body, OptionalBody, ReadTime, Then, parse_json, try_parse_json};
 pub use caller::{
     AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery,
-    MetricsReader, OpenMetrics, Public,
+    MetricsReader, OpenMetrics, Public, Wanted,
 };
 pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
 pub use header::{IfMatch, IfMatchOrNone, KeyHeader};

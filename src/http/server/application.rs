@@ -13,13 +13,15 @@ use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::web::Data;
 use actix_web::{App, Error};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
 
 use super::connection::{Bounds, Connection};
 use super::every;
 use super::exchange::Exchange;
 use super::first_key::FirstKey;
 use super::newcomers::Newcomers;
+use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
 use crate::request::{OpenMetrics, ReadTime};
 use crate::routes;
@@ -155,6 +157,9 @@ impl Application {
         let time = self.engine.running_time();
         let newcomers = Newcomers::default();
         let is_read_only = self.engine.instance.is_read_only();
+        let engine = self.engine.clone();
+        let plain_claims = TaskTracker::new();
+        let in_progress = plain_claims.clone();
         let builder = Server::build()
             .workers(self.workers)
             .disable_signals()
@@ -198,11 +203,13 @@ impl Application {
                 .h1(map_config(app, |()| AppConfig::default()));
             let time = time.clone();
             let newcomers = newcomers.clone();
+            let plain_claims =
+                (!is_read_only).then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
             fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
                 let newcomer = address.map(|address| newcomers.enter(address.ip()));
                 let exchange = Exchange::new(newcomer);
-                let connection = Connection::new(io, bounds, &time, exchange);
+                let connection = Connection::new(io, bounds, &time, exchange, plain_claims.clone());
                 async move { Ok((connection, address)) }
             })
             .and_then(http)
@@ -220,6 +227,9 @@ impl Application {
             () = stop => {
                 deadline = Instant::now() + self.options.drain_time;
                 self.engine.begin_ending();
+                // actix does not know of plain claims, and would end their connections.
+                plain_claims.close();
+                let _ = timeout_at(deadline, plain_claims.wait()).await;
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }

@@ -9,6 +9,7 @@
 //!   closed, and everything that the answer keeps is freed.
 //! - The next request is read when the answer before it is written ([`Intake`]).
 //! - The system buffers at most [`SEND_BUFFER`] bytes of an answer, before the client shows a key.
+//! - A plain claim ([`PlainClaims`]) is answered here, and actix never sees it.
 //! - A client that has no key makes room for others ([`Exchange::must_leave`]). A client whose key
 //!   is revoked gets nothing more of its answer.
 //!
@@ -23,17 +24,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_web::ResponseError;
+use actix_web::http::header::{CONNECTION, HeaderValue};
 use actix_web::web::{Buf, Bytes};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use uuid::Uuid;
 
+use super::every::add_common_fields;
 use super::exchange::{BodyLeft, Exchange};
 use super::intake::{AHEAD_MOST, Intake, Portion};
+use super::plain_claims::{PlainClaim, PlainClaims};
+use super::request_id::RequestId;
+use super::written::AnswerWriter;
 use crate::answer::ApiError;
-use host::clock::wall_clock;
 use host::running::{Alarm, RunningTime};
 
 /// The send buffer of the system for a client without a key, in bytes. By itself the system buffers
@@ -41,6 +45,8 @@ use host::running::{Alarm, RunningTime};
 const SEND_BUFFER: usize = 32 * 1024;
 /// The send buffer for a client that has shown a key: enough for a distant reader of an export.
 const SEND_BUFFER_WITH_KEY: usize = 1024 * 1024;
+/// The most bytes that are read for a plain claim.
+const PLAIN_MOST: usize = 2048;
 /// The pause between two checks of the key of an answer that its client does not take.
 const KEY_EVERY: Duration = Duration::from_millis(250);
 
@@ -77,7 +83,11 @@ pub struct Connection {
     has_large_buffer: bool,
     /// Whether all bytes of actix are written.
     is_flushed: bool,
-    /// An answer of this connection itself. The connection ends after it.
+    /// `None` if this instance decides no claims.
+    plain_claims: Option<Rc<PlainClaims>>,
+    plain_claim: Option<PlainClaim>,
+    /// What is not written yet of an answer of this connection itself: the answer to a plain claim, or
+    /// an answer that the connection ends after.
     own_answer: Bytes,
 }
 
@@ -88,6 +98,7 @@ impl Connection {
         bounds: Bounds,
         time: &Arc<RunningTime>,
         exchange: Rc<Exchange>,
+        plain_claims: Option<Rc<PlainClaims>>,
     ) -> Self {
         set_send_buffer(&io, SEND_BUFFER);
         // The system also waits at most this long for the client to take the bytes that it buffers.
@@ -109,6 +120,8 @@ impl Connection {
             key_checks: None,
             has_large_buffer: false,
             is_flushed: true,
+            plain_claims,
+            plain_claim: None,
             own_answer: Bytes::new(),
         }
     }
@@ -268,6 +281,52 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
+    /// Ready when no plain claim is in progress: its answer is written.
+    fn poll_plain_claim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(claim) = &mut self.plain_claim else {
+            return Poll::Ready(Ok(()));
+        };
+        if let Some(answering) = &mut claim.answering {
+            self.own_answer = ready!(answering.as_mut().poll(context));
+            claim.answering = None;
+        }
+        ready!(self.poll_own_answer(context))?;
+        self.plain_claim = None;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Begins the next request if it is a plain claim. If it is not, its bytes wait for actix.
+    fn begin_plain_claim(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let Some(plain_claims) = self.plain_claims.clone() else {
+            return Ok(false);
+        };
+        let intake = &mut self.intake;
+        // 1. A request begins here, and not in the middle of another one.
+        if !self.exchange.is_in_step_with(intake.heads) || intake.is_in_head() {
+            return Ok(false);
+        }
+        // 2. Take the bytes that wait, or the bytes that are there.
+        if !intake.held.is_empty() {
+            self.plain_claim = plain_claims.begin(&intake.held, &self.exchange);
+            let length = self.plain_claim.as_ref().map(|claim| claim.length);
+            length.map(|length| intake.advance(length));
+        } else if !intake.has_ended {
+            let mut space = [MaybeUninit::uninit(); PLAIN_MOST];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(context, &mut buffer) else {
+                return Ok(false);
+            };
+            read?;
+            let bytes = buffer.filled();
+            intake.has_ended = bytes.is_empty();
+            self.plain_claim = plain_claims.begin(bytes, &self.exchange);
+            let length = self.plain_claim.as_ref().map_or(0, |claim| claim.length);
+            intake.held.extend_from_slice(&bytes[length..]);
+        }
+        intake.heads += u64::from(self.plain_claim.is_some());
+        Ok(self.plain_claim.is_some())
+    }
+
     fn poll_own_answer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.own_answer.is_empty() {
             let answer = self.own_answer.clone();
@@ -289,7 +348,9 @@ impl AsyncRead for Connection {
             let cut = self.cut(MADE_ROOM);
             return Poll::Ready(Err(cut));
         }
-        // 2. Let actix take a portion before it gets the next one.
+        // 2. Answer a plain claim before anything else is read.
+        ready!(self.poll_plain_claim(context))?;
+        // 3. Let actix take a portion before it gets the next one.
         let portion = self.portion();
         if std::mem::take(&mut self.intake.is_given) && portion != Portion::Nothing {
             if self.intake.held.is_empty() && !self.intake.has_ended {
@@ -298,7 +359,7 @@ impl AsyncRead for Connection {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // 3. While a request is in progress, only look whether the client is gone.
+        // 4. While a request is in progress, only look whether the client is gone.
         if portion == Portion::Nothing {
             loop {
                 if self.intake.has_ended && self.intake.held.is_empty() {
@@ -307,18 +368,22 @@ impl AsyncRead for Connection {
                 ready!(self.poll_ahead(context))?;
             }
         }
-        // 4. Pass on the bytes that are there.
+        // 5. Decide plain claims here.
+        while portion == Portion::Head && self.begin_plain_claim(context)? {
+            ready!(self.poll_plain_claim(context))?;
+        }
+        // 6. Pass on the bytes that are there.
         if let Poll::Ready(read) = self.poll_portion(context, buffer, portion) {
             return Poll::Ready(read);
         }
-        // 5. Without bytes, wait until the alarm.
+        // 7. Without bytes, wait until the alarm.
         ready!(self.poll_tardy(context));
-        // 6. Explain the end to a client that has sent no whole request. After a first request, the
+        // 8. Explain the end to a client that has sent no whole request. After a first request, the
         // bytes may be the rest of a body that is answered already.
         if self.exchange.begun.get() == 0 {
             self.own_answer = own_answer(&ApiError::SlowRequest);
         }
-        // 7. Report that nothing was read: actix takes this as the end of the connection.
+        // 9. Report that nothing was read: actix takes this as the end of the connection.
         Poll::Ready(Ok(()))
     }
 }
@@ -342,7 +407,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_own_answer(context))?;
+        if self.plain_claim.is_none() {
+            ready!(self.poll_own_answer(context))?;
+        }
         self.is_flushed = true;
         // The answer is written: the wait for the next request begins. If the alarm is already
         // over, wake the task, so that the next read finds it.
@@ -356,6 +423,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_plain_claim(context))?;
         ready!(self.poll_own_answer(context))?;
         Pin::new(&mut self.io).poll_shutdown(context)
     }
@@ -385,17 +453,11 @@ fn unexplained(bytes: &[u8]) -> Option<ApiError> {
 
 /// An answer that comes from no handler. The connection ends after it.
 fn own_answer(error: &ApiError) -> Bytes {
-    let problem = serde_json::to_string(&error.problem()).expect("texts are JSON");
-    let date = wall_clock().format("%a, %d %b %Y %H:%M:%S GMT");
-    let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n\
-         content-length: {length}\r\nx-request-id: {id}\r\ncache-control: no-store\r\n\
-         x-content-type-options: nosniff\r\nconnection: close\r\ndate: {date}\r\n\r\n{problem}",
-        status = error.status_code(),
-        length = problem.len(),
-        id = Uuid::new_v4(),
-    );
-    answer.into()
+    let mut answer = error.error_response();
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    add_common_fields(headers, &RequestId::of(None));
+    AnswerWriter::default().write(answer)
 }
 
 #[cfg(test)]

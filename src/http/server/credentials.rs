@@ -8,6 +8,7 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
+use super::plain_head::bearer_secret;
 use super::request_id::RequestId;
 use crate::answer::ApiError;
 use crate::request::Authenticated;
@@ -34,7 +35,7 @@ pub async fn oversee(
     // 2. Check the key, and store the result for the extractors. A request without a key stores
     // nothing.
     let mut authority = None;
-    if let Some(secret) = bearer_secret(request.headers()) {
+    if let Some(secret) = secret(request.headers()) {
         let authenticated = engine.callers.authenticate(secret).await;
         if let Ok(Some(principal)) = &authenticated {
             authority = Some(Authority::new(&engine.callers, principal.clone()));
@@ -70,9 +71,6 @@ pub async fn oversee(
     answer
 }
 
-fn bearer_secret(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let secret = secret.trim();
-    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
-    is_bearer.then_some(secret)
+fn secret(headers: &HeaderMap) -> Option<&str> {
+    bearer_secret(headers.get(AUTHORIZATION)?.to_str().ok()?)
 }

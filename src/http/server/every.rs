@@ -5,14 +5,15 @@ use std::rc::Rc;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::Method;
+use actix_web::http::header::{CACHE_CONTROL, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::{Error, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
 use super::bounds::keep;
 use super::credentials;
-use super::exchange::{AtWork, Exchange};
+use super::exchange::{AtWork, BodyLeft, Exchange};
 use super::kept::Kept;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::answer::ApiError;
@@ -27,7 +28,8 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     // 1. Find the URL, and give the request its id.
     let (request, payload) = request.into_parts();
     let route = routes.find(&request);
-    let id = RequestId::of(&request);
+    let id = request.headers().get(X_REQUEST_ID);
+    let id = RequestId::of(id.map(HeaderValue::as_bytes));
     let bounded = route.as_ref().map(|route| route.bounded);
     // 2. The innermost step: the handler, within the bounds of its URL.
     let handled = async {
@@ -47,11 +49,15 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
 /// The log span of a request. A claim has none, unless details are logged: its errors are logged
 /// here, with the id.
 fn span(id: &RequestId, bounded: Option<Bounded>) -> Span {
-    let is_usual = LevelFilter::current() <= LevelFilter::INFO;
     match bounded {
-        Some(Bounded::Claim) if is_usual => Span::none(),
+        Some(Bounded::Claim) if !logs_details() => Span::none(),
         _ => id.span().clone(),
     }
+}
+
+/// Whether more is logged than usual.
+pub fn logs_details() -> bool {
+    LevelFilter::current() > LevelFilter::INFO
 }
 
 /// Adds the request's id and the common header fields to the answer, and logs how the request
@@ -62,25 +68,31 @@ async fn oversee(
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
     let at_work = request.conn_data::<Rc<Exchange>>().cloned();
-    let at_work = at_work.map(|exchange| AtWork::begin(exchange, request.headers()));
+    let body = BodyLeft::of(request.headers());
+    let at_work = at_work.map(|exchange| AtWork::begin(exchange, body));
     let mut answer = answer.await;
     if let Some(at_work) = &at_work {
         at_work.end_body();
     }
-    log_end(request, id, &answer);
-    let headers = answer.headers_mut();
+    let pattern = pattern(request).unwrap_or("-");
+    log_end(request.method(), pattern, id, &answer);
+    add_common_fields(answer.headers_mut(), id);
+    answer.map_body(|_, body| Kept::with(body, at_work).boxed())
+}
+
+/// Adds the fields that every answer has.
+pub fn add_common_fields(headers: &mut HeaderMap, id: &RequestId) {
     headers.insert(X_REQUEST_ID, id.value());
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    answer.map_body(|_, body| Kept::with(body, at_work).boxed())
 }
 
 /// Logs a failure of the service with its causes. Too much work and rules that cannot be read are
 /// counted, not logged. Paths are logged as patterns, because they can contain subjects.
-fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
+pub fn log_end(method: &Method, path: &str, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
@@ -89,8 +101,6 @@ fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
         return;
     }
     let _in_span = id.span().enter();
-    let method = request.method();
-    let path = pattern(request).unwrap_or("-");
     let status = status.as_u16();
     if is_failure {
         let cause = error.map(|error| Chain(error).to_string());

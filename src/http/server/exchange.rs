@@ -20,6 +20,8 @@ pub struct Exchange {
     pub body: Cell<BodyLeft>,
     /// The bytes of the next body that were given together with its head.
     pub given_early: Cell<u64>,
+    /// Set when it is not certain any more where a request ends.
+    is_out_of_step: Cell<bool>,
     /// The key of the newest request.
     authority: RefCell<Option<Authority>>,
     /// Set until the connection has shown a valid key.
@@ -37,7 +39,7 @@ pub enum BodyLeft {
 }
 
 impl BodyLeft {
-    fn of(headers: &HeaderMap) -> Self {
+    pub fn of(headers: &HeaderMap) -> Self {
         if headers.contains_key(TRANSFER_ENCODING) {
             return Self::Chunks;
         }
@@ -53,6 +55,16 @@ impl Exchange {
             newcomer: RefCell::new(newcomer),
             ..Self::default()
         })
+    }
+
+    /// Whether it is certain that all requests have ended where their bytes end, if so many heads were
+    /// passed on. What actix answers by itself, or a body that nobody has read to its end, can be
+    /// followed by bytes that look like a request, and are none.
+    pub fn is_in_step_with(&self, heads: u64) -> bool {
+        if heads != self.begun.get() {
+            self.is_out_of_step.set(true);
+        }
+        !self.is_out_of_step.get()
     }
 
     /// Whether the connection has shown a valid key.
@@ -91,21 +103,34 @@ impl Exchange {
 pub struct AtWork(Rc<Exchange>);
 
 impl AtWork {
-    pub fn begin(exchange: Rc<Exchange>, headers: &HeaderMap) -> Self {
+    pub fn begin(exchange: Rc<Exchange>, body: BodyLeft) -> Self {
         exchange.begun.set(exchange.begun.get() + 1);
         exchange.at_work.set(exchange.at_work.get() + 1);
         let given = exchange.given_early.take();
-        exchange.body.set(match BodyLeft::of(headers) {
-            BodyLeft::Bytes(length) if length > given => BodyLeft::Bytes(length - given),
-            BodyLeft::Bytes(_) => BodyLeft::Nothing,
-            other => other,
-        });
+        let length = match body {
+            BodyLeft::Nothing => Some(0),
+            BodyLeft::Bytes(length) => Some(length),
+            BodyLeft::Chunks => None,
+        };
+        let left = length.map(|length| length.checked_sub(given));
+        if !matches!(left, Some(Some(_))) {
+            exchange.is_out_of_step.set(true);
+        }
+        exchange
+            .body
+            .set(match left.map(Option::unwrap_or_default) {
+                Some(0) => BodyLeft::Nothing,
+                Some(left) => BodyLeft::Bytes(left),
+                None => BodyLeft::Chunks,
+            });
         Self(exchange)
     }
 
     /// Notes that the application reads nothing more of the body.
     pub fn end_body(&self) {
-        self.0.body.set(BodyLeft::Nothing);
+        if self.0.body.take() != BodyLeft::Nothing {
+            self.0.is_out_of_step.set(true);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! requests would be megabytes of decoded heads.
 //!
 //! This only delays bytes, and never changes them. So a head that is read in another way than
-//! actix reads it costs memory or time, and is answered as before.
+//! actix reads it costs memory or time, and is answered as before. Only then the ends of requests are not
+//! certain any more ([`Exchange::is_in_step_with`]).
 
 use actix_web::web::{Buf, BytesMut};
 
@@ -35,6 +36,8 @@ pub struct Intake {
     /// Whether a portion was just passed on. actix takes it before the next one.
     pub is_given: bool,
     head: HeadEnd,
+    /// How many heads were passed on whole, or belong to plain claims.
+    pub heads: u64,
 }
 
 /// What was passed on.
@@ -45,6 +48,11 @@ pub struct Given {
 }
 
 impl Intake {
+    /// Whether a part of a head was passed on.
+    pub fn is_in_head(&self) -> bool {
+        self.head.has_text
+    }
+
     /// How many of these bytes may be passed on.
     pub fn measure(&mut self, portion: Portion, bytes: &[u8]) -> Given {
         let length = match portion {
@@ -67,6 +75,7 @@ impl Intake {
             return Given { length, of_body: 0 };
         };
         self.is_given = true;
+        self.heads += 1;
         let rest = bytes.len() - end;
         // Most bodies come with their heads: they are passed on together.
         let of_body = match rest {

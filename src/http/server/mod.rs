@@ -10,8 +10,11 @@ mod first_key;
 mod intake;
 mod kept;
 mod newcomers;
+mod plain_claims;
+mod plain_head;
 mod read_only;
 mod request_id;
+mod written;
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use first_key::FirstKey;

@@ -3,7 +3,6 @@
 
 use std::cell::OnceCell;
 
-use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use tracing::Span;
 use uuid::Uuid;
@@ -21,9 +20,10 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    pub fn of(request: &HttpRequest) -> Self {
+    /// The id of a request with this field.
+    pub fn of(field: Option<&[u8]>) -> Self {
         Self {
-            value: own(request).unwrap_or_else(new),
+            value: field.and_then(own).unwrap_or_else(new),
             span: OnceCell::new(),
         }
     }
@@ -41,14 +41,10 @@ impl RequestId {
 }
 
 /// The client's id, if it is short and has only characters that are safe in a log.
-fn own(request: &HttpRequest) -> Option<HeaderValue> {
-    let value = request.headers().get(X_REQUEST_ID)?;
-    let fits = (1..=LENGTH_MOST).contains(&value.len())
-        && value
-            .as_bytes()
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
-    fits.then(|| value.clone())
+fn own(field: &[u8]) -> Option<HeaderValue> {
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    let fits = (1..=LENGTH_MOST).contains(&field.len()) && field.iter().all(is_safe);
+    HeaderValue::from_bytes(field).ok().filter(|_| fits)
 }
 
 fn new() -> HeaderValue {

@@ -24,7 +24,7 @@ use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::refusal::Refusal;
-use engine::{Foretold, Outcome, Rehearsal};
+use engine::{Claims, Foretold, Outcome, Rehearsal};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
 pub fn check_claim(
@@ -72,6 +72,28 @@ pub struct GrantedClaim {
     now: DateTime<Utc>,
 }
 
+/// Decides a claim that is no dry run.
+pub async fn decide(
+    claims: &Arc<Claims>,
+    caller: &Arc<str>,
+    policy: PolicyName,
+    claim: Claim,
+) -> Result<GrantedClaim, ApiError> {
+    let claimed = Claimed::of(&policy, &claim);
+    let admission = claims.admit(caller)?;
+    let foretold = claims.claim(admission, &policy, claim).await?;
+    claimed.tell(foretold, claims).await
+}
+
+impl GrantedClaim {
+    /// The answer to a claim of its own.
+    pub fn response(self) -> HttpResponse {
+        let mut response = entered_once(self.is_repeat);
+        insert_fields(&mut response, &self.totals, &self.forecast, self.now);
+        respond(self.answer, response)
+    }
+}
+
 impl Claimed {
     pub fn of(policy: &PolicyName, claim: &Claim) -> Self {
         Self {
@@ -85,7 +107,7 @@ impl Claimed {
     pub async fn tell(
         self,
         foretold: Foretold,
-        claims: &ClaimsData,
+        claims: &Arc<Claims>,
     ) -> Result<GrantedClaim, ApiError> {
         let now = claims.instance.now();
         let Foretold { outcome, forecast } = foretold;
@@ -156,49 +178,25 @@ pub async fn post(
     claims: ClaimsData,
 ) -> HttpAnswer {
     let (claim, dry_run) = check_claim(body.0, key, caller.key_number())?;
+    if !dry_run {
+        let granted = decide(&claims, &caller.key(), policy.0, claim).await?;
+        return Ok(granted.response());
+    }
     let claimed = Claimed::of(&policy.0, &claim);
     let admission = claims.admit(&caller.key())?;
-    let foretold = if dry_run {
-        match claims.try_claim(admission, &policy.0, claim).await? {
-            Rehearsal::WouldGrant {
-                totals,
-                would_deny,
-                forecast,
-            } => {
-                return Ok(rehearsed(
-                    "granted",
-                    would_deny,
-                    &totals,
-                    &forecast,
-                    claims.instance.now(),
-                ));
-            }
-            Rehearsal::Ended(Foretold {
-                outcome: Outcome::Refused(_, Refusal::Denied(denied)),
-                forecast,
-            }) => {
-                return Ok(rehearsed(
-                    "denied",
-                    false,
-                    &denied.totals,
-                    &forecast,
-                    claims.instance.now(),
-                ));
-            }
-            Rehearsal::Ended(foretold) => foretold,
-        }
-    } else {
-        claims.claim(admission, &policy.0, claim).await?
-    };
-    let granted = claimed.tell(foretold, &claims).await?;
-    let mut response = entered_once(granted.is_repeat);
-    insert_fields(
-        &mut response,
-        &granted.totals,
-        &granted.forecast,
-        granted.now,
-    );
-    Ok(respond(granted.answer, response))
+    let now = || claims.instance.now();
+    match claims.try_claim(admission, &policy.0, claim).await? {
+        Rehearsal::WouldGrant {
+            totals,
+            would_deny,
+            forecast,
+        } => Ok(rehearsed("granted", would_deny, &totals, &forecast, now())),
+        Rehearsal::Ended(Foretold {
+            outcome: Outcome::Refused(_, Refusal::Denied(denied)),
+            forecast,
+        }) => Ok(rehearsed("denied", false, &denied.totals, &forecast, now())),
+        Rehearsal::Ended(foretold) => Ok(claimed.tell(foretold, &claims).await?.response()),
+    }
 }
 
 fn rehearsed(

@@ -11,6 +11,7 @@ mod metadata;
 mod metrics;
 mod overload;
 mod pages;
+mod plain_claims;
 mod preconditions;
 mod queries;
 mod questions;

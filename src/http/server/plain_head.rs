@@ -1,0 +1,168 @@
+//! The head of a plain claim.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Request, Status};
+
+/// The most fields of a plain head.
+const FIELDS_MOST: usize = 32;
+
+/// What the head of a plain claim says. Nothing of it is checked yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PlainHead<'h> {
+    pub policy: &'h str,
+    pub secret: &'h str,
+    pub key: Option<&'h [u8]>,
+    pub request_id: Option<&'h [u8]>,
+    /// The length of the head in bytes, with the empty line.
+    pub length: usize,
+    /// The length of the body in bytes.
+    pub body_length: usize,
+}
+
+impl<'h> PlainHead<'h> {
+    /// Reads the head that these bytes start with; `None` if it is not whole, or not that of a plain
+    /// claim. A field that changes how a request is read, or that stands there twice, makes a head not
+    /// plain.
+    pub fn read(bytes: &'h [u8]) -> Option<Self> {
+        let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MOST];
+        let mut request = Request::new(&mut []);
+        let parsed = request.parse_with_uninit_headers(bytes, &mut fields);
+        let Ok(Status::Complete(length)) = parsed else {
+            return None;
+        };
+        if request.method != Some("POST") || request.version != Some(1) {
+            return None;
+        }
+        let policy = request.path?.strip_prefix("/v1/policies/")?;
+        let policy = policy.strip_suffix("/claims")?;
+        let mut known = KnownFields::default();
+        for field in &*request.headers {
+            known.take(field.name, field.value)?;
+        }
+        // A head without it is refused (RFC 9112, section 3.2).
+        known.host?;
+        Some(Self {
+            policy,
+            secret: bearer_secret(str::from_utf8(known.authorization?).ok()?)?,
+            key: known.idempotency_key,
+            request_id: known.request_id,
+            length,
+            body_length: parse_length(known.content_length?)?,
+        })
+    }
+}
+
+#[derive(Default)]
+struct KnownFields<'h> {
+    host: Option<&'h [u8]>,
+    authorization: Option<&'h [u8]>,
+    content_length: Option<&'h [u8]>,
+    idempotency_key: Option<&'h [u8]>,
+    request_id: Option<&'h [u8]>,
+}
+
+impl<'h> KnownFields<'h> {
+    /// Takes a field; `None` if a head with it is not plain.
+    fn take(&mut self, name: &str, value: &'h [u8]) -> Option<()> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let place = match name.len() {
+            4 if is("host") => &mut self.host,
+            6 if is("expect") => return None,
+            7 if is("upgrade") => return None,
+            10 if is("connection") => {
+                return value.eq_ignore_ascii_case(b"keep-alive").then_some(());
+            }
+            12 if is("x-request-id") => &mut self.request_id,
+            13 if is("authorization") => &mut self.authorization,
+            14 if is("content-length") => &mut self.content_length,
+            15 if is("idempotency-key") => &mut self.idempotency_key,
+            16 if is("content-encoding") => return None,
+            17 if is("transfer-encoding") => return None,
+            _ => return Some(()),
+        };
+        place.replace(value).is_none().then_some(())
+    }
+}
+
+/// The secret in an `Authorization` field.
+pub fn bearer_secret(field: &str) -> Option<&str> {
+    let (scheme, secret) = field.split_once(' ')?;
+    let secret = secret.trim();
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
+    is_bearer.then_some(secret)
+}
+
+/// A length in digits only: another spelling is left to actix.
+fn parse_length(text: &[u8]) -> Option<usize> {
+    let is_plain = text.iter().all(u8::is_ascii_digit);
+    str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\n\
+        authorization: Bearer secret\r\nContent-Length: 2\r\nIdempotency-Key: a\r\n\
+        X-Request-Id: b\r\nConnection: keep-alive\r\nUser-Agent: c\r\n\r\n";
+
+    fn read(text: &str) -> Option<PlainHead<'_>> {
+        PlainHead::read(text.as_bytes())
+    }
+
+    #[test]
+    fn a_plain_head_is_read() {
+        let whole = format!("{PLAIN}{{}}GET");
+        let expected = PlainHead {
+            policy: "benefit",
+            secret: "secret",
+            key: Some(b"a"),
+            request_id: Some(b"b"),
+            length: PLAIN.len(),
+            body_length: 2,
+        };
+        assert_eq!(read(&whole), Some(expected));
+    }
+
+    #[test]
+    fn a_part_of_a_head_is_not_plain() {
+        for end in 0..PLAIN.len() {
+            assert_eq!(read(&PLAIN[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn what_changes_how_a_request_is_read_is_not_plain() {
+        for (old, new) in [
+            ("POST", "PUT"),
+            ("HTTP/1.1", "HTTP/1.0"),
+            ("/v1/policies", "/v2/policies"),
+            ("/claims", "/claim"),
+            ("/claims", "/claims?a=b"),
+            ("Host", "Hosts"),
+            ("User-Agent: c", "host: there"),
+            ("authorization", "authority"),
+            ("Bearer", "Basic"),
+            ("Content-Length: 2", "Content-Length: +2"),
+            ("Content-Length: 2", "Content-Length: 2, 2"),
+            ("Content-Length", "Content-Len"),
+            ("Connection: keep-alive", "Connection: close"),
+            ("User-Agent: c", "Transfer-Encoding: chunked"),
+            ("User-Agent: c", "Expect: 100-continue"),
+            ("User-Agent: c", "Upgrade: h2c"),
+            ("User-Agent: c", "Content-Encoding: gzip"),
+            ("User-Agent: c", "Content-Length: 2"),
+            ("User-Agent: c", "Authorization: Bearer other"),
+            ("User-Agent: c", "idempotency-key: a"),
+            ("User-Agent: c", "x-request-id: b"),
+            ("User-Agent: c", "User Agent: c"),
+        ] {
+            assert!(PLAIN.contains(old), "{old}");
+            assert_eq!(read(&PLAIN.replacen(old, new, 1)), None, "{old} as {new}");
+        }
+        let many = "A: b\r\n".repeat(FIELDS_MOST);
+        let too_many = PLAIN.replacen("User-Agent: c\r\n", &many, 1);
+        assert_eq!(read(&too_many), None);
+    }
+}
