@@ -101,6 +101,11 @@ impl Connection {
         plain_claims: Option<Rc<PlainClaims>>,
     ) -> Self {
         set_send_buffer(&io, SEND_BUFFER);
+        // Otherwise the system holds the last bytes of a long answer until the client confirms the bytes
+        // before them, and a client may take 40 ms for that.
+        if let Err(error) = io.set_nodelay(true) {
+            tracing::debug!(%error, "a connection sends the ends of long answers late");
+        }
         // The system also waits at most this long for the client to take the bytes that it buffers.
         #[cfg(target_os = "linux")]
         if let Err(error) = SockRef::from(&io).set_tcp_user_timeout(Some(bounds.stall_time)) {
@@ -462,7 +467,27 @@ fn own_answer(error: &ApiError) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// The end of a long answer would wait for the client's system.
+    #[tokio::test]
+    async fn a_connection_sends_without_delay() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (io, _) = listener.accept().await.unwrap();
+        let second = Duration::from_secs(1);
+        let bounds = Bounds {
+            request_time: second,
+            idle_time: second,
+            stall_time: second,
+        };
+        let exchange = Exchange::new(None);
+        let connection = Connection::new(io, bounds, &RunningTime::begin(), exchange, None);
+        assert!(connection.io.nodelay().unwrap());
+        drop(client.await);
+    }
 
     #[test]
     fn the_applications_own_answers_are_left_alone() {
