@@ -1,5 +1,7 @@
 //! The local days of a policy whose zone, or start of the day, changed.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::policy::Policy;
@@ -119,6 +121,54 @@ impl<'p> LocalDays<'p> {
     }
 }
 
+/// A local day, from its start up to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalDay {
+    pub date: NaiveDate,
+    pub start: DateTime<Utc>,
+    pub end: DateTime<Utc>,
+}
+
+impl LocalDay {
+    pub fn contains(&self, at: DateTime<Utc>) -> bool {
+        self.start <= at && at < self.end
+    }
+}
+
+/// The days of many instants. Each day is computed once, because zones make that slow.
+pub struct KnownDays<'p> {
+    days: LocalDays<'p>,
+    /// The days by their starts.
+    known: BTreeMap<DateTime<Utc>, LocalDay>,
+}
+
+impl<'p> KnownDays<'p> {
+    pub fn of(days: LocalDays<'p>) -> Self {
+        Self {
+            days,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The day of an instant.
+    pub fn day(&mut self, at: DateTime<Utc>) -> LocalDay {
+        let begun = self.known.range(..=at).next_back();
+        if let Some((_, day)) = begun
+            && day.contains(at)
+        {
+            return *day;
+        }
+        let date = self.days.date(at);
+        let day = LocalDay {
+            date,
+            start: self.days.start(date),
+            end: self.days.end(date),
+        };
+        self.known.insert(day.start, day);
+        day
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::Days;
@@ -154,10 +204,13 @@ mod tests {
                 });
             }
             let days = LocalDays::of(&versions);
+            let mut known = KnownDays::of(LocalDays::of(&versions));
             for minute in minutes {
                 let date = days.date(at(minute));
-                prop_assert!(days.start(date) <= at(minute));
-                prop_assert!(at(minute) < days.start(date + Days::new(1)));
+                let start = days.start(date);
+                let end = days.start(date + Days::new(1));
+                prop_assert!(start <= at(minute) && at(minute) < end);
+                prop_assert_eq!(known.day(at(minute)), LocalDay { date, start, end });
             }
         }
     }

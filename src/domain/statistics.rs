@@ -9,7 +9,7 @@ use super::grant::{Direction, EntryKind, Provisional};
 use super::identity::AccountId;
 use super::limit::per::Per;
 use super::limit::total::Total;
-use super::policy::{PolicyId, PolicyName};
+use super::policy::PolicyId;
 use super::record::RecordPlace;
 use super::window::Window;
 
@@ -107,7 +107,6 @@ pub struct TalliedEntry {
     pub account: AccountId,
     pub number: u64,
     pub policy: PolicyId,
-    pub policy_name: PolicyName,
     pub kind: EntryKind,
     pub units: u64,
     pub provisional: Option<Provisional>,

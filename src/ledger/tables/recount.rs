@@ -89,17 +89,17 @@ const RECORDED_FROM: Texts = Texts {
 /// What the figures need of the entries of the policy $1 with ids above $2 and below $3, at most $4.
 const TALLIED_IDS: Texts = Texts {
     postgres:
-        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-            e.units, e.flags, e.id, e.totals, e.of_grant
-        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, e.kind, e.units, e.flags, e.id,
+            e.totals, e.of_grant
+        FROM counted_entries AS e
         WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
             AND substring(uuid_send(e.id), 1, 5)
                 BETWEEN substring(uuid_send($2), 1, 5) AND substring(uuid_send($3), 1, 5)
         ORDER BY e.policy_id, substring(uuid_send(e.id), 1, 5), e.id LIMIT $4",
     sqlite:
-        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-            e.units, e.flags, e.id, e.totals, e.of_grant
-        FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+        "SELECT e.xact, e.account, e.number, e.policy_id AS policy, e.kind, e.units, e.flags, e.id,
+            e.totals, e.of_grant
+        FROM counted_entries AS e
         WHERE e.policy_id = $1 AND e.id > $2 AND e.id < $3
             AND substr(e.id, 1, 5) BETWEEN substr($2, 1, 5) AND substr($3, 1, 5)
         ORDER BY e.policy_id, substr(e.id, 1, 5), e.id LIMIT $4",
@@ -108,9 +108,9 @@ const TALLIED_IDS: Texts = Texts {
 /// The same of the entries that name a grant, after the number $2 of the grant $1, with grants below $3; at
 /// most $4, of all policies.
 const TALLIED_FOLLOWERS: &str =
-    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-        e.units, e.flags, e.id, e.totals, e.of_grant
-    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, e.kind, e.units, e.flags, e.id,
+        e.totals, e.of_grant
+    FROM counted_entries AS e
     WHERE (e.account, e.number) IN (
         SELECT account, number FROM entry_details
         WHERE of_grant >= $1 AND (of_grant, number) > ($1, $2) AND of_grant < $3

@@ -53,12 +53,11 @@ pub struct PolicyDay {
 
 /// What the figures need of the entries after ($1, $2) and up to ($3, $4).
 const TALLIED: &str =
-    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, p.name AS policy_name, e.kind,
-        e.units, e.flags, e.id, e.totals, e.of_grant
-    FROM counted_entries AS e JOIN policies AS p ON p.id = e.policy_id
+    "SELECT e.xact, e.account, e.number, e.policy_id AS policy, e.kind, e.units, e.flags, e.id, e.totals,
+        e.of_grant
+    FROM counted_entries AS e
     WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
-        AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
-    ORDER BY e.xact, e.account, e.number";
+        AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)";
 
 /// For each account and number of a JSON array: at most $2 entries before the number that were
 /// appended at $3 or later, newest first. The look at the entry before the number spares most accounts
@@ -201,7 +200,6 @@ pub(super) fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, Ledger
         account: row.get("account")?,
         number: row.get("number")?,
         policy: row.get("policy")?,
-        policy_name: row.get("policy_name")?,
         kind,
         units: row.get("units")?,
         provisional,
@@ -289,8 +287,7 @@ impl FigureTables {
         Ok(mark.ok_or(sqlx::Error::RowNotFound)?)
     }
 
-    /// What the figures need of the entries after a place and up to another, by transaction,
-    /// account and number.
+    /// What the figures need of the entries after a place and up to another, by transaction and number.
     pub async fn tallied_entries(
         &self,
         after: RecordPlace,
@@ -302,7 +299,10 @@ impl FigureTables {
             .bind(up_to.xact)
             .bind(up_to.id);
         let mut held = self.ledger.own().await?;
-        held.lend().many(tallied, decode_tallied).await
+        let mut entries = held.lend().many(tallied, decode_tallied).await?;
+        // The store would sort whole rows.
+        entries.sort_unstable_by_key(|entry| (entry.place.xact, entry.number));
+        Ok(entries)
     }
 
     /// For each account, the entries before a number that were appended at an instant or later;

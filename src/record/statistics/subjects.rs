@@ -1,13 +1,11 @@
 //! What is known of subjects' grants on a local day.
 
-use std::collections::HashSet;
-
 use chrono::{DateTime, NaiveDate, Utc};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use domain::grant::EntryKind;
 use domain::identity::AccountId;
-use domain::local_days::LocalDays;
+use domain::local_days::{KnownDays, LocalDay};
 use domain::policy::PolicyId;
 use domain::statistics::{SubjectDay, TalliedEntry};
 use ledger::{Ledger, LedgerError};
@@ -30,11 +28,9 @@ pub struct SubjectMemory {
 
 /// A subject's day that is not in memory. The grants before an entry in the record are to be read.
 #[derive(Clone, Copy)]
-struct UnknownDay<'d> {
+struct UnknownDay {
     account: AccountId,
-    date: NaiveDate,
-    /// The local days of the policy.
-    days: &'d LocalDays<'d>,
+    day: LocalDay,
     /// The number of the entry.
     number: u64,
 }
@@ -67,25 +63,26 @@ impl SubjectMemory {
         &mut self,
         ledger: &Ledger,
         entries: &[TalliedEntry],
-        days: &HashMap<PolicyId, LocalDays<'_>>,
+        days: &mut HashMap<PolicyId, KnownDays<'_>>,
     ) -> Result<(), LedgerError> {
-        let mut met = HashSet::new();
+        let mut met = HashSet::default();
         let mut unknown = Vec::new();
         for entry in entries {
             let account = entry.account;
             let number = entry.number;
-            let days = &days[&entry.policy];
-            let date = days.date(entry.counted_at);
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
-            if !is_grant || !met.insert((account, date)) || self.knows(account, date) {
+            let days = days.get_mut(&entry.policy).filter(|_| is_grant);
+            let Some(day) = days.map(|days| days.day(entry.counted_at)) else {
+                continue;
+            };
+            if !met.insert((account, day.date)) || self.knows(account, day.date) {
                 continue;
             }
             // Before the first entry of an account there is nothing to read.
             if number > 1 {
                 unknown.push(UnknownDay {
                     account,
-                    date,
-                    days,
+                    day,
                     number,
                 });
             }
@@ -107,10 +104,10 @@ impl SubjectMemory {
     async fn read(
         &mut self,
         ledger: &Ledger,
-        mut unknown: Vec<UnknownDay<'_>>,
+        mut unknown: Vec<UnknownDay>,
     ) -> Result<(), LedgerError> {
         while !unknown.is_empty() {
-            let since = unknown.iter().map(|day| day.days.start(day.date)).min();
+            let since = unknown.iter().map(|unknown| unknown.day.start).min();
             let since = since.unwrap_or(DateTime::<Utc>::MIN_UTC);
             let numbers = unknown.iter().map(|day| (day.account, day.number));
             let numbers: Vec<(AccountId, u64)> = numbers.collect();
@@ -122,31 +119,31 @@ impl SubjectMemory {
             for entry in earlier {
                 found.entry(entry.account).or_default().push(entry);
             }
-            unknown.retain_mut(|day| {
+            unknown.retain_mut(|unknown| {
+                let day = unknown.day;
                 let entries = found
-                    .get(&day.account)
+                    .get(&unknown.account)
                     .map(Vec::as_slice)
                     .unwrap_or_default();
                 // The entries may have been read for another day of the account.
-                let asked = day.number.saturating_sub(ENTRIES_MOST.into())..day.number;
+                let asked = unknown.number.saturating_sub(ENTRIES_MOST.into())..unknown.number;
                 let entries = entries.iter().filter(|entry| asked.contains(&entry.number));
-                let start = day.days.start(day.date);
-                let known = self.of(day.account, day.date);
+                let known = self.of(unknown.account, day.date);
                 let mut count = 0;
                 let mut last = None;
                 for entry in entries {
                     if let Some((counted_at, is_at_limit)) = entry.grant
-                        && day.days.date(counted_at) == day.date
+                        && day.contains(counted_at)
                     {
                         known.note(is_at_limit);
                     }
                     (count, last) = (count + 1, Some(entry));
                 }
-                let Some(last) = last.filter(|last| count >= ENTRIES_MOST && last.at >= start)
+                let Some(last) = last.filter(|last| count >= ENTRIES_MOST && last.at >= day.start)
                 else {
                     return false;
                 };
-                day.number = last.number;
+                unknown.number = last.number;
                 !(known.has_grant && known.was_at_limit)
             });
         }

@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use super::subjects::SubjectMemory;
 use domain::grant::EntryKind;
-use domain::local_days::LocalDays;
+use domain::local_days::{KnownDays, LocalDays};
 use domain::policy::{Policy, PolicyId};
 use domain::record::Mark;
 use domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay};
@@ -77,28 +77,30 @@ impl FigureTally {
         for version in self.ledger.record().versions_to_follow(&policies).await? {
             versions.entry(version.id).or_default().push(version);
         }
-        let days: HashMap<PolicyId, LocalDays<'_>> = versions
+        let mut days: HashMap<PolicyId, KnownDays<'_>> = versions
             .iter()
-            .map(|(policy, versions)| (*policy, LocalDays::of(versions)))
+            .map(|(policy, versions)| (*policy, KnownDays::of(LocalDays::of(versions))))
             .collect();
         // 3. Read what is not known about the subjects' days.
         if let Some(subjects) = &mut self.subjects {
-            subjects.learn(&self.ledger, &entries, &days).await?;
+            subjects.learn(&self.ledger, &entries, &mut days).await?;
         }
         // 4. Add each entry to the figures of its day.
         for (index, entry) in entries.iter().enumerate() {
             if index % YIELD_EVERY == 0 {
                 yield_now().await;
             }
-            let days = &days[&entry.policy];
+            let of_none = || KnownDays::of(LocalDays::of(&[]));
+            let days = days.entry(entry.policy).or_insert_with(of_none);
             let mark = marks.partition_point(|mark| mark.place < entry.place);
             let recorded_at = marks
                 .get(mark)
                 .map_or(last.recorded_at, |mark| mark.recorded_at);
+            let counted = days.day(entry.counted_at);
             let day = FigureDay {
                 policy: entry.policy,
-                counted_on: days.date(entry.counted_at),
-                recorded_on: days.date(recorded_at),
+                counted_on: counted.date,
+                recorded_on: days.day(recorded_at).date,
             };
             // This entry is in figures that are kept when the others are made again.
             if kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to) {
@@ -107,7 +109,7 @@ impl FigureTally {
             open_days.insert(OpenDay {
                 policy: day.policy,
                 counted_on: day.counted_on,
-                ends_at: days.end(day.counted_on),
+                ends_at: counted.end,
             });
             let mut nobody = SubjectDay::default();
             let subject = match (&entry.kind, &mut self.subjects) {
