@@ -16,6 +16,7 @@ WORKDIR /build
 
 # Cargo.toml names a benchmark, so Cargo wants its file, though it does not build it here.
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo .cargo
 COPY migrations migrations
 COPY src src
 RUN mkdir benches \

@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use perdiem::ledger::{Ledger, LedgerOptions};
+use sqlx::Connection;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -15,6 +16,17 @@ on_every_store!(
     entries_are_append_only,
     instances_know_of_one_another,
 );
+
+/// `.cargo/config.toml` says why.
+#[tokio::test]
+async fn sqlite_is_built_without_locks_that_all_connections_share() {
+    let mut sqlite = sqlx::SqliteConnection::connect("sqlite::memory:").await;
+    let sqlite = sqlite.as_mut().expect("a database in memory");
+    let options = sqlx::query_scalar("PRAGMA compile_options");
+    let options: Vec<String> = options.fetch_all(sqlite).await.expect("the options");
+    assert!(options.contains(&"DEFAULT_MEMSTATUS=0".to_owned()));
+    assert!(!options.contains(&"ENABLE_MEMORY_MANAGEMENT".to_owned()));
+}
 
 async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {
     let desk = Desk::open(stack).await;
