@@ -475,8 +475,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_sends_without_delay() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (io, _) = listener.accept().await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (io, _) = accepted.unwrap();
         let second = Duration::from_secs(1);
         let bounds = Bounds {
             request_time: second,
@@ -486,7 +487,7 @@ mod tests {
         let exchange = Exchange::new(None);
         let connection = Connection::new(io, bounds, &RunningTime::begin(), exchange, None);
         assert!(connection.io.nodelay().unwrap());
-        drop(client.await);
+        drop(client);
     }
 
     #[test]
