@@ -42,6 +42,8 @@ BEYOND_SCHEMAS = [
     # A number with a hole in its range.
     ("#/units", "but not 0"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
+    # The key of a batch, with the number of a claim behind it.
+    ("Idempotency-Key", "the key of a batch is at most"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect"),

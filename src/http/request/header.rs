@@ -72,6 +72,22 @@ impl KeyHeader {
         }
     }
 
+    /// The keys of the claims of a batch with this key: its text and the number of the claim.
+    pub fn of_members(&self, count: usize) -> Result<Vec<Option<IdempotencyKey>>, ApiError> {
+        let Some(key) = &self.0 else {
+            return Ok(vec![None; count]);
+        };
+        let of_member = |number| {
+            let key = IdempotencyKey::parse(&format!("{}#{number}", key.as_str()));
+            key.map(Some).map_err(|_| {
+                let detail = "the key of a batch is at most 250 characters long, because each claim \
+                    has its number behind it";
+                ApiError::invalid(IDEMPOTENCY_KEY, detail)
+            })
+        };
+        (1..=count).map(of_member).collect()
+    }
+
     /// The key in a field.
     pub fn parse(field: &[u8]) -> Result<Self, ApiError> {
         // A byte that is not visible ASCII becomes a character that the key refuses.

@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use super::claims::{Claimed, GrantedClaim, check_claim};
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
-use crate::request::{Body, ByHandler, Caller, Claimer, ClaimsData, KeyHeader};
+use crate::request::{Body, ByHandler, Caller, Claimer, ClaimsData, KeyHeader, Then};
 use api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
 use domain::claim::{Claim, IdempotencyKey};
 use domain::policy::PolicyName;
@@ -29,7 +29,12 @@ type Checked = Result<(PolicyName, Claim), ApiError>;
 /// The answer to a claim.
 type BatchMember = Result<GrantedClaim, ApiError>;
 
-fn check(claim: BatchClaim, caller: &Caller<Claimer, ByHandler>) -> Checked {
+/// Checks a claim. `of_batch` is its key if it has none of its own.
+fn check(
+    claim: BatchClaim,
+    of_batch: Option<IdempotencyKey>,
+    caller: &Caller<Claimer, ByHandler>,
+) -> Checked {
     let policy = PolicyName::new(&claim.policy);
     let policy = policy.map_err(|error| ApiError::invalid_body("/policy", error))?;
     caller.may_use(&policy)?;
@@ -43,7 +48,8 @@ fn check(claim: BatchClaim, caller: &Caller<Claimer, ByHandler>) -> Checked {
         dry_run: false,
         metadata: claim.metadata,
     };
-    let (claim, _) = check_claim(body, KeyHeader(key), caller.key_number())?;
+    let key = KeyHeader(key.or(of_batch));
+    let (claim, _) = check_claim(body, key, caller.key_number())?;
     Ok((policy, claim))
 }
 
@@ -55,13 +61,17 @@ describe! {
     /// With `atomic`, either all claims are granted in one transaction, those of a subject in their
     /// order, or no claim is. In the second case, a claim that alone would have been granted has the
     /// status 424. A retry with the same keys is safe.
+    ///
+    /// With an `Idempotency-Key` of the batch, each claim without a key of its own has the key of the
+    /// batch and its number, from 1 on: the second claim of the batch `order-17` has the key
+    /// `order-17#2`. So send the same claims in the same order again.
     POST: "claim_batch" of "claims", |it| it
         .json::<BatchAnswer>(200, "The result of each claim, in the order of the claims.")
         .needs_entries()
 }
 pub async fn post(
     caller: Caller<Claimer, ByHandler>,
-    body: Body<BatchBody>,
+    Then(body, key): Then<Body<BatchBody>, KeyHeader>,
     claims: ClaimsData,
 ) -> HttpAnswer {
     let BatchBody {
@@ -72,7 +82,9 @@ pub async fn post(
         let detail = format!("write 1 to {CLAIMS_MOST} claims in a batch");
         return Err(ApiError::invalid_body("/claims", detail));
     }
-    let checked = sent.into_iter().map(|claim| check(claim.0, &caller));
+    let keys = key.of_members(sent.len())?;
+    let checked = sent.into_iter().zip(keys);
+    let checked = checked.map(|(claim, key)| check(claim.0, key, &caller));
     let checked: Vec<Checked> = checked.collect();
     let members = if atomic {
         claim_together(&caller.key(), checked, &claims).await?

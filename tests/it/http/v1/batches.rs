@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 
-use crate::http::{items, malformed, problem, used};
+use crate::http::{invalid_places, items, malformed, problem, used};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 
@@ -12,6 +12,7 @@ on_every_stack!(all_are_granted_or_none_is,);
 on_every_store!(
     each_item_is_what_the_claim_alone_would_get,
     an_atomic_batch_is_safe_to_retry,
+    a_key_of_the_batch_makes_a_retry_safe,
 );
 
 async fn send(app: &App, claims: Value, atomic: bool) -> Answer {
@@ -146,6 +147,49 @@ async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
     clock.advance(TimeDelta::seconds(60));
     let full = json!([claim("sms", "a", 2), claim("sms", "b", 2)]);
     assert_eq!(statuses(&send(&app, full, true).await), [201, 201]);
+}
+
+/// The key of the batch is for the claims without keys. Each has its number.
+async fn a_key_of_the_batch_makes_a_retry_safe(stack: Stack) {
+    let app = App::on(stack).await;
+    policies(&app).await;
+    for atomic in [false, true] {
+        let subject = format!("atomic-{atomic}");
+        let own = format!("own-{atomic}");
+        let mut with_own = claim("benefit", &subject, 1);
+        with_own["idempotency_key"] = json!(own);
+        let claims = json!([
+            claim("benefit", &subject, 1),
+            claim("sms", &subject, 1),
+            with_own
+        ]);
+        let body = json!({ "claims": claims, "atomic": atomic });
+        let key = format!("\"order-{atomic}\"");
+        let send = || app.ask_with(("Idempotency-Key", &key), "POST /v1/claims", body.clone());
+        let first = send().await;
+        assert_eq!(statuses(&first), [201, 201, 201], "{first:?}");
+        let again = send().await;
+        assert_eq!(statuses(&again), [200, 200, 200], "{again:?}");
+        for (first, again) in items(&first).iter().zip(items(&again)) {
+            assert_eq!(first["grant"], again["grant"]);
+        }
+        assert_eq!(used(&app, "benefit", &subject).await, [2]);
+        assert_eq!(used(&app, "sms", &subject).await, [1]);
+        // Each claim has the key that it would have alone.
+        for key in [&format!("order-{atomic}#1"), &own] {
+            let alone = app.claim_body(json!({ "subject": subject }), Some(key));
+            assert_eq!(alone.await.status, 200);
+        }
+        // Other claims with the same key are not these claims.
+        let other = json!({ "claims": [claim("benefit", "another", 1)], "atomic": atomic });
+        let other = app.ask_with(("Idempotency-Key", &key), "POST /v1/claims", other);
+        assert_eq!(statuses(&other.await), [422]);
+    }
+    let body = json!({ "claims": [claim("benefit", "b", 1)] });
+    let long = "k".repeat(254);
+    let answer = app.ask_with(("Idempotency-Key", &long), "POST /v1/claims", body);
+    assert_eq!(invalid_places(&answer.await), ["Idempotency-Key"]);
+    assert_eq!(used(&app, "benefit", "b").await, [0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
