@@ -13,7 +13,7 @@ use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::web::Data;
 use actix_web::{App, Error};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{Bounds, Connection};
@@ -188,10 +188,16 @@ impl Application {
                 .into_factory()
                 .map_err(|error: Error| error.error_response());
             let ending = ending.clone();
+            let decided = in_progress.clone();
             let http = HttpService::build()
+                // actix does not know of plain claims: it would give their connections up.
                 .graceful_shutdown_signal(move || {
                     let ending = ending.clone();
-                    async move { ending.notified().await }
+                    let decided = decided.clone();
+                    async move {
+                        ending.notified().await;
+                        decided.wait().await
+                    }
                 })
                 // The connection sets its own bounds: see `connection.rs`.
                 .keep_alive(KeepAlive::Os)
@@ -227,9 +233,7 @@ impl Application {
             () = stop => {
                 deadline = Instant::now() + self.options.drain_time;
                 self.engine.begin_ending();
-                // actix does not know of plain claims, and would end their connections.
                 plain_claims.close();
-                let _ = timeout_at(deadline, plain_claims.wait()).await;
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }

@@ -143,6 +143,13 @@ impl Connection {
         }
     }
 
+    /// Sets the alarm for the idle time: the requests that had begun have ended.
+    fn becomes_idle(&mut self) {
+        self.begun = self.exchange.begun.get();
+        self.is_receiving = false;
+        self.reading.set(self.bounds.idle_time);
+    }
+
     /// Ready when no request is in progress, and the awaited bytes take too long.
     fn poll_tardy(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // 1. A request in progress has bounds of its own.
@@ -150,11 +157,8 @@ impl Connection {
             return Poll::Pending;
         }
         // 2. Requests have ended since the alarm was set: now the connection is idle.
-        let begun = self.exchange.begun.get();
-        if begun != self.begun {
-            self.begun = begun;
-            self.is_receiving = false;
-            self.reading.set(self.bounds.idle_time);
+        if self.exchange.begun.get() != self.begun {
+            self.becomes_idle();
         }
         // 3. Otherwise the alarm runs for a head, or for the idle time.
         self.reading.poll_over(context)
@@ -297,6 +301,7 @@ impl Connection {
         }
         ready!(self.poll_own_answer(context))?;
         self.plain_claim = None;
+        self.becomes_idle();
         Poll::Ready(Ok(()))
     }
 
@@ -307,7 +312,7 @@ impl Connection {
         };
         let intake = &mut self.intake;
         // 1. A request begins here, and not in the middle of another one.
-        if !self.exchange.is_in_step_with(intake.heads) || intake.is_in_head() {
+        if !self.exchange.is_in_step_with(intake.heads) || intake.is_in_head {
             return Ok(false);
         }
         // 2. Take the bytes that wait, or the bytes that are there.

@@ -13,7 +13,7 @@ use tracing::{Instrument, Span};
 
 use super::bounds::keep;
 use super::credentials;
-use super::exchange::{AtWork, BodyLeft, Exchange};
+use super::exchange::{AtWork, Exchange};
 use super::kept::Kept;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::answer::ApiError;
@@ -68,8 +68,7 @@ async fn oversee(
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
     let at_work = request.conn_data::<Rc<Exchange>>().cloned();
-    let body = BodyLeft::of(request.headers());
-    let at_work = at_work.map(|exchange| AtWork::begin(exchange, body));
+    let at_work = at_work.map(|exchange| AtWork::begin(exchange, request));
     let mut answer = answer.await;
     if let Some(at_work) = &at_work {
         at_work.end_body();

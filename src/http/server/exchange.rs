@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Context;
 
-use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
+use actix_web::HttpRequest;
+use actix_web::http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING, UPGRADE};
+use actix_web::http::{Method, Version};
 
 use super::newcomers::Newcomer;
 use engine::Authority;
@@ -38,8 +40,19 @@ pub enum BodyLeft {
     Chunks,
 }
 
+/// Whether the bytes after a request are the next request. After any other one actix reads on to the end of the
+/// connection, and drops what it reads.
+fn is_followed(request: &HttpRequest) -> bool {
+    let headers = request.headers();
+    let mut connection = headers.get_all(CONNECTION);
+    request.version() == Version::HTTP_11
+        && request.method() != Method::CONNECT
+        && !headers.contains_key(UPGRADE)
+        && connection.all(|value| value.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
+}
+
 impl BodyLeft {
-    pub fn of(headers: &HeaderMap) -> Self {
+    fn of(headers: &HeaderMap) -> Self {
         if headers.contains_key(TRANSFER_ENCODING) {
             return Self::Chunks;
         }
@@ -58,8 +71,8 @@ impl Exchange {
     }
 
     /// Whether it is certain that all requests have ended where their bytes end, if so many heads were
-    /// passed on. What actix answers by itself, or a body that nobody has read to its end, can be
-    /// followed by bytes that look like a request, and are none.
+    /// passed on. What actix answers by itself, a body that nobody has read to its end, or a last request
+    /// can be followed by bytes that look like a request, and are none.
     pub fn is_in_step_with(&self, heads: u64) -> bool {
         if heads != self.begun.get() {
             self.is_out_of_step.set(true);
@@ -103,7 +116,20 @@ impl Exchange {
 pub struct AtWork(Rc<Exchange>);
 
 impl AtWork {
-    pub fn begin(exchange: Rc<Exchange>, body: BodyLeft) -> Self {
+    /// Begins a request that actix has read.
+    pub fn begin(exchange: Rc<Exchange>, request: &HttpRequest) -> Self {
+        if !is_followed(request) {
+            exchange.is_out_of_step.set(true);
+        }
+        Self::begin_with(exchange, BodyLeft::of(request.headers()))
+    }
+
+    /// Begins a plain claim, whose body is read already.
+    pub fn begin_whole(exchange: Rc<Exchange>) -> Self {
+        Self::begin_with(exchange, BodyLeft::Nothing)
+    }
+
+    fn begin_with(exchange: Rc<Exchange>, body: BodyLeft) -> Self {
         exchange.begun.set(exchange.begun.get() + 1);
         exchange.at_work.set(exchange.at_work.get() + 1);
         let given = exchange.given_early.take();

@@ -36,6 +36,9 @@ pub struct Intake {
     /// Whether a portion was just passed on. actix takes it before the next one.
     pub is_given: bool,
     head: HeadEnd,
+    /// Whether bytes were passed on since the end of the last head: a part of the next one, or the empty
+    /// lines before it.
+    pub is_in_head: bool,
     /// How many heads were passed on whole, or belong to plain claims.
     pub heads: u64,
 }
@@ -48,11 +51,6 @@ pub struct Given {
 }
 
 impl Intake {
-    /// Whether a part of a head was passed on.
-    pub fn is_in_head(&self) -> bool {
-        self.head.has_text
-    }
-
     /// How many of these bytes may be passed on.
     pub fn measure(&mut self, portion: Portion, bytes: &[u8]) -> Given {
         let length = match portion {
@@ -72,10 +70,12 @@ impl Intake {
     fn measure_head(&mut self, bytes: &[u8]) -> Given {
         let Some(end) = self.head.find_in(bytes) else {
             let length = bytes.len();
+            self.is_in_head = true;
             return Given { length, of_body: 0 };
         };
         self.is_given = true;
         self.heads += 1;
+        self.is_in_head = false;
         let rest = bytes.len() - end;
         // Most bodies come with their heads: they are passed on together.
         let of_body = match rest {

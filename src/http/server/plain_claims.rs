@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use actix_web::http::Method;
+use actix_web::http::header::{CONNECTION, HeaderValue};
 use actix_web::web::Bytes;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::every::{add_common_fields, log_end, logs_details};
-use super::exchange::{AtWork, BodyLeft, Exchange};
+use super::exchange::{AtWork, Exchange};
 use super::plain_head::PlainHead;
 use super::request_id::RequestId;
 use super::written::AnswerWriter;
@@ -35,7 +35,7 @@ const CLAIMS: &str = "/v1/policies/{policy}/claims";
 /// Begins plain claims, for the connections of one thread.
 pub struct PlainClaims {
     engine: Arc<Engine>,
-    /// The plain claims in progress. When it is closed, no other one begins.
+    /// The plain claims that are not decided. When it is closed, no other one begins.
     in_progress: TaskTracker,
     writer: RefCell<AnswerWriter>,
 }
@@ -48,7 +48,6 @@ pub struct PlainClaim {
     pub answering: Option<Pin<Box<dyn Future<Output = Bytes>>>>,
     /// The request is in progress until its answer is written.
     _at_work: AtWork,
-    _in_progress: TaskTrackerToken,
 }
 
 impl PlainClaims {
@@ -63,12 +62,13 @@ impl PlainClaims {
     /// Begins the claim that these bytes start with; `None` if the request is another one, or is not
     /// plain.
     pub fn begin(self: &Rc<Self>, bytes: &[u8], exchange: &Rc<Exchange>) -> Option<PlainClaim> {
+        let in_progress = self.in_progress.token();
         if self.in_progress.is_closed() || logs_details() {
             return None;
         }
         // 1. Read the request.
         let head = PlainHead::read(bytes)?;
-        let end = head.length + head.body_length;
+        let end = head.length.checked_add(head.body_length)?;
         let body = bytes.get(head.length..end)?;
         // 2. Check the caller.
         let policy = PolicyName::new(head.policy).ok()?;
@@ -87,12 +87,16 @@ impl PlainClaims {
         let authority = Authority::new(&self.engine.callers, principal.clone());
         exchange.note_key(Some(authority));
         let id = RequestId::of(head.request_id);
-        let answering = self.clone().answer(principal, policy, claim, id);
+        let deciding = self.clone().answer(principal, policy, claim, id);
+        let answering = async move {
+            let answer = deciding.await;
+            drop(in_progress);
+            answer
+        };
         Some(PlainClaim {
             length: end,
             answering: Some(Box::pin(answering)),
-            _at_work: AtWork::begin(exchange.clone(), BodyLeft::Nothing),
-            _in_progress: self.in_progress.token(),
+            _at_work: AtWork::begin_whole(exchange.clone()),
         })
     }
 
@@ -109,7 +113,11 @@ impl PlainClaims {
             Err(error) => HttpResponse::from_error(error),
         };
         log_end(&Method::POST, CLAIMS, &id, &answer);
-        add_common_fields(answer.headers_mut(), &id);
+        let headers = answer.headers_mut();
+        add_common_fields(headers, &id);
+        if self.in_progress.is_closed() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         self.writer.borrow_mut().write(answer)
     }
 }

@@ -44,7 +44,7 @@ impl<'h> PlainHead<'h> {
         known.host?;
         Some(Self {
             policy,
-            secret: bearer_secret(str::from_utf8(known.authorization?).ok()?)?,
+            secret: bearer_secret(ascii(known.authorization?)?)?,
             key: known.idempotency_key,
             request_id: known.request_id,
             length,
@@ -83,6 +83,11 @@ impl<'h> KnownFields<'h> {
         };
         place.replace(value).is_none().then_some(())
     }
+}
+
+/// A field as actix reads it: bytes outside of ASCII are no text.
+fn ascii(field: &[u8]) -> Option<&str> {
+    str::from_utf8(field).ok().filter(|text| text.is_ascii())
 }
 
 /// The secret in an `Authorization` field.
@@ -144,6 +149,7 @@ mod tests {
             ("User-Agent: c", "host: there"),
             ("authorization", "authority"),
             ("Bearer", "Basic"),
+            ("Bearer ", "Bearer \u{a0}"),
             ("Content-Length: 2", "Content-Length: +2"),
             ("Content-Length: 2", "Content-Length: 2, 2"),
             ("Content-Length", "Content-Len"),

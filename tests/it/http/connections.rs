@@ -118,6 +118,27 @@ async fn a_head_that_trickles_is_cut() {
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
+/// The slow head came together with a whole claim, which the connection answers itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_head_after_a_claim_is_cut() {
+    let ground = Ground::new(Stack::Sqlite);
+    let patient = App::start(&ground).await;
+    patient.benefit(3, "UTC").await;
+    drop(patient);
+    let app = hasty_on(&ground, |serve| serve.idle_time = 2 * DEADLINE).await;
+    let body = r#"{"subject":"member-42"}"#;
+    let claim = format!(
+        "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for begun in ["GET /livez HT", "\r\n"] {
+        let answer = read_to_end(&sent(&app, &format!("{claim}{begun}")));
+        has_status(&answer, 201);
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    }
+}
+
 /// The server cuts a slow body, whether or not a handler reads the body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_trickles_is_cut() {

@@ -119,6 +119,14 @@ impl Told {
     }
 }
 
+/// Lets some time pass, so that the server reads what was sent.
+async fn pass(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|it| it == wanted)
 }
@@ -380,6 +388,15 @@ async fn no_part_of_another_request_is_a_claim() {
         ),
         ("GET /li vez HTTP/1.1\r\n\r\n".to_owned(), &hidden),
         (
+            "GET /livez HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\r\n".to_owned(),
+            &hidden,
+        ),
+        (
+            "CONNECT here:80 HTTP/1.1\r\nHost: here\r\n\r\n".to_owned(),
+            &hidden,
+        ),
+        ("\r".to_owned(), &hidden),
+        (
             "POST /nowhere HTTP/1.1\r\nHost: here\r\nContent-Length: x\r\n\r\n".to_owned(),
             &hidden,
         ),
@@ -395,10 +412,7 @@ async fn no_part_of_another_request_is_a_claim() {
         for pause in [Duration::ZERO, Duration::from_millis(50)] {
             let mut client = Client::of(&app);
             client.send(&head);
-            let until = Instant::now() + pause;
-            while Instant::now() < until {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            pass(pause).await;
             // The server may have closed the connection.
             let _ = client.stream.write_all(rest.as_bytes());
             let _ = client.stream.shutdown(std::net::Shutdown::Write);
@@ -414,6 +428,30 @@ async fn no_part_of_another_request_is_a_claim() {
     assert!(told.status.contains("400"), "{told:?}");
     let told = client.exchange(&claim("", r#"{"subject":"seen"}"#));
     assert!(told.status.contains("201"), "{told:?}");
+}
+
+/// Empty lines before a request belong to nothing, however they are divided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_lines_before_requests_are_skipped() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(1000, "UTC").await;
+    let mut client = Client::of(&app);
+    let claim = claim("", r#"{"subject":"a"}"#);
+    let livez = "GET /livez HTTP/1.1\r\nHost: here\r\n\r\n";
+    for (lines, request) in [("\r", "\n"), ("\r\n", "\r\n"), ("\n\r", "\n")] {
+        client.send(lines);
+        pass(Duration::from_millis(50)).await;
+        let told = client.exchange(&format!("{request}{claim}"));
+        assert!(told.status.contains("201"), "{told:?}");
+        let told = client.exchange(livez);
+        assert!(told.status.contains("200"), "{told:?}");
+    }
+    let lines = "\r\n".repeat(800);
+    for _ in 0..100 {
+        let told = client.exchange(&format!("{claim}{lines}"));
+        assert!(told.status.contains("201"), "{told:?}");
+    }
+    assert_eq!(used(&app, "benefit", "a").await, [103]);
 }
 
 /// A claim in progress is answered when the application stops, however long it takes.
@@ -433,15 +471,16 @@ async fn a_stop_waits_for_a_plain_claim() {
         metrics.contains("perdiem_claims_under_way 1")
     })
     .await;
+    let address = app.url.trim_start_matches("http://").to_owned();
     let stopping = std::thread::spawn(move || drop(app));
     // Longer than actix lingers.
-    let until = Instant::now() + Duration::from_millis(1500);
-    while Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    pass(Duration::from_millis(1500)).await;
     assert!(!stopping.is_finished());
+    assert!(TcpStream::connect(&address).is_err());
     locker.execute("ROLLBACK", "").await;
-    assert!(client.read().status.contains("201"));
+    let told = client.read();
+    assert!(told.status.contains("201"), "{told:?}");
+    assert!(told.fields.contains(&"connection: close".to_owned()));
     assert_eq!(client.read_to_end(), "");
     stopping.join().expect("the application ends");
 }

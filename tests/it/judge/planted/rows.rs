@@ -12,8 +12,13 @@ on_every_store_with_redis!(what_is_planted_in_the_stores_is_found);
 
 async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     let fleet = Fleet::with_max(stack, 3).await;
-    // Every fourth claim of a subject is denied. The denial makes a counter.
-    let claims = |client| vec![Wish::of(&format!("member-{client}")).with_key(); 4];
+    // Every fourth claim of a subject is denied, and has no key. So its denial makes a counter.
+    let claims = |client| {
+        let without_key = Wish::of(&format!("member-{client}"));
+        let mut wishes = vec![without_key.clone().with_key(); 3];
+        wishes.push(without_key);
+        wishes
+    };
     assert_eq!(fleet.claim_all(2, claims).await, [6, 0, 2]);
     let stores = fleet.finds_nothing().await;
     assert_eq!(stores.counters.len(), 2);
