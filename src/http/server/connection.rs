@@ -318,8 +318,9 @@ impl Connection {
         // 2. Take the bytes that wait, or the bytes that are there.
         if !intake.held.is_empty() {
             self.plain_claim = plain_claims.begin(&intake.held, &self.exchange);
-            let length = self.plain_claim.as_ref().map(|claim| claim.length);
-            length.map(|length| intake.advance(length));
+            if let Some(claim) = &self.plain_claim {
+                intake.advance(claim.length);
+            }
         } else if !intake.has_ended {
             let mut space = [MaybeUninit::uninit(); PLAIN_MOST];
             let mut buffer = ReadBuf::uninit(&mut space);

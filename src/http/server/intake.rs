@@ -4,7 +4,7 @@
 //!
 //! This only delays bytes, and never changes them. So a head that is read in another way than
 //! actix reads it costs memory or time, and is answered as before. Only then the ends of requests are not
-//! certain any more ([`Exchange::is_in_step_with`]).
+//! certain any more ([`is_in_step_with`](super::exchange::Exchange::is_in_step_with)).
 
 use actix_web::web::{Buf, BytesMut};
 
