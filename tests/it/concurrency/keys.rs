@@ -74,7 +74,7 @@ async fn a_key_at_two_subjects_makes_one_grant(stack: Stack) {
 /// A grant of the new day is retried at an instance whose clock is before midnight. The counter
 /// lags: it is full, was just confirmed, and has all keys as of its line.
 async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
-    let fleet = Fleet::start(stack, instant("2026-11-21T23:59:59Z")).await;
+    let fleet = Fleet::start(stack, instant("2026-11-21T23:59:55Z")).await;
     fleet.put("UTC", json!([{ "max": 1, "per": "day" }])).await;
     let with_key = Wish::of("member-42").with_key();
     let [first, second, third] = fleet.wishes(vec![with_key; 3])[..] else {
@@ -84,21 +84,21 @@ async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
         panic!("a wish")
     };
     assert_eq!(fleet.send_all(1, |_| vec![first]).await, [1, 0, 0]);
-    // The denial makes a counter for the account.
+    // The denial makes a counter for the account. It lives until midnight, in the time of Redis.
     assert_eq!(fleet.send_all(1, |_| vec![denied]).await, [0, 0, 1]);
-    fleet.finds_nothing().await;
     let hand = Hand::of(&fleet.ground).await;
     eventually("there is a counter", || async {
         !hand.dump().await.is_empty()
     })
     .await;
     let lagging = hand.dump().await;
+    fleet.finds_nothing().await;
 
     fleet.clock.set(instant("2026-11-22T00:00:00Z"));
     assert_eq!(fleet.send_all(1, |_| vec![second]).await, [1, 0, 0]);
     fleet.finds_nothing().await;
 
-    fleet.clock.set(instant("2026-11-21T23:59:59.5Z"));
+    fleet.clock.set(instant("2026-11-21T23:59:55.5Z"));
     hand.restore(&lagging).await;
     assert_eq!(fleet.send_all(1, |_| vec![second, third]).await, [0, 1, 1]);
 }
