@@ -8,7 +8,6 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
-use super::plain_head::bearer_secret;
 use super::request_id::RequestId;
 use crate::answer::ApiError;
 use crate::request::Authenticated;
@@ -73,4 +72,12 @@ pub async fn oversee(
 
 fn secret(headers: &HeaderMap) -> Option<&str> {
     bearer_secret(headers.get(AUTHORIZATION)?.to_str().ok()?)
+}
+
+/// The secret in an `Authorization` field.
+pub fn bearer_secret(field: &str) -> Option<&str> {
+    let (scheme, secret) = field.split_once(' ')?;
+    let secret = secret.trim();
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
+    is_bearer.then_some(secret)
 }

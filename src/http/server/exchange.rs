@@ -133,22 +133,19 @@ impl AtWork {
         exchange.begun.set(exchange.begun.get() + 1);
         exchange.at_work.set(exchange.at_work.get() + 1);
         let given = exchange.given_early.take();
-        let length = match body {
-            BodyLeft::Nothing => Some(0),
-            BodyLeft::Bytes(length) => Some(length),
-            BodyLeft::Chunks => None,
+        let has_certain_end = match body {
+            BodyLeft::Nothing => given == 0,
+            BodyLeft::Bytes(length) => given <= length,
+            BodyLeft::Chunks => false,
         };
-        let left = length.map(|length| length.checked_sub(given));
-        if !matches!(left, Some(Some(_))) {
+        if !has_certain_end {
             exchange.is_out_of_step.set(true);
         }
-        exchange
-            .body
-            .set(match left.map(Option::unwrap_or_default) {
-                Some(0) => BodyLeft::Nothing,
-                Some(left) => BodyLeft::Bytes(left),
-                None => BodyLeft::Chunks,
-            });
+        exchange.body.set(match body {
+            BodyLeft::Bytes(length) if length > given => BodyLeft::Bytes(length - given),
+            BodyLeft::Bytes(_) => BodyLeft::Nothing,
+            other => other,
+        });
         Self(exchange)
     }
 

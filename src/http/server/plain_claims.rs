@@ -16,6 +16,7 @@ use actix_web::http::Method;
 use actix_web::http::header::{CONNECTION, HeaderValue};
 use actix_web::web::Bytes;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::every::{add_common_fields, log_end, logs_details};
 use super::exchange::{AtWork, Exchange};
@@ -73,11 +74,15 @@ impl PlainClaims {
         // 2. Check the caller.
         let policy = PolicyName::new(head.policy).ok()?;
         let principal = self.engine.callers.known(head.secret)?;
-        let may_claim = Claimer::ROLES.contains(&principal.role) && principal.may_use(&policy);
+        if !Claimer::ROLES.contains(&principal.role) || !principal.may_use(&policy) {
+            return None;
+        }
         // 3. Check the claim.
-        let key = head.key.map(KeyHeader::parse).transpose().ok()?;
-        let body = try_parse_json(body).ok().filter(|_| may_claim)?;
-        let key = key.unwrap_or(KeyHeader(None));
+        let key = head
+            .key
+            .map_or(Ok(KeyHeader(None)), KeyHeader::parse)
+            .ok()?;
+        let body = try_parse_json(body).ok()?;
         let (claim, is_dry_run) = check_claim(body, key, principal.number).ok()?;
         if is_dry_run {
             return None;
@@ -87,12 +92,9 @@ impl PlainClaims {
         let authority = Authority::new(&self.engine.callers, principal.clone());
         exchange.note_key(Some(authority));
         let id = RequestId::of(head.request_id);
-        let deciding = self.clone().answer(principal, policy, claim, id);
-        let answering = async move {
-            let answer = deciding.await;
-            drop(in_progress);
-            answer
-        };
+        let answering = self
+            .clone()
+            .answer(principal, policy, claim, id, in_progress);
         Some(PlainClaim {
             length: end,
             answering: Some(Box::pin(answering)),
@@ -106,6 +108,7 @@ impl PlainClaims {
         policy: PolicyName,
         claim: Claim,
         id: RequestId,
+        _in_progress: TaskTrackerToken,
     ) -> Bytes {
         let decided = decide(&self.engine.claims, &principal.key, policy, claim).await;
         let mut answer = match decided {

@@ -4,6 +4,8 @@ use std::mem::MaybeUninit;
 
 use httparse::{Request, Status};
 
+use super::credentials::bearer_secret;
+
 /// The most fields of a plain head.
 const FIELDS_MOST: usize = 32;
 
@@ -88,14 +90,6 @@ impl<'h> KnownFields<'h> {
 /// A field as actix reads it: bytes outside of ASCII are no text.
 fn ascii(field: &[u8]) -> Option<&str> {
     str::from_utf8(field).ok().filter(|text| text.is_ascii())
-}
-
-/// The secret in an `Authorization` field.
-pub fn bearer_secret(field: &str) -> Option<&str> {
-    let (scheme, secret) = field.split_once(' ')?;
-    let secret = secret.trim();
-    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
-    is_bearer.then_some(secret)
 }
 
 /// A length in digits only: another spelling is left to actix.

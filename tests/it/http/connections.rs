@@ -29,6 +29,14 @@ async fn hasty_on(ground: &Ground, change: impl FnOnce(&mut ServeOptions)) -> Ap
     app.expect("the application starts")
 }
 
+/// A ground where 3 per day are granted. The short time limits of these tests are for slow clients. A busy machine
+/// could make the client slow that puts the policy.
+async fn with_benefit() -> Ground {
+    let ground = Ground::new(Stack::Sqlite);
+    App::start(&ground).await.benefit(3, "UTC").await;
+    ground
+}
+
 fn connect(url: &str) -> TcpStream {
     let address = url.trim_start_matches("http://");
     let stream = TcpStream::connect(address).expect("a connection");
@@ -86,11 +94,7 @@ fn trickle(app: &App, head: &str, piece: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_head_or_body_is_cut() {
-    let ground = Ground::new(Stack::Sqlite);
-    // The time limit is for slow clients. A busy machine can make this client slow too.
-    let patient = App::start(&ground).await;
-    patient.benefit(3, "UTC").await;
-    drop(patient);
+    let ground = with_benefit().await;
     let app = hasty_on(&ground, |_| {}).await;
     let head = "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost:";
     let body = format!(
@@ -121,10 +125,7 @@ async fn a_head_that_trickles_is_cut() {
 /// The slow head came together with a whole claim, which the connection answers itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_head_after_a_claim_is_cut() {
-    let ground = Ground::new(Stack::Sqlite);
-    let patient = App::start(&ground).await;
-    patient.benefit(3, "UTC").await;
-    drop(patient);
+    let ground = with_benefit().await;
     let app = hasty_on(&ground, |serve| serve.idle_time = 2 * DEADLINE).await;
     let body = r#"{"subject":"member-42"}"#;
     let claim = format!(
