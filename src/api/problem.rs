@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::orphans::OrphansBody;
-use super::words::Word;
+use super::words::{self, Word};
 use domain::fault::Fault;
 
 /// A wrong part of a request.
@@ -30,6 +30,9 @@ pub struct Problem {
     #[serde(rename = "type")]
     #[schema(example = "/docs/problems#invalid")]
     pub kind: String,
+    /// The kind of the problem, for programs. It never changes.
+    #[schema(value_type = words::ProblemCode, example = "invalid")]
+    pub code: Word,
     /// The kind of the problem, for people.
     #[schema(value_type = String, example = "Invalid")]
     pub title: Word,
@@ -38,6 +41,14 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong in this request, and what to do.
     pub detail: String,
+    /// The page that explains the kind of the problem.
+    #[schema(example = "/docs/problems#invalid")]
+    pub page: String,
+    /// The id of the request, as in the field `X-Request-Id` of the answer and in the server's log. Absent
+    /// in an item of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
+    pub request_id: Option<String>,
     /// Each wrong part of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InvalidPart>,

@@ -9,21 +9,25 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::format;
-use domain::{grant, key, limit, orphans, policy, reads, reconciliation, schedule, window};
+use domain::{grant, key, limit, orphans, policy, reads, reconciliation, window};
 
 /// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
 /// here, and a reader shows it as it is.
 pub type Word = Cow<'static, str>;
 
 /// Makes the schema of a value that matches at least one of several schemas. The derive would say
-/// exactly one.
+/// exactly one. A field can tell which one.
 macro_rules! any_of {
-    ($name:ty, $description:literal, [$($item:ty),+]) => {
+    ($name:ty, $description:literal, [$($item:ty),+] $(, $field:literal: [$($word:literal => $told:ty),+])?) => {
         impl utoipa::PartialSchema for $name {
             fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
                 let schema = utoipa::openapi::schema::AnyOfBuilder::new();
                 schema
                     .description(Some($description))
+                    $(.discriminator(Some(utoipa::openapi::schema::Discriminator::with_mapping(
+                        $field,
+                        [$(($word, utoipa::openapi::Ref::from_schema_name(<$told>::name()).ref_location)),+],
+                    ))))?
                     $(.item(utoipa::openapi::Ref::from_schema_name(<$item>::name())))+
                     .into()
             }
@@ -79,6 +83,41 @@ pub const CHANGE_KINDS: [&str; 11] = [
     "read",
 ];
 
+/// The kinds of problems. `http/answer/problem.rs` describes them, and a test there compares the two.
+pub const PROBLEM_CODES: [&str; 31] = [
+    "malformed",
+    "unauthorized",
+    "forbidden",
+    "subject-blocked",
+    "unknown-policy",
+    "not-found",
+    "method-not-allowed",
+    "slow-request",
+    "claim-in-progress",
+    "last-admin-key",
+    "key-revoked",
+    "being-erased",
+    "grant-reversed",
+    "hold-lapsed",
+    "not-a-hold",
+    "policy-inactive",
+    "reconciliation-in-progress",
+    "not-sealed",
+    "archived",
+    "orphaned-overrides",
+    "precondition-failed",
+    "too-large",
+    "encoded-body",
+    "invalid",
+    "idempotency-key-reused",
+    "failed-dependency",
+    "quota-exceeded",
+    "too-many-wrong-keys",
+    "undecided",
+    "unavailable",
+    "read-only",
+];
+
 words! {
     /// The length of a window of the calendar.
     WindowLength = window::Length::ALL.map(window::Length::as_str);
@@ -90,8 +129,6 @@ words! {
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
-    /// When a change of a policy takes effect.
-    Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
     /// What becomes of the overrides that a change of the policy orphans.
     OnOrphans = orphans::OnOrphans::ALL.map(orphans::OnOrphans::as_str);
     /// Whether a policy denies claims that do not fit.
@@ -116,6 +153,10 @@ words! {
     Granted = ["granted"];
     /// The outcome of a denied claim.
     Denied = ["denied"];
+    /// The kind of the problem of a denied claim.
+    QuotaExceeded = ["quota-exceeded"];
+    /// The kind of a problem. A newer version can have more kinds.
+    ProblemCode = PROBLEM_CODES;
     /// The state of a grant.
     GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
     /// The kind of an entry.

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 
 use super::limits::{insert_fields, seconds_until};
 use super::plain::write_denial;
-use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
+use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED, QUOTA_EXCEEDED_PAGE};
 use api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
 use api::instant::written;
 use api::limits::LimitUsage;
@@ -50,9 +50,12 @@ impl Denial {
     pub fn body(&self) -> DenialBody {
         DenialBody {
             kind: QUOTA_EXCEEDED_TYPE.into(),
+            code: QUOTA_EXCEEDED.name.into(),
             title: QUOTA_EXCEEDED.title.into(),
             status: QUOTA_EXCEEDED.status.as_u16(),
             detail: self.to_string(),
+            page: QUOTA_EXCEEDED_PAGE.into(),
+            request_id: None,
             outcome: "denied".into(),
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
@@ -62,7 +65,16 @@ impl Denial {
         }
     }
 
-    /// The answer, with `Retry-After`: the time until the claim fits.
+    /// The body of the answer to the request with this id, as JSON.
+    pub fn json(&self, request_id: &str) -> Vec<u8> {
+        let body = DenialBody {
+            request_id: Some(request_id.to_owned()),
+            ..self.body()
+        };
+        write_denial(&body)
+    }
+
+    /// The answer, without its body, with `Retry-After`: the time until the claim fits.
     pub fn response(&self) -> HttpResponse {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
@@ -70,12 +82,7 @@ impl Denial {
         if let Some(fits_at) = self.forecast.fits_at {
             response.insert_header((header::RETRY_AFTER, seconds_until(fits_at, now).max(1)));
         }
-        response.content_type(MEDIA_TYPE);
-        let body = self.body();
-        match write_denial(&body) {
-            Some(json) => response.body(json),
-            None => response.json(body),
-        }
+        response.content_type(MEDIA_TYPE).finish()
     }
 }
 

@@ -24,10 +24,7 @@ use domain::partial::PARTS_MOST;
 use domain::policy::PolicyName;
 use domain::refusal::{CorrectionRefusal, Refusal};
 use domain::schedule::UnreadableTerms;
-use engine::{
-    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
-    ReadFailure, ReconcileFailure, Undecided,
-};
+use engine::{Failure, Outcome, Undecided};
 
 /// Every answer to a request that is not a success.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +202,11 @@ fn or(roles: &[Role]) -> String {
 }
 
 impl ApiError {
+    /// The error behind an answer.
+    pub fn of(answer: &HttpResponse) -> Option<&Self> {
+        answer.error()?.as_error()
+    }
+
     pub fn invalid(parameter: &'static str, detail: impl ToString) -> Self {
         Self::Invalid(vec![InvalidPart::parameter(parameter, detail)])
     }
@@ -334,6 +336,18 @@ impl ApiError {
         }
     }
 
+    /// The problem document of the request with this id, as JSON.
+    pub fn json(&self, request_id: &str) -> Vec<u8> {
+        if let Self::Denied(denial) = self {
+            return denial.json(request_id);
+        }
+        let problem = Problem {
+            request_id: Some(request_id.to_owned()),
+            ..self.problem()
+        };
+        serde_json::to_vec(&problem).expect("a problem is written as JSON")
+    }
+
     fn kind(&self) -> ProblemKind {
         match self {
             Self::Unauthorized | Self::WrongKey | Self::KeyLost => problem::UNAUTHORIZED,
@@ -361,8 +375,9 @@ impl ApiError {
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) | Self::RetryOfReversed(_) => problem::GRANT_REVERSED,
-            Self::HoldGone(_) | Self::RetryOfLapsed(_) => problem::HOLD_GONE,
-            Self::HoldLapsed(_) => problem::HOLD_LAPSED,
+            Self::HoldGone(_) | Self::HoldLapsed(_) | Self::RetryOfLapsed(_) => {
+                problem::HOLD_LAPSED
+            }
             Self::PreconditionFailed(_) => problem::PRECONDITION_FAILED,
             Self::KeyReused => problem::IDEMPOTENCY_KEY_REUSED,
             Self::Denied(_) => problem::QUOTA_EXCEEDED,
@@ -397,13 +412,15 @@ impl ResponseError for ApiError {
         self.kind().status
     }
 
+    /// The answer, without its body: `server::every::complete` writes the problem document, which has the
+    /// id of the request.
     fn error_response(&self) -> HttpResponse {
         if let Self::Denied(denial) = self {
             return denial.response();
         }
         let mut response = HttpResponse::build(self.status_code())
             .content_type(problem::MEDIA_TYPE)
-            .json(self.problem());
+            .finish();
         if let Self::SlowRequest = self {
             let head = response.head_mut();
             head.set_connection_type(ConnectionType::Close);
@@ -471,130 +488,5 @@ fn describe_version(version: Option<u32>) -> String {
             format!("its version is {version}: read it again, and send its ETag in If-Match")
         }
         None => "it does not exist: leave out If-Match to create it".to_owned(),
-    }
-}
-
-impl From<ClaimFailure> for ApiError {
-    fn from(failure: ClaimFailure) -> Self {
-        match failure {
-            ClaimFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
-            ClaimFailure::InProgress => Self::ClaimInProgress,
-            ClaimFailure::Undecided(undecided) => undecided.into(),
-        }
-    }
-}
-
-impl From<Undecided> for ApiError {
-    fn from(undecided: Undecided) -> Self {
-        let Undecided::Ledger(error) = &undecided else {
-            return Self::Undecided(undecided);
-        };
-        match (&**error, error.unreadable_terms()) {
-            (LedgerError::Archived(what), _) => Self::Archived(what.clone()),
-            (_, Some(terms)) => Self::UnreadableTerms(terms),
-            (_, None) => Self::Undecided(undecided),
-        }
-    }
-}
-
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::MayWait => Self::MayWait,
-            Failure::Ledger(error) if matches!(*error, LedgerError::Archived(_)) => {
-                Self::Archived(error.to_string())
-            }
-            Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
-            Failure::Ledger(error) => match error.unreadable_terms() {
-                Some(terms) => Self::UnreadableTerms(terms),
-                None => Self::Unavailable(Failure::Ledger(error)),
-            },
-            failure @ (Failure::Silent
-            | Failure::Unseen
-            | Failure::NotFollowed
-            | Failure::Interrupted) => Self::Unavailable(failure),
-        }
-    }
-}
-
-impl From<InvalidCursor> for ApiError {
-    fn from(error: InvalidCursor) -> Self {
-        Self::invalid("cursor", error)
-    }
-}
-
-impl From<ListFailure> for ApiError {
-    fn from(failure: ListFailure) -> Self {
-        match failure {
-            ListFailure::UnknownPolicy(name) => Self::UnheardPolicy(name.to_string()),
-            ListFailure::UnknownOrArchived(name) => Self::UnknownPolicy(name.to_string()),
-            ListFailure::Cursor(error) => error.into(),
-            ListFailure::Misfit(parameter, misfit) => Self::invalid(parameter, misfit),
-            ListFailure::Overloaded => Self::Overloaded,
-            ListFailure::NoPlace => Self::TooManyAtOnce,
-            ListFailure::Failure(failure) => failure.into(),
-        }
-    }
-}
-
-impl From<ReadFailure> for ApiError {
-    fn from(failure: ReadFailure) -> Self {
-        match failure {
-            ReadFailure::TooMany => Self::TooManyReads,
-            ReadFailure::Failure(failure) => failure.into(),
-        }
-    }
-}
-
-impl From<ReconcileFailure> for ApiError {
-    fn from(failure: ReconcileFailure) -> Self {
-        match failure {
-            ReconcileFailure::InProgress => Self::ReconciliationInProgress,
-            ReconcileFailure::Failure(failure) => failure.into(),
-        }
-    }
-}
-
-impl From<(PolicyName, EditError)> for ApiError {
-    fn from((policy, error): (PolicyName, EditError)) -> Self {
-        match error {
-            EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
-            EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
-            EditError::UnknownOverride => {
-                Self::NotFound("this subject has no override under this policy")
-            }
-            EditError::UnknownBlock => {
-                Self::NotFound("this subject has no block under this policy")
-            }
-            EditError::NotPaused => Self::NotFound("the policy is not paused"),
-            EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
-            EditError::BeingErased(at) => Self::BeingErased(at),
-            EditError::Misfit(faults) => {
-                Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
-            }
-            EditError::ReasonRequired => {
-                let detail = "the reason is missing: write why the version is replaced";
-                Self::invalid_body("/reason", detail)
-            }
-        }
-    }
-}
-
-impl From<KeyError> for ApiError {
-    fn from(error: KeyError) -> Self {
-        match error {
-            KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
-            KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
-            KeyError::Revoked => Self::KeyRevoked,
-            KeyError::LastAdmin => Self::LastAdminKey,
-            KeyError::UnknownPolicies(unknown) => {
-                let part = |(index, name): (usize, PolicyName)| {
-                    let detail =
-                        format!("there is no policy {name}, or it is archived: check the name");
-                    InvalidPart::body(&format!("/policies/{index}"), detail)
-                };
-                Self::Invalid(unknown.into_iter().map(part).collect())
-            }
-        }
     }
 }

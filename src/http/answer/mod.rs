@@ -3,6 +3,7 @@
 mod denial;
 mod error;
 mod export;
+mod failures;
 mod limits;
 mod plain;
 pub mod problem;
@@ -25,6 +26,16 @@ pub fn versioned(status: StatusCode, version: u32) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
     response.insert_header((header::ETAG, etag(version)));
     response
+}
+
+/// Begins an answer to a change, with its version. The answer to a dry run has no ETag: nothing has that
+/// version.
+pub fn changed(status: StatusCode, version: u32, is_dry_run: bool) -> HttpResponseBuilder {
+    if is_dry_run {
+        HttpResponse::Ok()
+    } else {
+        versioned(status, version)
+    }
 }
 
 /// Begins an answer to a request that an `Idempotency-Key` makes safe to repeat.

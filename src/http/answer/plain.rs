@@ -56,12 +56,15 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
 /// A denial as JSON.
 ///
 /// Invariant: as that of [`write_plain`].
-pub fn write_denial(denial: &DenialBody) -> Option<Vec<u8>> {
+pub fn write_denial(denial: &DenialBody) -> Vec<u8> {
     let DenialBody {
         kind,
+        code,
         title,
         status,
         detail,
+        page,
+        request_id,
         outcome,
         policy,
         subject,
@@ -71,19 +74,27 @@ pub fn write_denial(denial: &DenialBody) -> Option<Vec<u8>> {
     } = denial;
     let mut out = Vec::with_capacity(2 * LENGTH);
     out.extend_from_slice(br#"{"type":"#);
-    write_text(&mut out, kind)?;
+    write_text(&mut out, kind);
+    out.extend_from_slice(br#","code":"#);
+    write_text(&mut out, code);
     out.extend_from_slice(br#","title":"#);
-    write_text(&mut out, title)?;
+    write_text(&mut out, title);
     out.extend_from_slice(br#","status":"#);
     write_number(&mut out, (*status).into());
     out.extend_from_slice(br#","detail":"#);
-    write_text(&mut out, detail)?;
+    write_text(&mut out, detail);
+    out.extend_from_slice(br#","page":"#);
+    write_text(&mut out, page);
+    if let Some(request_id) = request_id {
+        out.extend_from_slice(br#","request_id":"#);
+        write_text(&mut out, request_id);
+    }
     out.extend_from_slice(br#","outcome":"#);
-    write_text(&mut out, outcome)?;
+    write_text(&mut out, outcome);
     out.extend_from_slice(br#","policy":"#);
-    write_text(&mut out, policy)?;
+    write_text(&mut out, policy);
     out.extend_from_slice(br#","subject":"#);
-    write_text(&mut out, subject)?;
+    write_text(&mut out, subject);
     out.extend_from_slice(br#","fits_at":"#);
     write_instant(&mut out, *fits_at);
     out.extend_from_slice(br#","violated-policies":["#);
@@ -91,12 +102,12 @@ pub fn write_denial(denial: &DenialBody) -> Option<Vec<u8>> {
         if index > 0 {
             out.push(b',');
         }
-        write_text(&mut out, &per.as_text())?;
+        write_text(&mut out, &per.as_text());
     }
     out.push(b']');
     write_limits(&mut out, limits);
     out.push(b'}');
-    Some(out)
+    out
 }
 
 fn write_limits(out: &mut Vec<u8>, limits: &[LimitUsage]) {
@@ -137,11 +148,11 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
     out.extend_from_slice(br#"{"id":""#);
     out.extend_from_slice(id_text.as_bytes());
     out.extend_from_slice(br#"","policy":"#);
-    write_text(out, policy)?;
+    write_text(out, policy);
     out.extend_from_slice(br#","policy_version":"#);
     write_number(out, (*policy_version).into());
     out.extend_from_slice(br#","subject":"#);
-    write_text(out, subject)?;
+    write_text(out, subject);
     out.extend_from_slice(br#","units":"#);
     write_number(out, *units);
     out.extend_from_slice(br#","state":""#);
@@ -203,8 +214,8 @@ fn write_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-fn write_text(out: &mut Vec<u8>, text: &str) -> Option<()> {
-    serde_json::to_writer(out, text).ok()
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a text is written as JSON");
 }
 
 #[cfg(test)]
@@ -279,6 +290,7 @@ mod tests {
     prop_compose! {
         fn denials()(
             detail: String,
+            request_id in proptest::option::of("[a-z]{1,9}"),
             policy in "[a-z0-9][a-z0-9-]{0,62}",
             subject: String,
             fits_at in proptest::option::of(instants()),
@@ -286,9 +298,12 @@ mod tests {
         ) -> DenialBody {
             DenialBody {
                 kind: QUOTA_EXCEEDED_TYPE.into(),
+                code: "quota-exceeded".into(),
                 title: "Quota exceeded".into(),
                 status: 429,
                 detail,
+                page: "/docs/problems#quota-exceeded".into(),
+                request_id,
                 outcome: "denied".into(),
                 policy,
                 subject,
@@ -302,7 +317,7 @@ mod tests {
     proptest! {
         #[test]
         fn denials_are_what_serde_writes(denial in denials()) {
-            let written = String::from_utf8(write_denial(&denial).unwrap()).unwrap();
+            let written = String::from_utf8(write_denial(&denial)).unwrap();
             prop_assert_eq!(written, serde_json::to_string(&denial).unwrap());
         }
 

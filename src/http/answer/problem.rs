@@ -127,13 +127,6 @@ GRANT_REVERSED = CONFLICT "grant-reversed" "Grant reversed" None,
            confirmed. The `Idempotency-Key` of a reversed grant stays used."
     do "Claim again if the units are still needed, with another `Idempotency-Key`."
     retry "No.";
-HOLD_LAPSED = CONFLICT "hold-lapsed" "Hold lapsed" None,
-    "a reversal of a hold that lapsed"
-    means "The hold was not confirmed in time, and its units were given back. A reversal then gets \
-           409. A confirmation, and a retry of the claim, get 410."
-    do "Claim again if the units are needed, with another `Idempotency-Key`. Next time, confirm \
-        earlier, or ask for more `hold_seconds`."
-    retry "No.";
 NOT_A_HOLD = CONFLICT "not-a-hold" "Not a hold" None,
     "a confirmation of a grant that is not a hold"
     means "The grant is not a hold, so it cannot be confirmed. Nothing was changed."
@@ -160,8 +153,13 @@ NOT_SEALED = CONFLICT "not-sealed" "Not sealed" SOON,
     do "If `detail` says so, set `PERDIEM_SEAL_KEY_FILE`. Otherwise wait: perdiem seals a position \
         within seconds. If the problem continues, look at `/readyz`."
     retry "Yes, after `Retry-After`, if the instance has a key that signs seals.";
-HOLD_GONE = GONE "hold-lapsed" "Hold lapsed" None,
-    "a confirmation that came too late, or a retry of a claim whose hold lapsed";
+HOLD_LAPSED = GONE "hold-lapsed" "Hold lapsed" None,
+    "a confirmation that came too late, a reversal of a hold that lapsed, or a retry of its claim"
+    means "The hold was not confirmed in time, and its units were given back. A confirmation, a \
+           reversal and a retry of the claim then get this answer."
+    do "Claim again if the units are needed, with another `Idempotency-Key`. Next time, confirm \
+        earlier, or ask for more `hold_seconds`."
+    retry "No.";
 ARCHIVED = GONE "archived" "Archived" None,
     "the answer needs entries that were archived and dropped"
     means "The answer needs entries that `perdiem archive --drop` has dropped from the ledger. The \
@@ -267,17 +265,42 @@ READ_ONLY = SERVICE_UNAVAILABLE "read-only" "Read only" None,
     retry "No, not at this instance.";
 }
 
+/// The page of denials, whose `type` is that of a standard.
+pub const QUOTA_EXCEEDED_PAGE: &str = "/docs/problems#quota-exceeded";
+
 impl ProblemKind {
+    /// The page that explains this kind.
+    fn page(self) -> String {
+        format!("/docs/problems#{}", self.name)
+    }
+
     /// A problem of this kind.
     pub fn problem(self, detail: String, errors: Vec<InvalidPart>) -> Problem {
         Problem {
-            kind: format!("/docs/problems#{}", self.name),
+            kind: self.page(),
+            code: self.name.into(),
             title: self.title.into(),
             status: self.status.as_u16(),
             detail,
+            page: self.page(),
+            request_id: None,
             errors,
             blocked_until: None,
             orphaned_overrides: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use api::words::PROBLEM_CODES;
+
+    #[test]
+    fn the_specification_has_every_code() {
+        let described: BTreeSet<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        assert_eq!(described, BTreeSet::from(PROBLEM_CODES));
     }
 }

@@ -6,5 +6,6 @@ mod first_claim;
 pub mod pages;
 mod problems;
 pub mod rights;
+mod sharing;
 pub mod specification;
 mod template;

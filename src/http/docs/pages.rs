@@ -39,14 +39,25 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'uns
 
 describe! {
     /// A page for people who see perdiem for the first time: a first claim in several languages.
+    ///
+    /// The page loads nothing from elsewhere.
     FIRST_CLAIM: "docs" of "operation", |it| it.text(200, "The page.", &["text/html"])
 }
 pub async fn first_claim(_caller: Public, request: HttpRequest) -> HttpResponse {
     super::first_claim::PAGE.answer(answer(HTML), &request)
 }
 
+/// Leads from the address of the server to the page for people who see perdiem for the first time.
+pub async fn start(_caller: Public) -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((header::LOCATION, "/docs"))
+        .finish()
+}
+
 describe! {
     /// A page that renders this specification.
+    ///
+    /// The page loads nothing from elsewhere.
     REFERENCE: "reference" of "operation", |it| it.text(200, "The page.", &["text/html"])
 }
 pub async fn reference(_caller: Public) -> HttpResponse {
@@ -55,6 +66,8 @@ pub async fn reference(_caller: Public) -> HttpResponse {
 
 describe! {
     /// A page that explains every kind of problem.
+    ///
+    /// Each problem has a link to its section, in `page`.
     PROBLEMS: "problems" of "operation", |it| it.text(200, "The page.", &["text/html"])
 }
 pub async fn problems(_caller: Public, request: HttpRequest) -> HttpResponse {

@@ -11,6 +11,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::document::Document;
 use super::problems;
+use super::sharing::share;
 use crate::operation::{Source, describe};
 use crate::request::{PlacedOperation, Public};
 use crate::routes;
@@ -138,17 +139,20 @@ pub fn specification() -> utoipa::openapi::OpenApi {
     Specification::openapi()
 }
 
-/// The specification as YAML: the text of openapi.yaml.
+/// The specification as YAML: the text of openapi.yaml. Parts that several operations have stand there
+/// once.
 pub fn specification_yaml() -> String {
-    specification()
-        .to_yaml()
-        .expect("the specification is YAML")
+    let mut specification = specification();
+    share(&mut specification);
+    specification.to_yaml().expect("the specification is YAML")
 }
 
 static YAML: LazyLock<Document> = LazyLock::new(|| Document::new(specification_yaml()));
 
 describe! {
     /// The specification.
+    ///
+    /// It is the file `openapi.yaml` of this version of perdiem.
     OPENAPI_YAML: "openapi_yaml" of "operation", |it| {
         it.content(200, "This document.", Object::with_type(Type::Object), &["application/yaml"])
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix_web::body::MessageBody;
 use actix_web::http::Method;
 use actix_web::web::Data;
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use tokio::time::{Instant, timeout_at};
 
 use super::kept::Kept;
@@ -63,7 +63,7 @@ pub async fn keep(
         None => None,
         Some(share) => match engine.callers.place(share, &principal.key, deadline).await {
             Some(place) => Some(place),
-            None => return ApiError::TooManyAtOnce.error_response(),
+            None => return HttpResponse::from_error(ApiError::TooManyAtOnce),
         },
     };
     // 3. Answer before the deadline, and before the key loses its rights. The answer keeps its
@@ -77,9 +77,9 @@ pub async fn keep(
         }
     };
     match timeout_at(deadline, answer).await {
-        Ok(None) => ApiError::KeyLost.error_response(),
+        Ok(None) => HttpResponse::from_error(ApiError::KeyLost),
         Ok(Some(answer)) => answer.map_body(|_, body| Kept::with(body, place).boxed()),
-        Err(_) => ApiError::TooSlow.error_response(),
+        Err(_) => HttpResponse::from_error(ApiError::TooSlow),
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use actix_web::ResponseError;
+use actix_web::HttpResponse;
 use actix_web::http::header::{CONNECTION, HeaderValue};
 use actix_web::web::{Buf, Bytes};
 use socket2::SockRef;
@@ -31,7 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::every::add_common_fields;
+use super::every::complete;
 use super::exchange::{BodyLeft, Exchange};
 use super::intake::{AHEAD_MOST, Intake, Portion};
 use super::plain_claims::{PlainClaim, PlainClaims};
@@ -392,7 +392,7 @@ impl AsyncRead for Connection {
         // 8. Explain the end to a client that has sent no whole request. After a first request, the
         // bytes may be the rest of a body that is answered already.
         if self.exchange.begun.get() == 0 {
-            self.own_answer = own_answer(&ApiError::SlowRequest);
+            self.own_answer = own_answer(ApiError::SlowRequest);
         }
         // 9. Report that nothing was read: actix takes this as the end of the connection.
         Poll::Ready(Ok(()))
@@ -409,7 +409,7 @@ impl AsyncWrite for Connection {
         // write after a flush, with no request in progress.
         let begins_an_answer = self.is_flushed && self.exchange.at_work.get() == 0;
         if begins_an_answer && let Some(error) = unexplained(bytes) {
-            self.own_answer = own_answer(&error);
+            self.own_answer = own_answer(error);
             return Poll::Ready(Ok(bytes.len()));
         }
         // 2. Write every other answer as it is.
@@ -463,11 +463,10 @@ fn unexplained(bytes: &[u8]) -> Option<ApiError> {
 }
 
 /// An answer that comes from no handler. The connection ends after it.
-fn own_answer(error: &ApiError) -> Bytes {
-    let mut answer = error.error_response();
-    let headers = answer.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    add_common_fields(headers, &RequestId::of(None));
+fn own_answer(error: ApiError) -> Bytes {
+    let mut answer = complete(HttpResponse::from_error(error), &RequestId::of(None));
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(CONNECTION, close);
     AnswerWriter::default().write(answer)
 }
 

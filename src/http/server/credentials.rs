@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::web::Data;
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
@@ -29,7 +29,7 @@ pub async fn oversee(
     };
     // 1. Refuse two keys: a proxy before this instance may have read the other one.
     if request.headers().get_all(AUTHORIZATION).nth(1).is_some() {
-        return ApiError::Malformed(TWO_KEYS.to_owned()).error_response();
+        return HttpResponse::from_error(ApiError::Malformed(TWO_KEYS.to_owned()));
     }
     // 2. Check the key, and store the result for the extractors. A request without a key stores
     // nothing.
@@ -48,11 +48,9 @@ pub async fn oversee(
     }
     // 3. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
     let answer = answer.await;
-    let error = answer.error();
-    let error = error.and_then(|error| error.as_error::<ApiError>());
     // 4. Count the wrong key for the client's address. The count says whether the answer leaves now
     // or after a wait, or is replaced by 429.
-    if let Some(ApiError::WrongKey) = error {
+    if let Some(ApiError::WrongKey) = ApiError::of(&answer) {
         let address = request.peer_addr();
         let note = || {
             engine
@@ -63,7 +61,7 @@ pub async fn oversee(
             WrongKeyAnswer::Now => {}
             WrongKeyAnswer::After(wait, _place) => sleep(wait).await,
             WrongKeyAnswer::TooMany(wait) => {
-                return ApiError::TooManyWrongKeys(wait).error_response();
+                return HttpResponse::from_error(ApiError::TooManyWrongKeys(wait));
             }
         }
     }

@@ -3,10 +3,10 @@
 
 use std::rc::Rc;
 
-use actix_web::body::MessageBody;
+use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::{Error, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
@@ -69,23 +69,29 @@ async fn oversee(
 ) -> HttpResponse {
     let at_work = request.conn_data::<Rc<Exchange>>().cloned();
     let at_work = at_work.map(|exchange| AtWork::begin(exchange, request));
-    let mut answer = answer.await;
+    let answer = answer.await;
     if let Some(at_work) = &at_work {
         at_work.end_body();
     }
     let pattern = pattern(request).unwrap_or("-");
     log_end(request.method(), pattern, id, &answer);
-    add_common_fields(answer.headers_mut(), id);
-    answer.map_body(|_, body| Kept::with(body, at_work).boxed())
+    complete(answer, id).map_body(|_, body| Kept::with(body, at_work).boxed())
 }
 
-/// Adds the fields that every answer has.
-pub fn add_common_fields(headers: &mut HeaderMap, id: &RequestId) {
+/// Adds what every answer has: the id of the request, and the common header fields. The answer of an error
+/// gets its problem document.
+pub fn complete(mut answer: HttpResponse, id: &RequestId) -> HttpResponse {
+    let headers = answer.headers_mut();
     headers.insert(X_REQUEST_ID, id.value());
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    let problem = ApiError::of(&answer).map(|error| error.json(id.text()));
+    match problem {
+        Some(json) => answer.set_body(BoxBody::new(json)),
+        None => answer,
     }
 }
 
@@ -93,8 +99,7 @@ pub fn add_common_fields(headers: &mut HeaderMap, id: &RequestId) {
 /// counted, not logged. Paths are logged as patterns, because they can contain subjects.
 pub fn log_end(method: &Method, path: &str, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
-    let error = answer.error();
-    let error = error.and_then(|error| error.as_error::<ApiError>());
+    let error = ApiError::of(answer);
     let is_failure = status.is_server_error() && !error.is_some_and(ApiError::is_told_elsewhere);
     if !is_failure && !tracing::enabled!(tracing::Level::DEBUG) {
         return;

@@ -18,7 +18,7 @@ use actix_web::web::Bytes;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::every::{add_common_fields, log_end, logs_details};
+use super::every::{complete, log_end, logs_details};
 use super::exchange::{AtWork, Exchange};
 use super::plain_head::PlainHead;
 use super::request_id::RequestId;
@@ -111,14 +111,14 @@ impl PlainClaims {
         _in_progress: TaskTrackerToken,
     ) -> Bytes {
         let decided = decide(&self.engine.claims, &principal.key, policy, claim).await;
-        let mut answer = match decided {
+        let answer = match decided {
             Ok(granted) => granted.response(),
             Err(error) => HttpResponse::from_error(error),
         };
         log_end(&Method::POST, CLAIMS, &id, &answer);
-        let headers = answer.headers_mut();
-        add_common_fields(headers, &id);
+        let mut answer = complete(answer, &id);
         if self.in_progress.is_closed() {
+            let headers = answer.headers_mut();
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         self.writer.borrow_mut().write(answer)

@@ -70,17 +70,21 @@ impl<'h> KnownFields<'h> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         let place = match name.len() {
             4 if is("host") => &mut self.host,
-            6 if is("expect") => return None,
+            6 if is("expect") || is("prefer") => return None,
             7 if is("upgrade") => return None,
+            8 if is("if-match") => return None,
             10 if is("connection") => {
                 return value.eq_ignore_ascii_case(b"keep-alive").then_some(());
             }
             12 if is("x-request-id") => &mut self.request_id,
+            13 if is("if-none-match") || is("content-range") => return None,
             13 if is("authorization") => &mut self.authorization,
             14 if is("content-length") => &mut self.content_length,
             15 if is("idempotency-key") => &mut self.idempotency_key,
             16 if is("content-encoding") => return None,
             17 if is("transfer-encoding") => return None,
+            19 if is("if-unmodified-since") => return None,
+            22 if is("x-http-method-override") => return None,
             _ => return Some(()),
         };
         place.replace(value).is_none().then_some(())
@@ -152,6 +156,15 @@ mod tests {
             ("User-Agent: c", "Expect: 100-continue"),
             ("User-Agent: c", "Upgrade: h2c"),
             ("User-Agent: c", "Content-Encoding: gzip"),
+            ("User-Agent: c", "If-Match: \"1\""),
+            ("User-Agent: c", "If-None-Match: *"),
+            (
+                "User-Agent: c",
+                "If-Unmodified-Since: Fri, 27 Nov 2026 18:00:00 GMT",
+            ),
+            ("User-Agent: c", "Content-Range: bytes 0-1/2"),
+            ("User-Agent: c", "Prefer: return=minimal"),
+            ("User-Agent: c", "X-HTTP-Method-Override: GET"),
             ("User-Agent: c", "Content-Length: 2"),
             ("User-Agent: c", "Authorization: Bearer other"),
             ("User-Agent: c", "idempotency-key: a"),

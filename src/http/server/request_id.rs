@@ -32,9 +32,13 @@ impl RequestId {
         self.value.clone()
     }
 
+    pub fn text(&self) -> &str {
+        self.value.to_str().unwrap_or_default()
+    }
+
     /// The log span of the request.
     pub fn span(&self) -> &Span {
-        let text = self.value.to_str().unwrap_or_default();
+        let text = self.text();
         let make = || tracing::info_span!("request", request_id = %text);
         self.span.get_or_init(make)
     }

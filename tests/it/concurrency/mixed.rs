@@ -153,9 +153,9 @@ impl Client<'_> {
         let told = answer.json();
         match answer.status.as_u16() {
             status @ (200 | 201) => self.told(Kind::Reversal, grant, status, told),
-            409 => {
+            410 => {
                 assert!(answer.text.contains("hold-lapsed"), "{answer:?}");
-                self.told(Kind::Lapse, grant, 409, told);
+                self.told(Kind::Lapse, grant, 410, told);
             }
             _ => panic!("{answer:?}"),
         }
@@ -188,8 +188,8 @@ impl Client<'_> {
                 }
                 200 | 201 => {}
                 409 if answer.text.contains("claim-in-progress") => {}
-                409 if answer.text.contains("hold-lapsed") => {
-                    self.told(Kind::Lapse, grant, 409, told);
+                410 if answer.text.contains("hold-lapsed") => {
+                    self.told(Kind::Lapse, grant, 410, told);
                 }
                 409 => assert!(answer.text.contains("grant-reversed"), "{answer:?}"),
                 _ => panic!("{answer:?}"),

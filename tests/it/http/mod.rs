@@ -5,6 +5,7 @@ mod bounds;
 mod connections;
 mod docs;
 mod errors;
+mod fields;
 mod floods;
 mod health;
 mod metadata;
@@ -46,6 +47,12 @@ pub fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
     };
     assert_eq!(type_of, format!("{page}#{kind}"), "{answer:?}");
     assert_eq!(problem["status"], status);
+    assert_eq!(problem["code"], kind, "{answer:?}");
+    assert_eq!(problem["page"], format!("/docs/problems#{kind}"));
+    assert_eq!(
+        problem["request_id"].as_str(),
+        answer.header("x-request-id")
+    );
     for name in ["title", "detail"] {
         assert!(problem[name].as_str().is_some_and(|text| !text.is_empty()));
     }

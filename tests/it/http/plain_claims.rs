@@ -115,6 +115,10 @@ impl Told {
         if let Some(id) = json["grant"]["id"].as_str() {
             self.body = self.body.replace(id, "(id)");
         }
+        let id = json["request_id"].as_str().filter(|id| id.len() == 36);
+        if let Some(id) = id {
+            self.body = self.body.replace(id, "(id)");
+        }
         self
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::http::problem;
 use crate::http::v1::keys::client_from;
-use crate::support::app::{Answer, App, KEY, Stack};
+use crate::support::app::{Answer, App, KEY, Stack, client_builder};
 use crate::support::operations::{OPEN, operations};
 
 /// The methods of each path, with values in place of the templates.
@@ -116,10 +116,22 @@ async fn head_is_get_without_the_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_leads_to_the_documentation() {
+    let app = App::on(Stack::Sqlite).await;
+    let client = client_builder().redirect(reqwest::redirect::Policy::none());
+    let request = client
+        .build()
+        .expect("a client")
+        .get(format!("{}/", app.url));
+    let answer = Answer::of(request).await;
+    assert_eq!(answer.status, 307);
+    assert_eq!(answer.header("location"), Some("/docs"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn elsewhere_is_nothing() {
     let app = App::on(Stack::Sqlite).await;
     for path in [
-        "/",
         "/v1",
         "/v1/",
         "/v1/policies/",

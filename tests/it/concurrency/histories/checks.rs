@@ -240,7 +240,7 @@ impl Model {
         match &grant.closed {
             Some(Closed::Reversed(first)) => return is_repeated(answer, first),
             _ if grant.state(now) == "lapsed" => {
-                return is_problem(status, &told, 409, "hold-lapsed");
+                return is_problem(status, &told, 410, "hold-lapsed");
             }
             _ => {}
         }

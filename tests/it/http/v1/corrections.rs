@@ -147,7 +147,7 @@ async fn a_hold_lapses_by_itself(stack: Stack) {
     let dry = json!({ "subject": SUBJECT, "dry_run": true });
     assert_eq!(app.claim_body(dry, None).await.at("/outcome"), "granted");
     problem(&app.confirm(&first).await, 410, "hold-lapsed");
-    problem(&app.reverse(&first, "too late").await, 409, "hold-lapsed");
+    problem(&app.reverse(&first, "too late").await, 410, "hold-lapsed");
     granted(&app, 1).await;
     is_denied(&app).await;
     assert_eq!(state(&app, &second).await, "held");

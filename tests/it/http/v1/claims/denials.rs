@@ -47,10 +47,13 @@ async fn a_denial_tells_what_is_used_up_and_when_to_come_again(stack: Stack) {
         has_fields(&denied, policy, "\"day\";r=0;t=46555");
         let expected = json!({
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "code": "quota-exceeded",
             "title": "Quota exceeded",
             "status": 429,
             "detail": "member-42 has used 3 of 3 for today under benefit; the next window \
                        begins at 2026-11-21T16:00:00Z",
+            "page": "/docs/problems#quota-exceeded",
+            "request_id": denied.header("x-request-id"),
             "outcome": "denied",
             "policy": "benefit",
             "subject": "member-42",

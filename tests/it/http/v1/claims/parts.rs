@@ -191,7 +191,7 @@ async fn a_hold_that_lapses_gives_back_what_is_left(stack: Stack) {
     used(&app, 1).await;
     problem(
         &app.reverse_units(&hold, 1, "a test", "late").await,
-        409,
+        410,
         "hold-lapsed",
     );
     // The first part is still answered.
