@@ -9,7 +9,7 @@ use claims::instance::{ChangedTerms, Failure};
 use domain::fault::Fault;
 use domain::orphans::{OnOrphans, OrphanedOverride};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
-use domain::schedule::Effective;
+use domain::schedule::{Effective, StoredVersion};
 use ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
 use record::cursor::{self, cut_page};
 use record::{InvalidCursor, ListFailure};
@@ -60,6 +60,15 @@ pub enum EditError {
     BeingErased(DateTime<Utc>),
 }
 
+/// Who changes something.
+#[derive(Debug, Clone)]
+pub struct Editor {
+    /// The text that the change stores as its maker.
+    pub key: Arc<str>,
+    /// Whether only the result is wanted, and nothing is to be changed.
+    pub is_dry_run: bool,
+}
+
 /// A change of a policy, as an admin sends it.
 #[derive(Debug, Clone)]
 pub struct PolicyChange {
@@ -100,68 +109,66 @@ impl Admin {
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
-    /// [`Failure`] outside, [`EditError`] inside.
     pub async fn put_policy(
         self: &Arc<Self>,
         name: PolicyName,
         change: PolicyChange,
         precondition: Precondition,
-        changed_by: Arc<str>,
-        dry_run: bool,
+        editor: Editor,
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let draft = Some(change.rule.clone());
-        self.edit(
-            name,
-            changed_by,
-            dry_run,
-            draft,
-            move |current, orphans, now| {
-                // The pause outlives every other change, also the archive.
-                let paused = current.is_some_and(|current| current.in_force.rule.paused);
-                let current = current.filter(|current| !current.newest.archived);
-                let newest = current.map(|current| &current.newest);
-                precondition.check(newest.map(|newest| newest.version))?;
-                let PolicyChange {
-                    rule,
-                    effective,
-                    reason,
-                    paused: paused_in_request,
-                    on_orphans,
-                } = &change;
-                if paused_in_request.is_some_and(|pause| pause != paused) {
-                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+        let is_dry_run = editor.is_dry_run;
+        self.edit(name, editor, draft, move |current, orphans, now| {
+            // The pause outlives every other change, also the archive.
+            let paused = current.is_some_and(|current| current.in_force.rule.paused);
+            let is_archived = current.is_some_and(|current| current.newest.archived);
+            let current = current.filter(|_| !is_archived);
+            let newest = current.map(|current| &current.newest);
+            precondition.check(newest.map(|newest| newest.version))?;
+            let PolicyChange {
+                rule,
+                effective,
+                reason,
+                paused: paused_in_request,
+                on_orphans,
+            } = &change;
+            if paused_in_request.is_some_and(|pause| pause != paused) {
+                return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+            }
+            let rule = &Rule {
+                paused,
+                ..rule.clone()
+            };
+            let in_force = current.map(|current| &current.in_force);
+            let effective_at = effective.instant(in_force, rule, now);
+            // A version that is not in force yet can be moved to another instant.
+            let is_so = |newest: &Policy| {
+                let is_then = effective_at == Ok(newest.effective_at);
+                newest.rule == *rule && (newest.has_effect(now) || is_then)
+            };
+            match newest {
+                Some(newest) if is_so(newest) => return Ok(Change::Keep),
+                Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
+                None if is_archived && reason.is_none() => {
+                    return Err(EditError::ReasonRequired);
                 }
-                let rule = &Rule {
-                    paused,
-                    ..rule.clone()
-                };
-                // A version that is not in force yet can be brought forward.
-                let is_so = |newest: &Policy| {
-                    newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
-                };
-                match newest {
-                    Some(newest) if is_so(newest) => return Ok(Change::Keep),
-                    Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
-                    Some(_) | None => {}
-                }
-                if !orphans.is_empty() && on_orphans.is_none() && !dry_run {
-                    return Err(EditError::Orphans(orphans.to_vec()));
-                }
-                let in_force = current.map(|current| &current.in_force);
-                let effective_at = effective
-                    .instant(in_force, rule, now)
-                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-                let terms = PolicyTerms {
-                    rule: rule.clone(),
-                    archived: false,
-                    effective_at,
-                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
-                    scheduled_again: None,
-                };
-                let reason = reason.clone();
-                Ok(Change::Version { terms, reason })
-            },
-        )
+                Some(_) | None => {}
+            }
+            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
+                return Err(EditError::Orphans(orphans.to_vec()));
+            }
+            let effective_at = effective_at
+                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+            let terms = PolicyTerms {
+                rule: rule.clone(),
+                archived: false,
+                effective_at,
+                drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                schedules_again: false,
+            };
+            let reason = reason.clone();
+            Ok(Change::Version { terms, reason })
+        })
         .await
     }
 
@@ -174,9 +181,9 @@ impl Admin {
         name: PolicyName,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+        let edited = self.edit(name, editor, None, move |current, _, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -186,7 +193,7 @@ impl Admin {
                 archived: true,
                 effective_at: now,
                 drops_orphans: false,
-                scheduled_again: None,
+                schedules_again: false,
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
@@ -194,7 +201,7 @@ impl Admin {
         Ok(edited.await?.map(|edited| edited.edited))
     }
 
-    /// Pauses a policy, or ends its pause. A version that is scheduled stays scheduled, and gets the
+    /// Pauses a policy, or ends its pause. The versions that are scheduled stay scheduled, and get the
     /// same pause. A policy that is already paused stays as it is.
     ///
     /// # Errors
@@ -205,9 +212,9 @@ impl Admin {
         paused: bool,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        let edited = self.edit(name, changed_by, false, None, move |current, _, now| {
+        let edited = self.edit(name, editor, None, move |current, _, now| {
             let current = current.filter(|current| !current.newest.archived);
             let current = current.ok_or(EditError::UnknownPolicy)?;
             let Standing {
@@ -222,17 +229,15 @@ impl Admin {
                     Err(EditError::NotPaused)
                 };
             }
-            let with_pause = |version: &Policy| Rule {
-                paused,
-                ..version.rule.clone()
-            };
-            let is_scheduled = newest.version != in_force.version;
             let terms = PolicyTerms {
-                rule: with_pause(in_force),
+                rule: Rule {
+                    paused,
+                    ..in_force.rule.clone()
+                },
                 archived: false,
                 effective_at: now,
                 drops_orphans: false,
-                scheduled_again: is_scheduled.then(|| (with_pause(newest), newest.effective_at)),
+                schedules_again: true,
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
@@ -243,8 +248,7 @@ impl Admin {
     async fn edit(
         self: &Arc<Self>,
         name: PolicyName,
-        changed_by: Arc<str>,
-        dry_run: bool,
+        editor: Editor,
         draft: Option<Rule>,
         decide: impl Fn(
             Option<&Standing>,
@@ -261,19 +265,15 @@ impl Admin {
                 .ledger
                 .edit_policy(
                     &name,
-                    &changed_by,
+                    &editor.key,
                     || admin.instance.clock.now(),
-                    dry_run,
+                    editor.is_dry_run,
                     draft.as_ref(),
                     decide,
                 )
                 .await?;
-            if let Ok(EditedPolicy {
-                edited: Edited { after, .. },
-                dropped,
-                ..
-            }) = &edited
-                && !dry_run
+            if let Ok(EditedPolicy { made, dropped, .. }) = &edited
+                && !editor.is_dry_run
             {
                 let changed = ChangedTerms {
                     overrides: dropped.iter().cloned().map(Ok).collect(),
@@ -284,9 +284,9 @@ impl Admin {
                     .policies
                     .terms
                     .learn_of_subjects(changed, None);
-                let versions = [&after.in_force, &after.newest];
-                let versions = versions.map(|version| Ok(Arc::new(version.clone())));
-                admin.instance.policies.terms.learn(&versions);
+                let made = made.iter().map(|version| Ok(Arc::new(version.clone())));
+                let made: Vec<StoredVersion> = made.collect();
+                admin.instance.policies.terms.learn(&made);
             }
             Ok(edited)
         };
@@ -305,22 +305,27 @@ impl Admin {
         Ok(policy.filter(|policy| !policy.newest.archived))
     }
 
-    /// A page of the policies that are not archived, by name, and the cursor of the next page. If
-    /// the caller is confined to policies, only these.
+    /// A page of the policies by name, with the archived ones or without them, and the cursor of the next
+    /// page. If the caller is confined to policies, only these.
     ///
     /// # Errors
     /// [`ListFailure`].
     pub async fn policies(
         self: &Arc<Self>,
         confined_to: Option<&[PolicyName]>,
+        with_archived: bool,
         limit: u32,
         cursor: Option<&str>,
     ) -> Result<(Vec<Standing>, Option<String>), ListFailure> {
-        const LIST: &str = "policies";
+        let list = if with_archived {
+            "policies and archived ones"
+        } else {
+            "policies"
+        };
         let identity = self.ledger.identity();
         // A name has at most 63 bytes. A position is a name, filled up with zeros.
         let after: [u8; 63] = match cursor {
-            Some(cursor) => cursor::decode(identity, LIST, cursor)?,
+            Some(cursor) => cursor::decode(identity, list, cursor)?,
             None => [0; 63],
         };
         let after = std::str::from_utf8(&after).map_err(|_| InvalidCursor)?;
@@ -329,14 +334,18 @@ impl Admin {
         let only = confined_to.map(<[PolicyName]>::to_vec);
         let work = async move {
             let only = only.as_deref();
-            admin.ledger.policies(only, &after, limit + 1).await
+            let limit = limit + 1;
+            admin
+                .ledger
+                .policies(only, with_archived, &after, limit)
+                .await
         };
         let mut policies = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut policies, limit).map(|last| {
             let mut position = [0; 63];
             let name = last.name.as_str().as_bytes();
             position[..name.len()].copy_from_slice(name);
-            cursor::encode(identity, LIST, &position)
+            cursor::encode(identity, list, &position)
         });
         let now = self.instance.clock.now();
         let admin = self.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::{Admin, Precondition};
+use crate::{Admin, Editor, Precondition};
 use claims::instance::{Failure, first_version, generate_secret, hash};
 use domain::key::{Key, KeyRule};
 use domain::policy::PolicyName;
@@ -84,7 +84,7 @@ impl Admin {
         ends_at: Option<DateTime<Utc>>,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Key, KeyError>, Failure> {
         let change = move |key: &Key| {
             if key.rule.revoked {
@@ -96,7 +96,7 @@ impl Admin {
                 })
             }
         };
-        self.change_key(id, reason, precondition, changed_by, change)
+        self.change_key(id, reason, precondition, editor, change)
             .await
     }
 
@@ -109,7 +109,7 @@ impl Admin {
         id: Uuid,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Key, KeyError>, Failure> {
         let change = |key: &Key| {
             Ok(KeyRule {
@@ -117,7 +117,7 @@ impl Admin {
                 ..key.rule.clone()
             })
         };
-        self.change_key(id, reason, precondition, changed_by, change)
+        self.change_key(id, reason, precondition, editor, change)
             .await
     }
 
@@ -128,7 +128,7 @@ impl Admin {
         id: Uuid,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
         change: impl Fn(&Key) -> Result<KeyRule, KeyError> + Send + Sync + 'static,
     ) -> Result<Result<Key, KeyError>, Failure> {
         let admin = self.clone();
@@ -152,8 +152,12 @@ impl Admin {
         };
         let work = async move {
             let now = admin.instance.clock.now();
-            let changed = admin.ledger.edit_key(id, &changed_by, now, decide).await?;
-            admin.learn_keys().await;
+            let Editor { key, is_dry_run } = editor;
+            let changed = admin.ledger.edit_key(id, &key, now, is_dry_run, decide);
+            let changed = changed.await?;
+            if !is_dry_run {
+                admin.learn_keys().await;
+            }
             Ok(changed)
         };
         self.instance.detached(work).await?

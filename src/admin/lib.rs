@@ -10,7 +10,7 @@ mod overrides;
 
 use std::sync::Arc;
 
-pub use edit::{EditError, PolicyChange, Precondition};
+pub use edit::{EditError, Editor, PolicyChange, Precondition};
 pub use erase::SubjectErasure;
 pub use eraser::Eraser;
 pub use keys::KeyError;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::{Admin, EditError, Precondition};
+use crate::{Admin, EditError, Editor, Precondition};
 use claims::instance::{ChangedTerms, Failure};
 use domain::blocks::BlockTerms;
 use domain::claim::Subject;
@@ -78,7 +78,7 @@ impl Admin {
         terms: T,
         reason: Option<String>,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
     where
         ChangedTerms: From<OfSubject<T>>,
@@ -86,7 +86,7 @@ impl Admin {
         self.edit_of_subject(
             policy,
             subject,
-            changed_by,
+            editor,
             move |policy, current: Option<&OfSubject<T>>| {
                 precondition.check(current.map(|current| current.version))?;
                 terms.check(policy)?;
@@ -116,7 +116,7 @@ impl Admin {
         subject: Subject,
         reason: String,
         precondition: Precondition,
-        changed_by: Arc<str>,
+        editor: Editor,
     ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
     where
         ChangedTerms: From<OfSubject<T>>,
@@ -124,7 +124,7 @@ impl Admin {
         self.edit_of_subject(
             policy,
             subject,
-            changed_by,
+            editor,
             move |_, current: Option<&OfSubject<T>>| {
                 let current = current.ok_or(T::UNKNOWN)?;
                 precondition.check(Some(current.version))?;
@@ -141,7 +141,7 @@ impl Admin {
         self: &Arc<Self>,
         policy: PolicyName,
         subject: Subject,
-        changed_by: Arc<str>,
+        editor: Editor,
         decide: impl Fn(&Standing, Option<&OfSubject<T>>) -> Result<Change<Option<T>>, EditError>
         + Send
         + Sync
@@ -163,9 +163,18 @@ impl Admin {
             };
             let edited = admin
                 .ledger
-                .edit_of_subject(&policy, &subject, &changed_by, now, decide)
+                .edit_of_subject(
+                    &policy,
+                    &subject,
+                    &editor.key,
+                    now,
+                    editor.is_dry_run,
+                    decide,
+                )
                 .await?;
-            if let Ok(edited) = &edited {
+            if let Ok(edited) = &edited
+                && !editor.is_dry_run
+            {
                 let learned = ChangedTerms::from(edited.after.clone());
                 admin
                     .instance

@@ -13,6 +13,11 @@ use domain::backtest::{BacktestDay, BacktestTally};
 /// A draft of a policy, and the days to try it on.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "policy": { "time_zone": "Asia/Shanghai", "limits": [{ "max": 2, "per": "day" }] },
+    "from": "2026-11-01",
+    "to": "2026-12-01",
+}))]
 pub struct BacktestBody {
     /// The draft, with the fields of a policy. Only its limits and its calendar count. `paused`,
     /// `active_from`, `active_until`, `mode`, `durability` and `on_ledger_outage` have no effect.

@@ -11,6 +11,7 @@ use domain::policy::PolicyName;
 /// A block to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "reason": "chargebacks", "until": "2099-12-01T00:00:00Z" }))]
 pub struct BlockBody {
     /// The reason: 1 to 1000 characters. Keys with the role `claim` do not see it.
     #[schema(value_type = String, required, example = "chargebacks", min_length = 1, max_length = 1000)]

@@ -22,6 +22,7 @@ pub const QUOTA_EXCEEDED_TYPE: &str =
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "subject": "member-42", "units": 1, "metadata": { "order": "A-17" } }))]
 pub struct ClaimBody {
     /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
     /// characters that nobody can see, blanks other than a plain space within the text, and text
@@ -55,6 +56,12 @@ pub struct ClaimBody {
 /// Claims to decide at once.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "claims": [
+        { "policy": "benefit", "subject": "member-42", "idempotency_key": "order-17" },
+        { "policy": "benefit", "subject": "member-7", "units": 2, "idempotency_key": "order-18" },
+    ],
+}))]
 pub struct BatchBody {
     /// 1 to 1000 claims.
     #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
@@ -110,6 +117,9 @@ pub struct DenialBody {
     #[serde(rename = "type")]
     #[schema(value_type = String, example = "https://iana.org/assignments/http-problem-types#quota-exceeded")]
     pub kind: Word,
+    /// Always `quota-exceeded`.
+    #[schema(value_type = words::QuotaExceeded, example = "quota-exceeded")]
+    pub code: Word,
     /// Always `Quota exceeded`.
     #[schema(value_type = String, example = "Quota exceeded")]
     pub title: Word,
@@ -121,6 +131,14 @@ pub struct DenialBody {
         example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
     )]
     pub detail: String,
+    /// The page that explains the kind of the problem.
+    #[schema(value_type = String, example = "/docs/problems#quota-exceeded")]
+    pub page: Word,
+    /// The id of the request, as in the field `X-Request-Id` of the answer and in the server's log. Absent
+    /// in an item of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
+    pub request_id: Option<String>,
     /// Always `denied`.
     #[schema(value_type = words::Denied, example = "denied")]
     pub outcome: Word,
@@ -150,7 +168,8 @@ pub enum ClaimRefusal {}
 any_of!(
     ClaimRefusal,
     "A denial; or the problem `too-many-wrong-keys`.",
-    [DenialBody, Problem]
+    [DenialBody, Problem],
+    "code": ["quota-exceeded" => DenialBody, "too-many-wrong-keys" => Problem]
 );
 
 /// A subject's limits with their present usage.

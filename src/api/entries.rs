@@ -18,6 +18,7 @@ use domain::zone::Zone;
 /// An adjustment: units that are entered by hand.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "units": 2, "reason": "opening balance" }))]
 pub struct AdjustmentRequest {
     /// The units to add to the usage; a negative number subtracts. Not 0.
     #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]

@@ -9,6 +9,7 @@ use super::reading::flattened;
 /// The reason for which a subject is erased.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "reason": "request 2026-118" }))]
 pub struct ErasureRequest {
     /// The reason, without the subject's name: 1 to 1000 characters.
     #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]

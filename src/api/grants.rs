@@ -17,6 +17,7 @@ use domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
 /// The reason for which a grant is reversed, and how many of its units.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "reason": "SMS gateway refused" }))]
 pub struct ReversalRequest {
     /// The reason: 1 to 1000 characters.
     #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
@@ -30,6 +31,7 @@ pub struct ReversalRequest {
 /// How many units of a hold are confirmed. The body is optional.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "units": 1 }))]
 pub struct ConfirmationRequest {
     /// Only these units stay used, and the others are given back. Default: all units that are left.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]

@@ -13,6 +13,7 @@ use domain::key::Key;
 /// A key to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "name": "shop", "role": "claim", "policies": ["benefit"], "reason": "the shop's backend" }))]
 pub struct KeyBody {
     /// A name that says who uses the key: 1 to 100 characters, no control characters.
     #[schema(
@@ -40,6 +41,7 @@ pub struct KeyBody {
 /// A key's new end.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "ends_at": "2099-12-01T00:00:00Z", "reason": "the contract ends" }))]
 pub struct KeyEndBody {
     /// The instant from which the key is not accepted. It must be in the future. Null removes the
     /// end.

@@ -14,6 +14,7 @@ use domain::policy::PolicyName;
 /// An override to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "limits": [{ "max": 10, "per": "day" }], "reason": "ticket 4711" }))]
 pub struct OverrideBody {
     /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
     /// stay.

@@ -1,9 +1,10 @@
 //! Policies and their versions.
 
 use chrono::{DateTime, NaiveDate, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
+use super::instant::written;
 use super::limits::LimitAnswer;
 use super::orphans::OrphansBody;
 use super::page::page;
@@ -15,6 +16,7 @@ use domain::zone_hints::warning;
 /// A pause to begin.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "reason": "stock is out" }))]
 pub struct PauseBody {
     /// The reason: 1 to 1000 characters.
     #[schema(value_type = String, required, example = "stock is out", min_length = 1, max_length = 1000)]
@@ -24,9 +26,16 @@ pub struct PauseBody {
 /// A policy to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "description": "3 benefit claims per member per day",
+    "time_zone": "Asia/Shanghai",
+    "limits": [{ "max": 3, "per": "day" }],
+    "reason": "campaign 7",
+}))]
 pub struct PolicyBody {
     /// A text for people: at most 1000 characters.
     #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The time zone of the policy: an IANA name, or a fixed offset written `+08:00`, `UTC+8` or
     /// `GMT+8`.
@@ -37,46 +46,223 @@ pub struct PolicyBody {
     pub limits: Vec<Object<LimitBody>>,
     /// The local time at which a day begins, as `HH:MM`. Default: midnight.
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub day_starts_at: Option<String>,
     /// The first day of a week, as an English name in lower case. Default: `monday`.
     #[schema(value_type = Option<words::Weekday>, example = "monday")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub week_starts_on: Option<String>,
     /// Before this instant the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_from: Option<String>,
     /// From this instant on the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_until: Option<String>,
     /// Leave it out: a pause has its own URL, and this request does not change it. A value that is not
     /// the present one is refused with 422.
     #[schema(example = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
     /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
     /// Redis alone decides, and queues the grant for the ledger. A claim then does not wait for the
     /// ledger, but a grant is only as durable as Redis. Default: `recorded`.
     #[schema(value_type = Option<words::Durability>, example = "recorded")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
     /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
     /// `count`: Redis decides, perhaps over a limit, and the ledger records the grants afterwards.
     /// Default: `refuse`.
     #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_ledger_outage: Option<String>,
-    /// When the change takes effect: `now`, or with `next_window` at the start of the policy's next
-    /// local day. Default: `now`.
-    #[schema(value_type = Option<words::Effective>, example = "now")]
+    /// When the change takes effect: `now`; with `next_window` at the start of the policy's next local day;
+    /// at the start of a local day, such as `2026-12-01`; or at an instant, such as
+    /// `2026-12-01T00:00:00Z`. Default: `now`.
+    #[schema(example = "now", max_length = 64)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub effective: Option<String>,
-    /// The reason: 1 to 1000 characters. Required when a policy is replaced.
+    /// The reason: 1 to 1000 characters. Required when a policy is replaced or revived.
     #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What becomes of overrides that the change leaves without their limit, or beyond its bounds.
     /// `drop`: they end, when the change takes effect. `keep`: they stay, and have no effect on the
     /// limits that they lost. Required if there are such overrides.
     #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub orphaned_overrides: Option<String>,
+}
+
+/// Settings of a policy to change; a JSON merge patch (RFC 7396). What is absent stays, and `null` means
+/// the default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "limits": [{ "max": 4, "per": "day" }], "reason": "campaign 7" }))]
+pub struct PolicyPatch {
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<String>, example = "3 benefit claims per member per day", max_length = 1000)]
+    pub description: Option<Option<String>>,
+    /// As in a new policy; not `null`.
+    #[serde(
+        default,
+        deserialize_with = "not_null",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = String, required = false, example = "Asia/Shanghai", format = "time-zone")]
+    pub time_zone: Option<String>,
+    /// All limits: they replace the present ones. Not `null`.
+    #[serde(
+        default,
+        deserialize_with = "not_null",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(required = false, value_type = Vec<LimitBody>, min_items = 1, max_items = 10)]
+    pub limits: Option<Vec<Object<LimitBody>>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<String>, example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    pub day_starts_at: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<words::Weekday>, example = "monday")]
+    pub week_starts_on: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub active_from: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    pub active_until: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<words::Mode>, example = "enforce")]
+    pub mode: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<words::Durability>, example = "recorded")]
+    pub durability: Option<Option<String>>,
+    /// As in a new policy.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
+    pub on_ledger_outage: Option<Option<String>>,
+    /// When the change takes effect, as in a new policy. Default: when the version that it changes takes
+    /// effect, if that is later; otherwise now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "now", max_length = 64)]
+    pub effective: Option<String>,
+    /// The reason: 1 to 1000 characters. Required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
+    pub reason: Option<String>,
+    /// As in a new policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
+    pub orphaned_overrides: Option<String>,
+}
+
+/// A value that was given: `null` too.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// A value that has no default.
+fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+impl PolicyPatch {
+    /// The whole policy after the change of a version.
+    pub fn onto(self, version: PolicyAnswer) -> PolicyBody {
+        let before = PolicyBody::from(version);
+        PolicyBody {
+            description: self.description.unwrap_or(before.description),
+            time_zone: self.time_zone.unwrap_or(before.time_zone),
+            limits: self.limits.unwrap_or(before.limits),
+            day_starts_at: self.day_starts_at.unwrap_or(before.day_starts_at),
+            week_starts_on: self.week_starts_on.unwrap_or(before.week_starts_on),
+            active_from: self.active_from.unwrap_or(before.active_from),
+            active_until: self.active_until.unwrap_or(before.active_until),
+            paused: None,
+            mode: self.mode.unwrap_or(before.mode),
+            durability: self.durability.unwrap_or(before.durability),
+            on_ledger_outage: self.on_ledger_outage.unwrap_or(before.on_ledger_outage),
+            effective: self.effective,
+            reason: self.reason,
+            orphaned_overrides: self.orphaned_overrides,
+        }
+    }
+}
+
+/// The settings of a version, to write them again.
+impl From<PolicyAnswer> for PolicyBody {
+    fn from(version: PolicyAnswer) -> Self {
+        Self {
+            description: Some(version.description),
+            time_zone: version.time_zone,
+            limits: version
+                .limits
+                .into_iter()
+                .map(LimitBody::from)
+                .map(Object)
+                .collect(),
+            day_starts_at: Some(version.day_starts_at),
+            week_starts_on: Some(version.week_starts_on.into_owned()),
+            active_from: version.active_from.map(written),
+            active_until: version.active_until.map(written),
+            paused: None,
+            mode: Some(version.mode.into_owned()),
+            effective: None,
+            durability: Some(version.durability.into_owned()),
+            on_ledger_outage: Some(version.on_ledger_outage.into_owned()),
+            reason: None,
+            orphaned_overrides: None,
+        }
+    }
 }
 
 /// `max` units `per` window.
@@ -94,14 +280,29 @@ pub struct LimitBody {
     /// the first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units
     /// return evenly.
     #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// For `sliding`: instants are rounded up to multiples of this duration. It divides `per` into
     /// at most 100 parts. Without it, `max` is at most 100.
     #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// For `rate`: the most units at once. Default: `max`.
     #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<WholeNumber>,
+}
+
+impl From<LimitAnswer> for LimitBody {
+    fn from(limit: LimitAnswer) -> Self {
+        Self {
+            max: WholeNumber(limit.max.into()),
+            per: limit.per.as_text().into_owned(),
+            kind: limit.kind.map(Word::into_owned),
+            step: limit.step.map(|step| step.to_string()),
+            burst: limit.burst.map(|burst| WholeNumber(burst.into())),
+        }
+    }
 }
 
 /// Why a policy is paused, since when, and by whom.

@@ -14,6 +14,7 @@ use domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 /// How to run a reconciliation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({ "apply": false }))]
 pub struct ReconciliationBody {
     /// Whether to heal the counters that differ: they get the ledger's values. Without it, the
     /// reconciliation only reports. It never changes the ledger.

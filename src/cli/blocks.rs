@@ -7,8 +7,9 @@ use reqwest::Method;
 
 use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
+use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
-use super::overrides::{DeleteArgs, ListArgs, SubjectArgs, if_version};
+use super::overrides::{DeleteArgs, ListArgs, SubjectArgs};
 use api::blocks::{BlockAnswer, BlockBody};
 use api::instant::written;
 
@@ -40,9 +41,8 @@ pub struct BlockArgs {
     #[arg(long)]
     until: Option<String>,
 
-    /// Change the block only if this is its version
-    #[arg(long)]
-    if_version: Option<u32>,
+    #[command(flatten)]
+    condition: ConditionArgs,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -65,12 +65,14 @@ async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
-    let answer = call(if_version(request, args.if_version)).await?;
+    let answer = call(args.condition.on(request)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
         print_changes(&name, before.as_ref(), &answer)?;
     }
-    client::show(&args.server, &answer, print_block)
+    let shown = client::show(&args.server, &answer, print_block);
+    args.condition.tell(&args.server);
+    shown
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
@@ -87,14 +89,8 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
 
 async fn remove(args: DeleteArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
-    let request = request(&args.server, Method::DELETE, &path)?.query(&[("reason", &args.reason)]);
-    let answer = call(if_version(request, args.if_version)).await?;
-    if args.server.json {
-        println!("{answer:#}");
-    } else {
-        println!("removed");
-    }
-    Ok(ExitCode::SUCCESS)
+    let request = request(&args.server, Method::DELETE, &path)?;
+    args.end(request, "removed").await
 }
 
 fn path(policy: &str, subject: &str) -> String {

@@ -11,7 +11,7 @@ use super::client::{call, describe, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
-use api::claims::{ClaimBody, DenialBody, QUOTA_EXCEEDED_TYPE, UsageBody};
+use api::claims::{ClaimBody, DenialBody, UsageBody};
 use api::grants::ClaimAnswer;
 use api::problem::Problem;
 use api::strict::WholeNumber;
@@ -69,14 +69,13 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
 
 /// Whether a problem denies the claim. A retry of a grant that was reversed or lapsed is not granted either.
 fn is_denial(problem: &Problem) -> bool {
-    let kind = problem.kind.rsplit('#').next();
-    let kinds = [
+    let denials = [
         "quota-exceeded",
         "subject-blocked",
         "grant-reversed",
         "hold-lapsed",
     ];
-    kind.is_some_and(|kind| kinds.contains(&kind))
+    denials.contains(&&*problem.code)
 }
 
 fn print_claim(claim: &ClaimAnswer, local: &LocalTime) {
@@ -93,7 +92,7 @@ fn print_claim(claim: &ClaimAnswer, local: &LocalTime) {
 /// Prints a denial, or another problem that denies the claim.
 fn print_denial(answer: &Value, local: &LocalTime) -> anyhow::Result<()> {
     let problem: Problem = read(answer)?;
-    if problem.kind != QUOTA_EXCEEDED_TYPE {
+    if problem.code != "quota-exceeded" {
         println!("denied: {}", problem.detail);
         return Ok(());
     }

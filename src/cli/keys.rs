@@ -6,7 +6,6 @@ use chrono::{DateTime, Utc};
 use reqwest::Method;
 
 use super::client::{self, all_items, call, request, segment, show_all};
-use super::overrides::if_version;
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 use api::instant::written;
 use api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer, OwnKeyAnswer};
@@ -51,15 +50,19 @@ pub async fn end(args: KeyEndArgs) -> anyhow::Result<ExitCode> {
         reason: Some(args.reason),
     };
     let request = request(&args.server, Method::PATCH, &path(&args.id))?.json(&body);
-    let key = call(if_version(request, args.if_version)).await?;
-    client::show(&args.server, &key, print_key)
+    let key = call(args.condition.on(request)).await?;
+    let shown = client::show(&args.server, &key, print_key);
+    args.condition.tell(&args.server);
+    shown
 }
 
 pub async fn revoke(args: KeyRevokeArgs) -> anyhow::Result<ExitCode> {
     let request =
         request(&args.server, Method::DELETE, &path(&args.id))?.query(&[("reason", &args.reason)]);
-    let key = call(if_version(request, args.if_version)).await?;
-    client::show(&args.server, &key, print_key)
+    let key = call(args.condition.on(request)).await?;
+    let shown = client::show(&args.server, &key, print_key);
+    args.condition.tell(&args.server);
+    shown
 }
 
 fn path(id: &str) -> String {

@@ -12,6 +12,7 @@ mod blocks;
 mod changes;
 mod claims;
 mod client;
+mod condition;
 mod config;
 mod corrections;
 mod difference;
@@ -27,12 +28,15 @@ mod offline;
 mod overrides;
 mod pause;
 mod policies;
+mod policy_changes;
+mod policy_command;
 mod reconciliation;
 mod rows;
 mod seals;
 mod serve;
 mod statistics;
 mod telemetry;
+mod versions;
 mod written;
 mod xlsx;
 mod yaml;
@@ -43,9 +47,9 @@ use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Runtime;
 
 use client::TryAgain;
+use condition::ConditionArgs;
 
 use crate::config::{MigrateArgs, ServeArgs, read_secret};
-use api::policies::LimitBody;
 use host::chain::Chain;
 use http::{rights, specification_yaml};
 
@@ -127,9 +131,9 @@ enum Command {
     Seal(seals::SealCommand),
     /// Erase a subject: its name, metadata and reasons
     Erase(erasure::EraseArgs),
-    /// Manage policies: list, show, put, pause, resume, archive, apply, backtest
+    /// Manage policies: create, set, show, list, schedule, restore, pause, archive, apply, backtest
     #[command(subcommand)]
-    Policy(PolicyCommand),
+    Policy(policy_command::PolicyCommand),
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
@@ -224,113 +228,6 @@ struct ReconcileArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum PolicyCommand {
-    /// List the policies
-    List(ServerArgs),
-    /// Show a policy
-    Show(PolicyShowArgs),
-    /// Create or replace a policy; settings that are left out get their defaults
-    Put(Box<PolicyPutArgs>),
-    /// Pause a policy: it grants nothing until it is resumed
-    Pause(pause::StopArgs),
-    /// Resume a paused policy
-    Resume(pause::StopArgs),
-    /// Archive a policy: it takes no more claims, its history stays
-    Archive(pause::StopArgs),
-    /// Create and replace policies from a file
-    ///
-    /// The file is YAML or JSON. It has one field, `policies`: each policy by its name, with the
-    /// fields of PUT /v1/policies/{policy}. A field that is left out gets its default. The command
-    /// first shows the differences. If one policy is refused, nothing is changed. A change that
-    /// somebody else makes meanwhile is not overwritten. With --dry-run nothing is changed; the
-    /// exit code is 0 when nothing would change, and 5 when something would.
-    Apply(apply::ApplyArgs),
-    /// Show which grants a draft of a policy would have denied
-    Backtest(backtest::BacktestArgs),
-}
-
-#[derive(Debug, Args)]
-struct PolicyShowArgs {
-    /// The policy's name
-    policy: String,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct PolicyPutArgs {
-    /// The policy's name
-    policy: String,
-
-    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step
-    /// 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst 20". Repeat the option for more
-    /// limits
-    #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
-    limits: Vec<LimitBody>,
-
-    /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
-    #[arg(long)]
-    time_zone: String,
-
-    /// A text for people: what the policy is for
-    #[arg(long)]
-    description: Option<String>,
-
-    /// Local time at which a day begins, as HH:MM [default: 00:00]
-    #[arg(long)]
-    day_starts_at: Option<String>,
-
-    /// Day on which a week begins, as an English name such as sunday [default: monday]
-    #[arg(long)]
-    week_starts_on: Option<String>,
-
-    /// Grant nothing before this instant, such as 2026-12-01T00:00:00Z
-    #[arg(long)]
-    active_from: Option<String>,
-
-    /// Grant nothing from this instant on
-    #[arg(long)]
-    active_until: Option<String>,
-
-    /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
-    /// enforce]
-    #[arg(long)]
-    mode: Option<String>,
-
-    /// When the change takes effect: now, or next_window (the policy's next local day) [default:
-    /// now]
-    #[arg(long)]
-    effective: Option<String>,
-
-    /// recorded, or counted: Redis decides, and the ledger records the grants afterwards [default:
-    /// recorded]
-    #[arg(long)]
-    durability: Option<String>,
-
-    /// Claims while the ledger does not answer: refuse them, or count: Redis decides [default:
-    /// refuse]
-    #[arg(long)]
-    on_ledger_outage: Option<String>,
-
-    /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
-    /// keep them without an effect
-    #[arg(long)]
-    orphaned_overrides: Option<String>,
-
-    /// Reason of the change; required to replace a policy
-    #[arg(long)]
-    reason: Option<String>,
-
-    /// Replace the policy only if this is its newest version
-    #[arg(long)]
-    if_version: Option<u32>,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Subcommand)]
 enum KeyCommand {
     /// Create a key; its secret is printed once
     Create(KeyCreateArgs),
@@ -395,9 +292,8 @@ struct KeyEndArgs {
     #[arg(long)]
     reason: String,
 
-    /// Change the key only if this is its version
-    #[arg(long)]
-    if_version: Option<u32>,
+    #[command(flatten)]
+    condition: ConditionArgs,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -412,9 +308,8 @@ struct KeyRevokeArgs {
     #[arg(long)]
     reason: String,
 
-    /// Revoke the key only if this is its version
-    #[arg(long)]
-    if_version: Option<u32>,
+    #[command(flatten)]
+    condition: ConditionArgs,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -472,16 +367,9 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Archive(args) => archive::archive(args).await,
         Command::Seal(command) => seals::run(command).await,
         Command::Erase(args) => erasure::erase(args).await,
-        Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
-        Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
-        Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,
-        Command::Policy(PolicyCommand::Pause(args)) => pause::pause(args, true).await,
-        Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
-        Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,
+        Command::Policy(command) => policy_command::run(command).await,
         Command::Override(command) => overrides::run(command).await,
         Command::Block(command) => blocks::run(command).await,
-        Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
-        Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
         Command::Key(KeyCommand::Create(args)) => keys::create(args).await,
         Command::Key(KeyCommand::List(args)) => keys::list(args).await,
         Command::Key(KeyCommand::Show(args)) => keys::show(args).await,

@@ -7,6 +7,7 @@ use reqwest::{Method, RequestBuilder};
 
 use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
+use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
 use super::limits::{describe_maxes, parse_max};
 use api::instant::written;
@@ -46,9 +47,8 @@ pub struct PutArgs {
     #[arg(long)]
     reason: Option<String>,
 
-    /// Replace the override only if this is its version
-    #[arg(long)]
-    if_version: Option<u32>,
+    #[command(flatten)]
+    condition: ConditionArgs,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -87,9 +87,8 @@ pub struct DeleteArgs {
     #[arg(long)]
     pub reason: String,
 
-    /// Change it only if this is its version
-    #[arg(long)]
-    pub if_version: Option<u32>,
+    #[command(flatten)]
+    pub condition: ConditionArgs,
 
     #[command(flatten)]
     pub server: ServerArgs,
@@ -113,12 +112,14 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
-    let answer = call(if_version(request, args.if_version)).await?;
+    let answer = call(args.condition.on(request)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
         print_changes(&name, before.as_ref(), &answer)?;
     }
-    client::show(&args.server, &answer, print_override)
+    let shown = client::show(&args.server, &answer, print_override);
+    args.condition.tell(&args.server);
+    shown
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
@@ -138,28 +139,28 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
-    let request = request(&args.server, Method::DELETE, &path)?.query(&[("reason", &args.reason)]);
-    let answer = call(if_version(request, args.if_version)).await?;
-    if args.server.json {
-        println!("{answer:#}");
-    } else {
-        println!("deleted");
+    let request = request(&args.server, Method::DELETE, &path)?;
+    args.end(request, "deleted").await
+}
+
+impl DeleteArgs {
+    /// Sends the request that ends an override or a block.
+    pub async fn end(&self, request: RequestBuilder, done: &str) -> anyhow::Result<ExitCode> {
+        let request = request.query(&[("reason", &self.reason)]);
+        let answer = call(self.condition.on(request)).await?;
+        match (self.server.json, self.condition.dry_run) {
+            (true, _) => println!("{answer:#}"),
+            (false, false) => println!("{done}"),
+            (false, true) => self.condition.tell(&self.server),
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn path(policy: &str, subject: &str) -> String {
     let policy = segment(policy);
     let subject = segment(subject);
     format!("/v1/policies/{policy}/overrides/{subject}")
-}
-
-/// The request, on the condition that the thing has this version.
-pub fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuilder {
-    match version {
-        Some(version) => request.header("If-Match", format!("\"{version}\"")),
-        None => request,
-    }
 }
 
 fn print_override(found: &OverrideAnswer) {

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 
 use super::ServerArgs;
-use super::client::{call, request, segment};
-use super::policies::show_with_warnings;
+use super::client::{call, request};
+use super::condition::ConditionArgs;
+use super::policies::{path_of, show_with_warnings};
 use api::policies::PauseBody;
 
 #[derive(Debug, Args)]
@@ -20,28 +21,36 @@ pub struct StopArgs {
     reason: String,
 
     #[command(flatten)]
+    condition: ConditionArgs,
+
+    #[command(flatten)]
     server: ServerArgs,
 }
 
 /// Pauses or resumes a policy. Nothing else is changed.
 pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/policies/{}/pause", segment(&args.policy));
+    let path = format!("{}/pause", path_of(&args.policy));
     let request = if paused {
         let body = PauseBody {
-            reason: Some(args.reason),
+            reason: Some(args.reason.clone()),
         };
         request(&args.server, Method::PUT, &path)?.json(&body)
     } else {
         let request = request(&args.server, Method::DELETE, &path)?;
         request.query(&[("reason", &args.reason)])
     };
-    let policy = call(request).await?;
-    show_with_warnings(&args.server, &policy)
+    send(&args, request).await
 }
 
 pub async fn archive(args: StopArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/policies/{}", segment(&args.policy));
-    let request = request(&args.server, Method::DELETE, &path)?;
-    let policy = call(request.query(&[("reason", &args.reason)])).await?;
-    show_with_warnings(&args.server, &policy)
+    let request = request(&args.server, Method::DELETE, &path_of(&args.policy))?;
+    let request = request.query(&[("reason", &args.reason)]);
+    send(&args, request).await
+}
+
+async fn send(args: &StopArgs, change: RequestBuilder) -> anyhow::Result<ExitCode> {
+    let policy = call(args.condition.on(change)).await?;
+    let shown = show_with_warnings(&args.server, &policy)?;
+    args.condition.tell(&args.server);
+    Ok(shown)
 }

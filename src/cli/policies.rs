@@ -1,65 +1,30 @@
-//! Policies, one by one.
+//! How policies are found and shown.
 
 use std::process::ExitCode;
 
-use anyhow::bail;
-use reqwest::Method;
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::client::{all_items, call, describe, read, request, segment, send, show, show_all};
-use super::difference::{before_change, describe_orphans, print_changes};
+use super::ServerArgs;
+use super::client::{read, segment, show};
+use super::difference::in_one_line;
 use super::limits::describe_limits;
 use super::local::LocalTime;
-use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
-use api::policies::{PolicyAnswer, PolicyBody};
-use api::problem::Problem;
-use api::strict::Object;
+use api::policies::PolicyAnswer;
 
-pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
-    let items = all_items(&args, "/v1/policies?limit=1000").await?;
-    show_all(&args, items, print_policy)
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// The policy's name
+    pub policy: String,
+
+    #[command(flatten)]
+    pub server: ServerArgs,
 }
 
-pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/policies/{}", segment(&args.policy));
-    let policy = call(request(&args.server, Method::GET, &path)?).await?;
-    show_with_warnings(&args.server, &policy)
-}
-
-pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
-    let body = PolicyBody {
-        description: args.description,
-        time_zone: args.time_zone,
-        limits: args.limits.into_iter().map(Object).collect(),
-        day_starts_at: args.day_starts_at,
-        week_starts_on: args.week_starts_on,
-        active_from: args.active_from,
-        active_until: args.active_until,
-        paused: None,
-        mode: args.mode,
-        effective: args.effective,
-        durability: args.durability,
-        on_ledger_outage: args.on_ledger_outage,
-        orphaned_overrides: args.orphaned_overrides,
-        reason: args.reason,
-    };
-    let path = format!("/v1/policies/{}", segment(&args.policy));
-    let before = before_change(&args.server, &path).await?;
-    let mut request = request(&args.server, Method::PUT, &path)?.json(&body);
-    if let Some(version) = args.if_version {
-        request = request.header("If-Match", format!("\"{version}\""));
-    }
-    let (status, policy) = send(request).await?;
-    if !status.is_success() {
-        let orphans = read::<Problem>(&policy)?.orphaned_overrides;
-        let orphans = orphans.map(|orphans| format!("; {}", describe_orphans(&orphans)));
-        bail!("{}{}", describe(&policy), orphans.unwrap_or_default());
-    }
-    if !args.server.json {
-        print_changes(&args.policy, before.as_ref(), &policy)?;
-    }
-    show_with_warnings(&args.server, &policy)
+/// The path of a policy.
+pub fn path_of(policy: &str) -> String {
+    format!("/v1/policies/{}", segment(policy))
 }
 
 /// Shows a policy, and writes the warnings about it to standard error.
@@ -84,7 +49,7 @@ pub fn tell_warnings(warnings: &[String]) {
     }
 }
 
-fn print_policy(policy: &PolicyAnswer) {
+pub fn print_policy(policy: &PolicyAnswer) {
     let version = policy.version;
     let later = policy.in_force_version.filter(|it| *it != version);
     let begins = later.map(|in_force| {
@@ -97,11 +62,39 @@ fn print_policy(policy: &PolicyAnswer) {
         None if policy.paused => "  (paused)".to_owned(),
         None => String::new(),
     };
+    let archived = if policy.archived { "  (archived)" } else { "" };
     println!(
-        "{:<24} version {version:<4} {:<24} {}{pause}{}",
+        "{:<24} version {version:<4} {:<24} {}{pause}{}{archived}",
         policy.name,
         policy.time_zone,
         describe_limits(&policy.limits),
         begins.unwrap_or_default(),
     );
+}
+
+/// Prints the settings that a line has no room for.
+pub fn print_settings(policy: &PolicyAnswer) {
+    let local = LocalTime::new(&policy.time_zone);
+    let instant = |at: Option<_>| at.map_or("none".to_owned(), |at| local.show(at));
+    let reason = policy.reason.as_deref().unwrap_or_default();
+    let changed = format!(
+        "{} by {}: {}",
+        local.show(policy.changed_at),
+        policy.changed_by,
+        in_one_line(reason)
+    );
+    for (name, value) in [
+        ("description", in_one_line(&policy.description)),
+        ("day starts at", policy.day_starts_at.clone()),
+        ("week starts on", policy.week_starts_on.to_string()),
+        ("active from", instant(policy.active_from)),
+        ("active until", instant(policy.active_until)),
+        ("mode", policy.mode.to_string()),
+        ("durability", policy.durability.to_string()),
+        ("on ledger outage", policy.on_ledger_outage.to_string()),
+        ("effective", local.show(policy.effective_at)),
+        ("changed", changed),
+    ] {
+        println!("  {name:<17} {value}");
+    }
 }

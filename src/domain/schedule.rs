@@ -1,9 +1,8 @@
 //! The times at which the versions of a policy are active.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, NaiveDate, SecondsFormat, Utc};
 
 use super::policy::{Policy, PolicyId, PolicyName, Rule};
 use super::window::Length;
@@ -14,27 +13,9 @@ pub enum Effective {
     Now,
     /// At the start of the next local day of the policy.
     NextWindow,
-}
-
-impl Effective {
-    pub const ALL: [Self; 2] = [Self::Now, Self::NextWindow];
-
-    /// The name in the HTTP contract.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Now => "now",
-            Self::NextWindow => "next_window",
-        }
-    }
-}
-
-impl FromStr for Effective {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
-        found.ok_or("this value is unknown; write now or next_window")
-    }
+    /// At the start of this local day of the policy.
+    Day(NaiveDate),
+    At(DateTime<Utc>),
 }
 
 /// Why a change would never take effect.
@@ -43,19 +24,27 @@ pub enum NeverEffective {
     /// The policy has no active version that could continue until then.
     #[error("a new policy takes effect at once; set active_from to let it start later")]
     NewPolicy,
+    #[error(
+        "{} is not in the future: write now, or a later instant",
+        written(*.0)
+    )]
+    Past(DateTime<Utc>),
     /// The policy ends before the change.
     #[error(
-        "the change would never take effect: the next window starts at {}, and active_until ends \
-         the policy at {}; write now",
-        .begins_at.to_rfc3339_opts(SecondsFormat::AutoSi, true),
-        .ends_at.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+        "the change would never take effect: it begins at {}, and active_until ends the policy at \
+         {}; write now, or an earlier instant",
+        written(*.begins_at),
+        written(*.ends_at)
     )]
     EndsBefore {
-        /// The start of the next window.
         begins_at: DateTime<Utc>,
         /// The end of the policy, by the active rule or by the new rule.
         ends_at: DateTime<Utc>,
     },
+}
+
+fn written(instant: DateTime<Utc>) -> String {
+    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 impl Effective {
@@ -73,7 +62,15 @@ impl Effective {
             return Ok(now);
         }
         let current = &in_force.ok_or(NeverEffective::NewPolicy)?.rule;
-        let begins_at = current.calendar.window(Length::Day, now).end;
+        let begins_at = match self {
+            Self::Now => now,
+            Self::NextWindow => current.calendar.window(Length::Day, now).end,
+            Self::Day(date) => current.calendar.day_start(date),
+            Self::At(at) => at,
+        };
+        if begins_at <= now {
+            return Err(NeverEffective::Past(begins_at));
+        }
         let ends = [current.active_until, rule.active_until];
         match ends.into_iter().flatten().min() {
             Some(ends_at) if ends_at <= begins_at => {

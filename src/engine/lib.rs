@@ -22,7 +22,7 @@ use host::running::RunningTime;
 use ledger::{Ledger, OpenError};
 
 pub use admin::{
-    Admin, EditError, EditedTerms, KeyError, PolicyChange, Precondition, SubjectErasure,
+    Admin, EditError, EditedTerms, Editor, KeyError, PolicyChange, Precondition, SubjectErasure,
 };
 pub use claims::instance::{
     AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS, OwnKey, Place,
@@ -50,8 +50,8 @@ pub use record::{
 };
 
 pub use ledger::{
-    Act, ActKind, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Seal, SealOrigin,
-    Standing,
+    Act, ActKind, ChangeKind, Changed, EditedPolicy, LedgerError, PastChange, ProvisionalScope,
+    Seal, SealOrigin, Standing,
 };
 
 use record::seal::SealStatus;

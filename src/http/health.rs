@@ -46,6 +46,8 @@ pub struct Readiness {
 
 describe! {
     /// Check that the process runs.
+    ///
+    /// It asks neither the ledger nor Redis: restart the process if it does not answer.
     LIVEZ: "livez" of "operation", |it| it.text(200, "The process runs.", &["text/plain"])
 }
 pub async fn livez(_caller: Public) -> &'static str {
@@ -71,6 +73,8 @@ pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
 
 describe! {
     /// Check whether the instance decides claims, or only reads, and what troubles it has.
+    ///
+    /// Send claims only to an instance that answers 200. Each trouble says what is wrong and what to do.
     READYZ: "readyz" of "operation", |it| it
         .json::<Readiness>(200, "The instance decides claims. If it only reads: it can read.")
         .json::<Readiness>(503, "The instance decides no claims.")

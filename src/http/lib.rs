@@ -37,6 +37,7 @@ fn routes() -> Routes {
         at("/v1/policies/{policy}", Asked)
             .get(policies::get, policies::GET)
             .put(policies::put, policies::PUT)
+            .patch(policies::patch, policies::PATCH)
             .delete(policies::archive, policies::ARCHIVE),
         at("/v1/policies/{policy}/pause", Asked)
             .put(pauses::put, pauses::PUT)
@@ -106,6 +107,7 @@ fn routes() -> Routes {
         at("/readyz", Open).get(health::readyz, health::READYZ),
         at("/metrics", Open).get(health::metrics, health::METRICS),
         at("/openapi.yaml", Open).get(openapi_yaml, OPENAPI_YAML),
+        at("/", Open).files(pages::start),
         at("/docs", Open).get(pages::first_claim, pages::FIRST_CLAIM),
         at("/docs/reference", Open).get(pages::reference, pages::REFERENCE),
         at("/docs/problems", Open).get(pages::problems, pages::PROBLEMS),

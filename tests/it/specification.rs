@@ -8,6 +8,7 @@ use perdiem::domain::limit::shape::LIMITS_MOST;
 use serde_json::Value;
 
 use crate::house::files_below;
+use crate::support::app::{Answer, App, Stack};
 use crate::support::operations::{OPEN, Operation, is_at, operations, specification};
 
 /// Every object in a document, with its place.
@@ -61,8 +62,10 @@ fn every_route_is_specified() {
         let methods = methods.map(str::to_owned).collect();
         routes.insert(path.to_owned(), methods);
     }
-    // The files of the documentation page are no interface.
-    assert!(routes.remove("/docs/{file}").is_some());
+    // The pages of the documentation, and what leads to them, are no interface.
+    for path in ["/", "/docs/{file}"] {
+        assert!(routes.remove(path).is_some(), "{path}");
+    }
     let mut specified: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for Operation { path, method, .. } in operations() {
         let method = method.as_str().to_lowercase();
@@ -195,10 +198,9 @@ fn every_operation_is_reached() {
 }
 
 /// The operations for which people use a command, so that no document has their URL.
-const BY_COMMAND: [&str; 13] = [
+const BY_COMMAND: [&str; 12] = [
     "/v1/changes/{revision}/proof",
     "/v1/grants/{id}/proof",
-    "/v1/keys",
     "/v1/keys/{id}",
     "/v1/log/checkpoint",
     "/v1/log/tile/{tile}",
@@ -409,4 +411,38 @@ fn no_sentence_lists_the_kinds_of_entries() {
         }
     }
     assert!(sentences > 1000, "{sentences}");
+}
+
+/// The example of each body is a body that the operation takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_body_has_an_example_that_is_taken() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let specification = specification();
+    for operation in operations() {
+        let schema = &operation.said["requestBody"]["content"]["application/json"]["schema"];
+        let Some(reference) = schema["$ref"].as_str() else {
+            continue;
+        };
+        let schema = specification.pointer(&reference[1..]).expect("a schema");
+        let example = schema["example"].clone();
+        assert!(example.is_object(), "{reference} has no example");
+        let request = app.request(operation.method.clone(), &operation.filled());
+        let answer = Answer::of(request.json(&example)).await;
+        let is_taken = answer.status.is_success() || answer.status == 404;
+        assert!(
+            is_taken,
+            "{} {}: {answer:?}",
+            operation.method, operation.path
+        );
+    }
+}
+
+#[test]
+fn every_operation_has_prose() {
+    for operation in operations() {
+        let prose = operation.said["description"].as_str().unwrap_or_default();
+        let is_more = !prose.is_empty() && !prose.starts_with("Roles:");
+        assert!(is_more, "{} {}", operation.method, operation.path);
+    }
 }

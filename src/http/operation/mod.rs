@@ -142,14 +142,14 @@ impl Operation {
         Ref::from_schema_name(T::name())
     }
 
-    /// The names of the parameters that the query may have.
-    pub fn in_query(&self) -> Vec<String> {
+    /// The names of the parameters in one part of the request.
+    pub fn names_in(&self, part: ParameterIn) -> Vec<String> {
         let parameters = self.shown.parameters.iter().flatten();
-        let in_query = parameters.filter_map(|parameter| match parameter {
-            RefOr::T(it) if it.parameter_in == ParameterIn::Query => Some(it.name.clone()),
+        let names = parameters.filter_map(|parameter| match parameter {
+            RefOr::T(it) if it.parameter_in == part => Some(it.name.clone()),
             _ => None,
         });
-        in_query.collect()
+        names.collect()
     }
 
     fn finish(&mut self) {

@@ -11,14 +11,15 @@ use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use utoipa::IntoResponses;
 
+use super::query::DryRun;
 use super::route::segment;
-use super::{extractors, query};
+use super::{extractors, header, query};
 use crate::answer::{ApiError, Forbidden};
 use crate::operation::{Argument, Operation, Reach};
 use domain::key::{KeyNumber, Role};
 use domain::policy::PolicyName;
 use domain::reads::{ReadKind, SubjectRead};
-use engine::{Authority, Callers, Engine, Failure, OwnKey, Principal, Record};
+use engine::{Authority, Callers, Editor, Engine, Failure, OwnKey, Principal, Record};
 
 extractors!(MetricsReader, Public);
 
@@ -144,6 +145,14 @@ impl<W, P> Caller<W, P> {
         self.principal.key.clone()
     }
 
+    /// The caller as the one who changes something.
+    pub fn editor(&self, dry_run: DryRun) -> Editor {
+        Editor {
+            key: self.key(),
+            is_dry_run: dry_run.0,
+        }
+    }
+
     /// The number that entries store for the caller's key.
     pub fn key_number(&self) -> KeyNumber {
         self.principal.number
@@ -266,8 +275,8 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
     }
     // 3. The key is not confined to other policies: otherwise 403.
     P::check(&principal, request)?;
-    // 4. The query has only parameters that the request takes: otherwise 400.
-    query::check(request)?;
+    // 4. The query and the header have only parameters that the request takes: otherwise 400.
+    check_names(request)?;
     // 5. A change by an admin is stamped by the clock of the instance. While the clock is off, it is
     //    refused with 503, as claims are.
     let is_change = W::ROLES == Admin::ROLES && !request.method().is_safe();
@@ -276,6 +285,11 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
         return Err(ApiError::ClockOff);
     }
     Ok(principal)
+}
+
+fn check_names(request: &HttpRequest) -> Result<(), ApiError> {
+    query::check(request)?;
+    header::check(request)
 }
 
 fn wrong_role<W: Wanted>(principal: &Principal) -> Forbidden {
@@ -300,7 +314,7 @@ pub struct MetricsReader;
 impl MetricsReader {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         match request.app_data() {
-            Some(OpenMetrics(true)) => query::check(request)?,
+            Some(OpenMetrics(true)) => check_names(request)?,
             _ => drop(authorise::<Anyone, AboutNoPolicy>(request)?),
         }
         Ok(Self)
@@ -318,7 +332,7 @@ pub struct Public;
 
 impl Public {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        query::check(request).map(|()| Self)
+        check_names(request).map(|()| Self)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::answer::ApiError;
 use api::problem::InvalidPart;
 use domain::fault::Fault;
 use domain::policy::check_reason;
+use domain::schedule::Effective;
 use engine::Bound;
 
 /// Collects the wrong values of parameters and bodies, so that one answer reports all of them.
@@ -105,6 +106,23 @@ fn parse_bound(text: &str) -> Result<Bound, String> {
         let instant = parse_instant(text).map(Bound::Instant);
         instant.map_err(|instant| format!("{instant}; or {date}"))
     })
+}
+
+/// When a change takes effect.
+pub fn parse_effective(text: &str) -> Result<Effective, String> {
+    match text {
+        "now" => Ok(Effective::Now),
+        "next_window" => Ok(Effective::NextWindow),
+        _ => match parse_bound(text) {
+            Ok(Bound::Day(date)) => Ok(Effective::Day(date)),
+            Ok(Bound::Instant(at)) => Ok(Effective::At(at)),
+            Err(_) => Err(
+                "write now, next_window, a local date such as 2026-12-01, or an instant \
+                           such as 2026-12-01T00:00:00Z"
+                    .to_owned(),
+            ),
+        },
+    }
 }
 
 /// A position in the record, or a revision.

@@ -1,10 +1,12 @@
 //! Fields of a request's header.
 
 use actix_web::HttpRequest;
-use actix_web::http::header;
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderName};
 use utoipa::IntoParams;
 
 use super::extractors;
+use super::route::taken;
 use crate::answer::ApiError;
 use crate::operation::{Argument, Operation};
 use api::words;
@@ -12,9 +14,10 @@ use domain::claim::IdempotencyKey;
 use engine::Precondition;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+const IDEMPOTENCY_KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
 extractors!(IfMatchOrNone);
-extractors!(KeyHeader => IdempotencyKeyField, IfMatch => IfMatchField);
+extractors!(KeyHeader => IdempotencyKeyField, NeedlessKey => NeedlessKeyField, IfMatch => IfMatchField);
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
@@ -56,12 +59,68 @@ struct IdempotencyKeyField {
     idempotency_key: Option<String>,
 }
 
+/// Fields that change what a request means, for servers that know them. A server that drops one does
+/// something else than the client asks for.
+const CHANGE_MEANING: [HeaderName; 7] = [
+    IDEMPOTENCY_KEY_FIELD,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_UNMODIFIED_SINCE,
+    header::CONTENT_RANGE,
+    HeaderName::from_static("prefer"),
+    HeaderName::from_static("x-http-method-override"),
+];
+
+/// Refuses a field that changes the meaning of a request, if the request does not take it.
+pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
+    let is_dropped = |name: &&HeaderName| {
+        request.headers().contains_key(*name) && !is_needless(name, request.method()) && {
+            let taken = taken(request);
+            let mut taken = taken.in_head.iter();
+            !taken.any(|it| it.eq_ignore_ascii_case(name.as_str()))
+        }
+    };
+    match CHANGE_MEANING.iter().find(is_dropped) {
+        None => Ok(()),
+        Some(name) => {
+            let detail =
+                format!("this request does not take the header field {name}: leave it out");
+            Err(ApiError::Malformed(detail))
+        }
+    }
+}
+
+/// Whether a request without the field does the same: a repeated request of such a method changes nothing
+/// more, and a whole answer is right where a client knows it already (RFC 9110, section 13.1.2).
+fn is_needless(name: &HeaderName, method: &Method) -> bool {
+    (*name == IDEMPOTENCY_KEY_FIELD && method.is_idempotent())
+        || (*name == header::IF_NONE_MATCH && method.is_safe())
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "read by the derive")]
+struct NeedlessKeyField {
+    /// Not needed: a repeated request changes nothing more, with or without it.
+    #[param(rename = "Idempotency-Key", value_type = words::Anything, required = false)]
+    idempotency_key: Option<String>,
+}
+
+/// Any `Idempotency-Key`, for a request that is safe to repeat without one.
+pub struct NeedlessKey;
+
+impl NeedlessKey {
+    fn of(_: &HttpRequest) -> Result<Self, ApiError> {
+        Ok(Self)
+    }
+}
+
 /// The `Idempotency-Key`, if there is one.
 pub struct KeyHeader(pub Option<IdempotencyKey>);
 
 impl KeyHeader {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        let mut values = request.headers().get_all("idempotency-key");
+        let mut values = request.headers().get_all(IDEMPOTENCY_KEY_FIELD);
         match (values.next(), values.next()) {
             (None, _) => Ok(Self(None)),
             (Some(value), None) => Self::parse(value.as_bytes()),

@@ -19,14 +19,14 @@ pub use caller::{
     AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery,
     MetricsReader, OpenMetrics, Public, Wanted,
 };
-pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
-pub use header::{IfMatch, IfMatchOrNone, KeyHeader};
+pub use faults::{Faults, parse_date, parse_effective, parse_instant, parse_position, parse_true};
+pub use header::{IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};
 pub use metadata::MetadataQuery;
 pub use path::{
     GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath, RevisionPath,
     SubjectPath, TilePath,
 };
-pub use query::{Page, PageQuery, Query, Reason};
+pub use query::{DryRun, Page, PageQuery, Query, Reason, is_true};
 pub use route::{
     Bounded, Handling, PlacedOperation, Route, Routes, WAIT_MOST, handling, pattern, segment,
 };

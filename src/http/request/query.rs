@@ -13,13 +13,14 @@ use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
 use super::extractors;
-use super::faults::Faults;
-use super::route::in_query;
+use super::faults::{Faults, parse_true};
+use super::route::taken;
 use crate::answer::ApiError;
 use crate::operation::{Argument, Operation};
+use api::words;
 use domain::policy::check_reason;
 
-extractors!(Page => PageQuery, Reason => ReasonQuery);
+extractors!(DryRun => DryRunQuery, Page => PageQuery, Reason => ReasonQuery);
 
 /// The longest page of a list.
 const PAGE_MAX: u32 = 1000;
@@ -34,8 +35,8 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
     if query.is_empty() {
         return Ok(());
     }
-    let known = in_query(request);
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let taken = taken(request);
+    let known: Vec<&str> = taken.in_query.iter().map(String::as_str).collect();
     let mut seen = HashSet::new();
     for (name, _) in parse(query)? {
         if !known.iter().any(|known| is_named(known, &name)) {
@@ -161,6 +162,31 @@ impl Page {
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct DryRunQuery {
+    /// `true`: change nothing, and show what would become of it.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    dry_run: Option<String>,
+}
+
+/// Whether to change nothing, and only to show the change.
+pub struct DryRun(pub bool);
+
+impl DryRun {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        let query = Query::<DryRunQuery>::of(request)?.0;
+        is_true("dry_run", query.dry_run.as_deref()).map(Self)
+    }
+}
+
+/// A parameter that is absent, or `true`.
+pub fn is_true(parameter: &'static str, value: Option<&str>) -> Result<bool, ApiError> {
+    let parsed = value.map(parse_true).transpose();
+    let parsed = parsed.map_err(|error| ApiError::invalid(parameter, error))?;
+    Ok(parsed.is_some())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -8,6 +8,7 @@ use actix_web::http::Method;
 use actix_web::{FromRequest, Handler, HttpMessage, HttpRequest, HttpResponse, Responder};
 use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
+use utoipa::openapi::path::ParameterIn;
 
 use crate::answer::ApiError;
 use crate::operation::{Argument, Description, Operation};
@@ -61,9 +62,25 @@ pub struct Route {
 struct Served {
     method: Method,
     handling: Handling,
-    /// The names of the parameters that the query may have.
-    in_query: Rc<[String]>,
+    taken: Rc<Taken>,
     operation: Option<DescribedOperation>,
+}
+
+/// The names of the parameters that a method takes.
+#[derive(Default)]
+pub struct Taken {
+    pub in_query: Vec<String>,
+    /// Fields of the header.
+    pub in_head: Vec<String>,
+}
+
+impl Taken {
+    fn by(operation: &Operation) -> Self {
+        Self {
+            in_query: operation.names_in(ParameterIn::Query),
+            in_head: operation.names_in(ParameterIn::Header),
+        }
+    }
 }
 
 /// Makes the operation when it is asked for: a server that nobody asks keeps no schemas.
@@ -137,13 +154,13 @@ impl Route {
             let operation = move || Operation::of::<Args>(&description);
             Box::new(operation) as DescribedOperation
         });
-        let in_query = operation.as_ref().map(|operation| operation().in_query());
-        let in_query: Rc<[String]> = in_query.unwrap_or_default().into();
+        let taken = operation.as_ref().map(|operation| Taken::by(&operation()));
+        let taken = Rc::new(taken.unwrap_or_default());
         let is_get = method == Method::GET;
         self.methods.push(Served {
             method,
             handling: handling(handler.clone()),
-            in_query: in_query.clone(),
+            taken: taken.clone(),
             operation,
         });
         if is_get {
@@ -151,7 +168,7 @@ impl Route {
             self.methods.push(Served {
                 method: Method::HEAD,
                 handling: handling(handler),
-                in_query,
+                taken,
                 operation: None,
             });
         }
@@ -289,12 +306,12 @@ pub fn pattern(request: &HttpRequest) -> Option<&'static str> {
     extensions.get::<Rc<Route>>().map(|route| route.pattern)
 }
 
-/// The names of the parameters that the query of this request may have.
-pub fn in_query(request: &HttpRequest) -> Rc<[String]> {
+/// The parameters that this request may have.
+pub fn taken(request: &HttpRequest) -> Rc<Taken> {
     let extensions = request.extensions();
     let route = extensions.get::<Rc<Route>>();
     let served = route.and_then(|route| route.served(request.method()));
-    served.map_or_else(Rc::default, |served| served.in_query.clone())
+    served.map_or_else(Rc::default, |served| served.taken.clone())
 }
 
 /// The largest body of this request, in bytes.

@@ -5,7 +5,9 @@ use actix_web::HttpResponse;
 use super::policies::check;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{POLICY, describe};
-use crate::request::{Auditor, Body, Caller, Faults, PolicyPath, RecordData, Then, parse_date};
+use crate::request::{
+    Auditor, Body, Caller, Faults, NeedlessKey, PolicyPath, RecordData, Then, parse_date,
+};
 use api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject};
 use api::orphans::OrphansBody;
 use domain::backtest::{BacktestTally, DayRange};
@@ -81,7 +83,7 @@ describe! {
 }
 pub async fn post(
     caller: Caller<Auditor>,
-    Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
+    Then(body, (_, policy)): Then<Body<BacktestBody>, (NeedlessKey, PolicyPath)>,
     record: RecordData,
 ) -> HttpAnswer {
     let (draft, range) = check_backtest(body.0, record.instance.has_counters)?;

@@ -4,11 +4,11 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
-    PolicyPath, Reason, RecordData, SubjectPath, Then,
+    Admin, AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
+    NewSubjectPath, Page, PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
 use api::blocks::{BlockAnswer, BlockBody, BlockList};
 use domain::blocks::BlockTerms;
@@ -36,13 +36,14 @@ describe! {
     /// subject, and marks them with `would_deny`.
     PUT: "put_block" of "blocks", |it| it
         .json::<BlockAnswer>(201, "Created.").etag()
-        .json::<BlockAnswer>(200, "Replaced, or not changed.").etag()
+        .json::<BlockAnswer>(200, "Replaced, or not changed; or the result of a dry run.").etag()
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
         .problem(412, "`precondition-failed`: the block has another version.")
 }
 pub async fn put(
     caller: Caller<Admin>,
+    dry_run: DryRun,
     Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<BlockBody>,
         (PolicyPath, NewSubjectPath, IfMatchOrNone),
@@ -51,9 +52,10 @@ pub async fn put(
 ) -> HttpAnswer {
     let (terms, reason) = check(body.0, admin.instance.now())?;
     let name = policy.0.clone();
-    let key = caller.key();
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
     let edited = admin
-        .put_of_subject(name, subject.0, terms, Some(reason), precondition, key)
+        .put_of_subject(name, subject.0, terms, Some(reason), precondition, editor)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let before = edited.before;
@@ -62,12 +64,14 @@ pub async fn put(
     } else {
         StatusCode::CREATED
     };
-    let mut response = versioned(status, edited.after.version);
+    let mut response = changed(status, edited.after.version, is_dry_run);
     Ok(response.json(BlockAnswer::new(&policy.0, edited.after)))
 }
 
 describe! {
     /// Show a subject's block. The ETag is its version.
+    ///
+    /// A block whose `until` has passed is shown too, until somebody removes it.
     GET: "get_block" of "blocks", |it| it
         .json::<BlockAnswer>(200, "The block, also one whose `until` has passed.").etag()
         .follows("put_block", 201, SUBJECT)
@@ -117,8 +121,10 @@ pub async fn list(
 
 describe! {
     /// Remove a subject's block: the policy decides its claims again.
+    ///
+    /// It takes effect at this instance with the next claim, and at every other instance within a second.
     REMOVE: "remove_block" of "blocks", |it| it
-        .json::<BlockAnswer>(200, "Removed. The answer has the last version.")
+        .json::<BlockAnswer>(200, "Removed; or the result of a dry run. The answer has the last version.")
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
         .problem(412, "`precondition-failed`: the block has another version.")
@@ -130,12 +136,13 @@ pub async fn remove(
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
+    dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
     let name = policy.0.clone();
-    let key = caller.key();
+    let editor = caller.editor(dry_run);
     let edited = admin
-        .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, key)
+        .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, editor)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let removed = Block {

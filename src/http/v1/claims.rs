@@ -162,6 +162,7 @@ describe! {
             `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the \
             claim would be granted, if that is known; `grant-reversed`: the grant of this key was \
             reversed.")
+        .header::<u64>("Retry-After", "Seconds until the same claim can be granted, if that is known.")
         .problem(410, "`hold-lapsed`: the hold of this key lapsed.")
         .problem_with::<ClaimRefusal>(429, "`quota-exceeded`: denied; nothing was counted. Or \
             `too-many-wrong-keys`: wait for as long as `Retry-After` says.")

@@ -6,7 +6,8 @@ use tokio::time::timeout_at;
 use crate::answer::{ApiError, HttpAnswer, entered};
 use crate::operation::{GRANT, describe};
 use crate::request::{
-    Body, ByHandler, Caller, Claimer, ClaimsData, GrantPath, KeyHeader, OptionalBody, Then,
+    Body, ByHandler, Caller, Claimer, ClaimsData, GrantPath, KeyHeader, NeedlessKey, OptionalBody,
+    Then,
 };
 use api::grants::{ConfirmationRequest, CorrectionAnswer, GrantBody, ReversalRequest};
 use api::limits::LimitUsage;
@@ -29,10 +30,10 @@ describe! {
     REVERSE: "reverse_grant" of "grants", |it| it
         .json::<CorrectionAnswer>(201, "Reversed.")
         .json::<CorrectionAnswer>(200, "Already reversed.")
-        .problem(409, "`hold-lapsed`: the hold lapsed, and its units were given back then; \
-            `grant-reversed`: no unit is left; `claim-in-progress`: a request with the same key is \
-            being decided now.")
-        .needs_entries()
+        .problem(409, "`grant-reversed`: no unit is left; `claim-in-progress`: a request with the \
+            same key is being decided now.")
+        .problem(410, "`hold-lapsed`: the hold lapsed, and its units were given back then; \
+            `archived`: the grant was archived and dropped.")
         .follows("claim", 201, GRANT)
 }
 pub async fn reverse(
@@ -84,7 +85,7 @@ describe! {
 }
 pub async fn confirm(
     caller: Caller<Claimer, ByHandler>,
-    Then(body, id): Then<OptionalBody<ConfirmationRequest>, GrantPath>,
+    Then(body, (_, id)): Then<OptionalBody<ConfirmationRequest>, (NeedlessKey, GrantPath)>,
     claims: ClaimsData,
 ) -> HttpAnswer {
     let admission = claims.admit(&caller.key())?;

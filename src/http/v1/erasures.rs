@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
-use crate::request::{Admin, AdminData, Body, Caller, SubjectPath, Then};
+use crate::request::{Admin, AdminData, Body, Caller, NeedlessKey, SubjectPath, Then};
 use api::erasures::{ErasureAct, ErasureAnswer, ErasureRequest};
 use domain::erasure::names;
 use domain::policy::check_reason;
@@ -37,7 +37,7 @@ describe! {
 }
 pub async fn post(
     caller: Caller<Admin>,
-    Then(body, subject): Then<Body<ErasureRequest>, SubjectPath>,
+    Then(body, (_, subject)): Then<Body<ErasureRequest>, (NeedlessKey, SubjectPath)>,
     admin: AdminData,
 ) -> HttpAnswer {
     let reason = body.0.reason;

@@ -96,6 +96,8 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
 
 describe! {
     /// Show a grant.
+    ///
+    /// The answer has its state now, and its confirmation and its reversal if there are any.
     GET: "get_grant" of "grants", |it| it
         .json::<GrantBody>(200, "The grant.")
         .needs_entries()

@@ -4,11 +4,11 @@ use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use chrono::{DateTime, Utc};
 
-use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{ID, describe};
 use crate::request::{
-    AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, Faults, IdPath, IfMatch, Page,
-    Reason, RecordData, Then,
+    AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, DryRun, Faults, IdPath,
+    IfMatch, Page, Reason, RecordData, Then,
 };
 use api::keys::{KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer, OwnKeyAnswer};
 use api::problem::InvalidPart;
@@ -109,6 +109,8 @@ pub async fn own(caller: Caller<Anyone, AboutNoPolicy>, record: RecordData) -> H
 
 describe! {
     /// Show a key, without its secret. The ETag is its version.
+    ///
+    /// A revoked key is shown too.
     GET: "get_key" of "keys", |it| it
         .json::<KeyAnswer>(200, "The key.").etag()
         .is_about_nobody()
@@ -117,11 +119,11 @@ describe! {
 pub async fn get(_caller: Caller<Auditor>, id: IdPath, admin: AdminData) -> HttpAnswer {
     let key = admin.key(id.0).await?;
     let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
-    Ok(rendered(key))
+    Ok(rendered(key, false))
 }
 
-fn rendered(key: Key) -> HttpResponse {
-    versioned(StatusCode::OK, key.version).json(KeyAnswer::from(key))
+fn rendered(key: Key, is_dry_run: bool) -> HttpResponse {
+    changed(StatusCode::OK, key.version, is_dry_run).json(KeyAnswer::from(key))
 }
 
 describe! {
@@ -130,7 +132,7 @@ describe! {
     /// A change takes effect at this instance at once, and at every other instance within a second. A
     /// key that already has this end is not changed.
     PATCH: "end_key" of "keys", |it| it
-        .json::<KeyAnswer>(200, "The key.").etag()
+        .json::<KeyAnswer>(200, "The key; or the result of a dry run.").etag()
         .problem(409, "`last-admin-key`: this is the last admin key without an end; `key-revoked`: \
             a revoked key cannot be changed.")
         .problem(412, "`precondition-failed`: the key has another version.")
@@ -138,12 +140,15 @@ describe! {
 }
 pub async fn patch(
     caller: Caller<Admin>,
+    dry_run: DryRun,
     Then(body, (id, IfMatch(precondition))): Then<Body<KeyEndBody>, (IdPath, IfMatch)>,
     admin: AdminData,
 ) -> HttpAnswer {
     let (ends_at, reason) = check_new_end(body.0, admin.instance.now())?;
-    let changed = admin.end_key(id.0, ends_at, reason, precondition, caller.key());
-    Ok(rendered(changed.await??))
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
+    let ended = admin.end_key(id.0, ends_at, reason, precondition, editor);
+    Ok(rendered(ended.await??, is_dry_run))
 }
 
 describe! {
@@ -152,7 +157,7 @@ describe! {
     /// The key stops working at this instance at once, and at every other instance within a second. A
     /// key that is already revoked is not changed.
     REVOKE: "revoke_key" of "keys", |it| it
-        .json::<KeyAnswer>(200, "The key, revoked.").etag()
+        .json::<KeyAnswer>(200, "The key, revoked; or the result of a dry run.").etag()
         .problem(409, "`last-admin-key`: this is the last admin key without an end.")
         .problem(412, "`precondition-failed`: the key has another version.")
         .follows("create_key", 201, ID)
@@ -162,8 +167,11 @@ pub async fn revoke(
     id: IdPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
+    dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
-    let revoked = admin.revoke_key(id.0, reason.0, precondition, caller.key());
-    Ok(rendered(revoked.await??))
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
+    let revoked = admin.revoke_key(id.0, reason.0, precondition, editor);
+    Ok(rendered(revoked.await??, is_dry_run))
 }

@@ -4,11 +4,11 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, Caller, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
-    PolicyPath, Reason, RecordData, SubjectPath, Then,
+    Admin, AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
+    NewSubjectPath, Page, PolicyPath, Reason, RecordData, SubjectPath, Then,
 };
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideList};
 use api::strict::Object;
@@ -42,13 +42,14 @@ describe! {
     /// policy has no effect until the policy is revived.
     PUT: "put_override" of "overrides", |it| it
         .json::<OverrideAnswer>(201, "Created.").etag()
-        .json::<OverrideAnswer>(200, "Replaced, or not changed.").etag()
+        .json::<OverrideAnswer>(200, "Replaced, or not changed; or the result of a dry run.").etag()
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
         .problem(412, "`precondition-failed`: the override has another version.")
 }
 pub async fn put(
     caller: Caller<Admin>,
+    dry_run: DryRun,
     Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<OverrideBody>,
         (PolicyPath, NewSubjectPath, IfMatchOrNone),
@@ -57,9 +58,10 @@ pub async fn put(
 ) -> HttpAnswer {
     let (terms, reason) = check(body.0, admin.instance.now())?;
     let name = policy.0.clone();
-    let key = caller.key();
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
     let edited = admin
-        .put_of_subject(name, subject.0, terms, reason, precondition, key)
+        .put_of_subject(name, subject.0, terms, reason, precondition, editor)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let before = edited.before;
@@ -68,12 +70,14 @@ pub async fn put(
     } else {
         StatusCode::CREATED
     };
-    let mut response = versioned(status, edited.after.version);
+    let mut response = changed(status, edited.after.version, is_dry_run);
     Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
 }
 
 describe! {
     /// Show a subject's override. The ETag is its version.
+    ///
+    /// An override whose `until` has passed is shown too, until somebody deletes it.
     GET: "get_override" of "overrides", |it| it
         .json::<OverrideAnswer>(200, "The override, also one whose `until` has passed.").etag()
         .follows("put_override", 201, SUBJECT)
@@ -123,8 +127,10 @@ pub async fn list(
 
 describe! {
     /// Delete a subject's override: the policy's own limits apply again.
+    ///
+    /// It takes effect at this instance with the next claim, and at every other instance within a second.
     DELETE: "delete_override" of "overrides", |it| it
-        .json::<OverrideAnswer>(200, "Deleted. The answer has the last version.")
+        .json::<OverrideAnswer>(200, "Deleted; or the result of a dry run. The answer has the last version.")
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
         .problem(412, "`precondition-failed`: the override has another version.")
@@ -136,12 +142,13 @@ pub async fn delete(
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
+    dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
     let name = policy.0.clone();
-    let key = caller.key();
+    let editor = caller.editor(dry_run);
     let edited = admin
-        .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, key)
+        .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, editor)
         .await?
         .map_err(|error| (policy.0.clone(), error))?;
     let deleted = Override {

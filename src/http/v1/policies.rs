@@ -5,20 +5,21 @@ use actix_web::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::answer::{ApiError, HttpAnswer, versioned};
+use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{POLICY, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, ByHandler, Caller, Faults, IfMatch, IfMatchOrNone,
-    NewPolicyPath, Page, PolicyPath, Query, Reason, Then, parse_true,
+    Admin, AdminData, Auditor, Body, ByHandler, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
+    NewPolicyPath, Page, PolicyPath, Query, Reason, Then, is_true, parse_effective,
 };
+use api::instant::written;
 use api::orphans::OrphansBody;
-use api::policies::{PauseAnswer, PolicyAnswer, PolicyBody, PolicyList};
+use api::policies::{PauseAnswer, PolicyAnswer, PolicyBody, PolicyList, PolicyPatch};
 use api::problem::InvalidPart;
 use api::strict::Object;
 use api::words;
 use domain::limit::draft::LimitDraft;
 use domain::policy::{Durability, OnLedgerOutage, RuleDraft};
-use engine::{PolicyChange, Standing};
+use engine::{EditError, EditedPolicy, PolicyChange, Precondition, Standing};
 
 pub fn policy_answer(standing: Standing) -> PolicyAnswer {
     PolicyAnswer {
@@ -32,7 +33,7 @@ pub fn check(body: PolicyBody, has_counters: bool) -> Result<PolicyChange, ApiEr
     let mut faults = Faults::default();
     let active_from = faults.body_instant("/active_from", body.active_from.as_ref());
     let active_until = faults.body_instant("/active_until", body.active_until.as_ref());
-    let effective = body.effective.as_deref().unwrap_or("now").parse();
+    let effective = parse_effective(body.effective.as_deref().unwrap_or("now"));
     let effective = faults.body("/effective", effective);
     faults.reason(body.reason.as_ref());
     let on_orphans = body.orphaned_overrides.as_deref().map(str::parse);
@@ -80,13 +81,13 @@ pub fn check(body: PolicyBody, has_counters: bool) -> Result<PolicyChange, ApiEr
     })
 }
 
-/// Whether to change the policy, or only to show the change.
+/// Which policies to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct PutQuery {
-    /// `true`: change nothing, and show what the policy would become.
+pub struct PoliciesQuery {
+    /// `true`: archived policies too.
     #[param(value_type = Option<words::OnlyTrue>)]
-    dry_run: Option<String>,
+    archived: Option<String>,
 }
 
 describe! {
@@ -101,7 +102,7 @@ describe! {
     /// with the next claim, and at every other instance within a second. With `effective: next_window`
     /// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
     /// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
-    /// highest is in force.
+    /// highest is in force, so a change that takes effect now ends those that are scheduled.
     PUT: "put_policy" of "policies", |it| it
         .json::<PolicyAnswer>(201, "Created, or revived.").etag()
         .json::<PolicyAnswer>(200, "Replaced, or not changed; or the result of a dry run.")
@@ -112,38 +113,92 @@ describe! {
 }
 pub async fn put(
     caller: Caller<Admin>,
-    query: Query<PutQuery>,
+    dry_run: DryRun,
     Then(body, (policy, IfMatchOrNone(precondition))): Then<
         Body<PolicyBody>,
         (NewPolicyPath, IfMatchOrNone),
     >,
     admin: AdminData,
 ) -> HttpAnswer {
-    let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
-    let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
-    let dry_run = dry_run.is_some();
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
     let change = check(body.0, admin.instance.has_counters)?;
     let name = policy.0.clone();
     let edited = admin
-        .put_policy(name, change, precondition, caller.key(), dry_run)
+        .put_policy(name, change, precondition, editor)
         .await?
         .map_err(|error| (policy.0, error))?;
+    Ok(edited_answer(edited, is_dry_run))
+}
+
+/// The answer to a change of a policy, or to a dry run of one.
+fn edited_answer(edited: EditedPolicy, is_dry_run: bool) -> HttpResponse {
     let orphaned_overrides = OrphansBody::some(&edited.orphans);
     let edited = edited.edited;
     let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let version = edited.after.newest.version;
-    let mut response = if dry_run {
-        // The answer has no ETag: no policy has that version.
-        HttpResponse::Ok()
-    } else if existed {
-        versioned(StatusCode::OK, version)
+    let status = if existed {
+        StatusCode::OK
     } else {
-        versioned(StatusCode::CREATED, version)
+        StatusCode::CREATED
     };
-    Ok(response.json(PolicyAnswer {
+    let mut response = changed(status, version, is_dry_run);
+    response.json(PolicyAnswer {
         orphaned_overrides,
         ..policy_answer(edited.after)
-    }))
+    })
+}
+
+describe! {
+    /// Change some settings of a policy, and keep the others.
+    ///
+    /// The body is a JSON merge patch (RFC 7396) of the policy as `GET` shows it: what is absent stays, and
+    /// `null` means the default. The change makes a new version of the newest version. If that one is
+    /// scheduled, the new version takes effect at the same instant, unless `effective` says otherwise. A
+    /// change that somebody else makes meanwhile is kept.
+    PATCH: "patch_policy" of "policies", |it| it
+        .json::<PolicyAnswer>(200, "Changed, or not changed; or the result of a dry run.")
+        .etag()
+        .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
+            beyond its bounds.")
+        .problem(412, "`precondition-failed`: the policy has another version.")
+        .follows("put_policy", 201, POLICY)
+}
+pub async fn patch(
+    caller: Caller<Admin>,
+    dry_run: DryRun,
+    Then(body, (policy, IfMatch(precondition))): Then<Body<PolicyPatch>, (PolicyPath, IfMatch)>,
+    admin: AdminData,
+) -> HttpAnswer {
+    let editor = caller.editor(dry_run);
+    let name = policy.0;
+    loop {
+        // 1. Read the version that the patch is for.
+        let found = admin.policy(name.clone()).await?;
+        let found = found.ok_or_else(|| ApiError::UnknownPolicy(name.to_string()))?;
+        let newest = found.newest;
+        let version = newest.version;
+        let failed = |error| ApiError::from((name.clone(), error));
+        precondition.check(Some(version)).map_err(failed)?;
+        // 2. Make the change of this version.
+        let is_scheduled = !newest.has_effect(admin.instance.now());
+        let effective = is_scheduled.then(|| written(newest.effective_at));
+        let patch = body.0.clone();
+        let patch = PolicyPatch {
+            effective: patch.effective.or(effective),
+            ..patch
+        };
+        let change = check(patch.onto(newest.into()), admin.instance.has_counters)?;
+        // 3. If somebody else changed the policy meanwhile, begin again.
+        let only = Precondition::Versions(vec![version]);
+        let edited = admin
+            .put_policy(name.clone(), change, only, editor.clone())
+            .await?;
+        match edited {
+            Err(EditError::PreconditionFailed(_)) => {}
+            edited => return Ok(edited_answer(edited.map_err(failed)?, editor.is_dry_run)),
+        }
+    }
 }
 
 describe! {
@@ -163,22 +218,30 @@ pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, admin: AdminData)
 }
 
 describe! {
-    /// List the policies that are not archived, by name.
+    /// List the policies by name.
     ///
-    /// A key that is confined to policies sees only these policies.
+    /// With `archived=true` the list has the archived policies too, in their last versions. A key that is confined to policies sees only these policies.
     LIST: "list_policies" of "policies", |it| it
         .json::<PolicyList>(200, "A page.")
         .is_about_nobody()
 }
-pub async fn list(caller: Caller<Auditor, ByHandler>, page: Page, admin: AdminData) -> HttpAnswer {
-    let found = admin.policies(caller.policies(), page.limit, page.cursor());
+pub async fn list(
+    caller: Caller<Auditor, ByHandler>,
+    query: Query<PoliciesQuery>,
+    page: Page,
+    admin: AdminData,
+) -> HttpAnswer {
+    let archived = is_true("archived", query.0.archived.as_deref())?;
+    let found = admin.policies(caller.policies(), archived, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(PolicyList::new(found.await?, policy_answer)))
 }
 
 describe! {
     /// Archive a policy: it takes no more claims, and its history stays.
+    ///
+    /// Its grants can still be confirmed and reversed. `PUT` makes the policy active again.
     ARCHIVE: "archive_policy" of "policies", |it| it
-        .json::<PolicyAnswer>(200, "Archived. The answer has the last version.")
+        .json::<PolicyAnswer>(200, "Archived; or the result of a dry run. The answer has the last version.")
         .problem(412, "`precondition-failed`: the policy has another version.")
         .follows("put_policy", 201, POLICY)
 }
@@ -187,10 +250,12 @@ pub async fn archive(
     policy: PolicyPath,
     IfMatch(precondition): IfMatch,
     reason: Reason,
+    dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
+    let editor = caller.editor(dry_run);
     let edited = admin
-        .archive_policy(policy.0.clone(), reason.0, precondition, caller.key())
+        .archive_policy(policy.0.clone(), reason.0, precondition, editor)
         .await?
         .map_err(|error| (policy.0, error))?;
     Ok(HttpResponse::Ok().json(policy_answer(edited.after)))

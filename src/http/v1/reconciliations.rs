@@ -46,6 +46,8 @@ pub async fn post(
 
 describe! {
     /// Show a report.
+    ///
+    /// A report without `finished_at` is in progress, or its instance ended before it was finished.
     GET: "get_reconciliation" of "reconciliations", |it| it
         .json::<ReconciliationAnswer>(200, "The report.")
         .is_about_nobody()
@@ -59,6 +61,8 @@ pub async fn get(_caller: Caller<Auditor>, id: ReportPath, audit: AuditData) -> 
 
 describe! {
     /// List the reports, newest first, without their differences.
+    ///
+    /// `GET /v1/reconciliations/{id}` shows the differences of one report.
     LIST: "list_reconciliations" of "reconciliations", |it| it
         .json::<ReconciliationList>(200, "A page.")
         .is_about_nobody()

@@ -46,6 +46,9 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, audit: AuditData) -> Htt
 
 describe! {
     /// Show the newest seal.
+    ///
+    /// Its `size` says how many entries and changes it covers. A seal is made within seconds of what it
+    /// covers, so a recent entry may not be sealed yet.
     LATEST: "get_latest_seal" of "seals", |it| it
         .json::<LatestSeal>(200, "The seal.")
         .problem(409, "`not-sealed`: nothing is sealed yet.")
@@ -73,6 +76,9 @@ pub struct ConsistencyQuery {
 
 describe! {
     /// Prove that the log only grew from an older seal to a newer one.
+    ///
+    /// Compare the hashes of the proof with the two seals that you have kept: then nothing that the older
+    /// seal covers was changed or removed.
     CONSISTENCY: "get_seal_consistency" of "seals", |it| it
         .json::<SealConsistency>(200, "The proof.")
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
@@ -168,6 +174,9 @@ fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
 
 describe! {
     /// Show the newest checkpoint (C2SP tlog-tiles).
+    ///
+    /// The checkpoint is the newest seal as a signed note, which witnesses and monitors of transparency
+    /// logs read.
     CHECKPOINT: "get_log_checkpoint" of "seals", |it| it
         .text(200, "The signed checkpoint.", &["text/plain"])
         .problem(409, "`not-sealed`: nothing is sealed yet.")

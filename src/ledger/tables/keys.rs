@@ -129,16 +129,17 @@ impl AdminTables {
 
     /// Changes a key as `decide` says. `decide` gets the last version while no other change is
     /// possible, and whether another lasting admin key would remain. The outer error is the
-    /// ledger's, the inner one is `decide`'s. On both nothing is changed.
+    /// ledger's, the inner one is `decide`'s. On both, and in a dry run, nothing is changed.
     pub async fn edit_key<E: Send>(
         &self,
         id: Uuid,
         changed_by: &str,
         changed_at: DateTime<Utc>,
+        dry_run: bool,
         decide: impl Fn(Option<&Key>, bool) -> Result<Change<KeyRule>, E> + Send + Sync,
     ) -> Result<Result<Key, E>, LedgerError> {
         let edited = self.change(
-            false,
+            dry_run,
             async |session: &mut Session<'_>| {
                 let another = query(ANOTHER_ADMIN_STAYS).bind(id);
                 Ok((last_key(session, id).await?, session.one(another).await?))

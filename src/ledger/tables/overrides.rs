@@ -289,14 +289,15 @@ impl AdminTables {
 
     /// Changes a subject's override or block as `decide` says. `decide` gets the policy and the last
     /// version, while no other change is possible. If the subject is being erased, it also gets the
-    /// instant of the next step. The outer error is the ledger's, the inner one is `decide`'s. On both
-    /// nothing is changed.
+    /// instant of the next step. The outer error is the ledger's, the inner one is `decide`'s. On both,
+    /// and in a dry run, nothing is changed.
     pub async fn edit_of_subject<T: StoredTerms, E: Send>(
         &self,
         policy: &PolicyName,
         subject: &Subject,
         changed_by: &str,
         changed_at: DateTime<Utc>,
+        dry_run: bool,
         decide: impl Fn(
             Option<&Standing>,
             Option<&OfSubject<T>>,
@@ -307,7 +308,7 @@ impl AdminTables {
     ) -> Result<Result<Edited<OfSubject<T>>, E>, LedgerError> {
         let account = self.ledger.identity().account(policy, subject);
         self.change(
-            false,
+            dry_run,
             async |session: &mut Session<'_>| {
                 let policy = standing(session, policy, changed_at).await?;
                 let erased_at = session.first(query(ERASED_AT).bind(account), only).await?;

@@ -23,8 +23,8 @@ pub struct PolicyTerms {
     pub effective_at: DateTime<Utc>,
     /// Whether the overrides that the version orphans end.
     pub drops_orphans: bool,
-    /// A version that was scheduled, and is scheduled again after this one.
-    pub scheduled_again: Option<(Rule, DateTime<Utc>)>,
+    /// Whether the versions that are scheduled are scheduled again after this one, with its pause.
+    pub schedules_again: bool,
 }
 
 /// A policy at an instant.
@@ -107,6 +107,8 @@ const LAST: &str = "SELECT * FROM policy_rows WHERE policy = $1 ORDER BY version
 const IN_FORCE: &str = "SELECT * FROM policy_rows
     WHERE policy_id = $1 AND version < $2 AND (effective_at <= $3 OR effective_at <= changed_at)
     ORDER BY version DESC LIMIT 1";
+const LATER: &str =
+    "SELECT * FROM policy_rows WHERE policy_id = $1 AND version > $2 ORDER BY version";
 
 /// The first of the versions that are paused without a break, up to $2. A text in a rule has no such
 /// quotes: JSON escapes them.
@@ -116,15 +118,15 @@ const FIRST_PAUSED: &str = r#"SELECT * FROM policy_rows
         WHERE w.policy = $1 AND w.version <= $2 AND w.rule NOT LIKE '%"paused":true%'
     ) ORDER BY version LIMIT 1"#;
 
-/// The policies that are not archived, by name: all, or those with the names $3.
+/// The policies by name: all, or those with the names $3; with the archived ones if $4 is true.
 const LISTED: Texts = Texts {
     postgres: r#"SELECT * FROM policy_rows
-        WHERE policy COLLATE "C" > $1 AND NOT archived AND version = (
+        WHERE policy COLLATE "C" > $1 AND ($4 OR NOT archived) AND version = (
             SELECT MAX(w.version) FROM policy_versions AS w WHERE w.policy = policy_rows.policy_id
         ) AND ($3 IS NULL OR policy = ANY($3))
         ORDER BY policy COLLATE "C" LIMIT $2"#,
     sqlite: "SELECT * FROM policy_rows
-        WHERE policy > $1 AND NOT archived AND version = (
+        WHERE policy > $1 AND ($4 OR NOT archived) AND version = (
             SELECT MAX(w.version) FROM policy_versions AS w WHERE w.policy = policy_rows.policy_id
         ) AND ($3 IS NULL OR policy IN (SELECT value FROM json_each($3)))
         ORDER BY policy LIMIT $2",
@@ -193,10 +195,15 @@ impl AdminTables {
     pub async fn policies(
         &self,
         only: Option<&[PolicyName]>,
+        with_archived: bool,
         after: &str,
         limit: u32,
     ) -> Result<Vec<Policy>, LedgerError> {
-        let policies = query(LISTED).bind(after).bind(limit).bind(only);
+        let policies = query(LISTED)
+            .bind(after)
+            .bind(limit)
+            .bind(only)
+            .bind(with_archived);
         self.ledger
             .reads()
             .await?
@@ -261,6 +268,23 @@ pub(super) async fn standing(
         in_force,
         pause,
     }))
+}
+
+/// The versions that are still to take effect, in this order.
+pub(super) async fn scheduled(
+    session: &mut Session<'_>,
+    standing: &Standing,
+) -> Result<Vec<Policy>, LedgerError> {
+    let Standing {
+        newest, in_force, ..
+    } = standing;
+    let later = query(LATER).bind(newest.id).bind(in_force.version);
+    let later: Vec<Policy> = session.all(later, decode).await?;
+    let last = later.iter().enumerate().filter(|(index, version)| {
+        let mut higher = later[index + 1..].iter();
+        higher.all(|higher| higher.effective_at > version.effective_at)
+    });
+    Ok(last.map(|(_, version)| version.clone()).collect())
 }
 
 /// The pause of a policy as of a version.

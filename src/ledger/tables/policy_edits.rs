@@ -4,7 +4,9 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::overrides::{insert_version as insert_override, listed};
-use super::policies::{PolicyTerms, Standing, insert_policy, insert_version, pause_of, standing};
+use super::policies::{
+    PolicyTerms, Standing, insert_policy, insert_version, pause_of, scheduled, standing,
+};
 use super::versions::{Accepted, Change, Edited, next_revision};
 use crate::query::Session;
 use crate::{AdminTables, LedgerError};
@@ -20,6 +22,8 @@ const OVERRIDES_PAGE: u32 = 1000;
 #[derive(Debug)]
 pub struct EditedPolicy {
     pub edited: Edited<Standing>,
+    /// The versions that it made.
+    pub made: Vec<Policy>,
     /// The overrides that the change orphans.
     pub orphans: Vec<OrphanedOverride>,
     /// The new versions of the orphans that it ended.
@@ -50,6 +54,7 @@ impl AdminTables {
     ) -> Result<Result<EditedPolicy, E>, LedgerError> {
         let mut orphans = Vec::new();
         let mut dropped = Vec::new();
+        let mut made = Vec::new();
         let edited = self.change(
             dry_run,
             async |session: &mut Session<'_>| {
@@ -87,7 +92,12 @@ impl AdminTables {
                     reason,
                     blocked: None,
                 };
+                let scheduled = match before {
+                    Some(before) if terms.schedules_again => scheduled(session, before).await?,
+                    Some(_) | None => Vec::new(),
+                };
                 insert_version(session, &newest, revision).await?;
+                made = vec![newest.clone()];
                 if terms.drops_orphans {
                     dropped = drop_orphans(session, &orphaned, &newest).await?;
                 }
@@ -96,25 +106,25 @@ impl AdminTables {
                     Some(before) if !newest.has_effect(changed_at) => before.in_force.clone(),
                     Some(_) | None => newest.clone(),
                 };
-                let Some((rule, effective_at)) = terms.scheduled_again else {
-                    let pause = pause_of(session, &newest).await?;
-                    return Ok(Standing {
-                        newest,
-                        in_force,
-                        pause,
-                    });
-                };
-                let scheduled = Policy {
-                    version: newest.version + 1,
-                    rule,
-                    effective_at,
-                    ..newest
-                };
-                let revision = next_revision(session).await?;
-                insert_version(session, &scheduled, revision).await?;
-                let pause = pause_of(session, &scheduled).await?;
+                let paused = newest.rule.paused;
+                let mut newest = newest;
+                for again in scheduled {
+                    newest = Policy {
+                        version: newest.version + 1,
+                        rule: Rule {
+                            paused,
+                            ..again.rule
+                        },
+                        effective_at: again.effective_at,
+                        ..newest
+                    };
+                    let revision = next_revision(session).await?;
+                    insert_version(session, &newest, revision).await?;
+                    made.push(newest.clone());
+                }
+                let pause = pause_of(session, &newest).await?;
                 Ok(Standing {
-                    newest: scheduled,
+                    newest,
                     in_force,
                     pause,
                 })
@@ -123,6 +133,7 @@ impl AdminTables {
         let edited = edited.await?;
         Ok(edited.map(|edited| EditedPolicy {
             edited,
+            made,
             orphans,
             dropped,
         }))

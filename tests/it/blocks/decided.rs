@@ -71,7 +71,9 @@ async fn a_block_outlives_the_archive_and_every_version(stack: Stack) {
     problem(&app.claim("fraud", None).await, 404, "unknown-policy");
     problem(&app.get(BLOCK).await, 404, "unknown-policy");
     problem(&app.block("fraud").await, 404, "unknown-policy");
-    let ever = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "ever" }] });
+    let ever = json!({
+        "time_zone": "UTC", "limits": [{ "max": 3, "per": "ever" }], "reason": "again",
+    });
     app.put_policy("benefit", ever).await.is(201);
     is_blocked(&app.claim("fraud", None).await);
     assert_eq!(app.get(BLOCK).await.at("/reason"), "a test");

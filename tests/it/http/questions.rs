@@ -9,6 +9,7 @@ use crate::record::all_is_recorded;
 use crate::support::app::{Answer, App, Ground, Stack};
 use crate::support::command_line::command;
 use crate::support::desk::on_every_store;
+use crate::support::operations::specification;
 
 on_every_store!(
     a_span_that_ends_before_it_begins_is_refused,
@@ -20,8 +21,7 @@ on_every_store!(
 /// The pairs of parameters that bound a span, of every route in the specification, with the form of their
 /// values.
 fn spans() -> Vec<(String, &'static str, &'static str, bool)> {
-    let yaml = perdiem::http::specification_yaml();
-    let specification: Value = yaml_serde::from_str(&yaml).expect("YAML");
+    let specification = specification();
     let mut spans = Vec::new();
     for (path, item) in specification["paths"].as_object().expect("paths") {
         let parameters = item["get"]["parameters"].as_array().into_iter().flatten();
@@ -217,8 +217,7 @@ async fn every_csv_has_the_text_as_it_is(stack: Stack) {
 /// A parameter of one name takes the same values in every route.
 #[test]
 fn parameters_of_one_name_have_one_notation() {
-    let yaml = perdiem::http::specification_yaml();
-    let specification: Value = yaml_serde::from_str(&yaml).expect("YAML");
+    let specification = specification();
     let mut forms: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
     let mut count = 0;
     for (path, item) in specification["paths"].as_object().expect("paths") {

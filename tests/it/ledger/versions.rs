@@ -87,11 +87,18 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
     let edited = desk
         .ledger
         .admin()
-        .edit_of_subject(policy, &subject, "a test", instant(NOON), |_, _, _| {
-            let terms = terms.clone();
-            let reason = Some("vip".to_owned());
-            Ok::<_, ()>(Change::Version { terms, reason })
-        })
+        .edit_of_subject(
+            policy,
+            &subject,
+            "a test",
+            instant(NOON),
+            false,
+            |_, _, _| {
+                let terms = terms.clone();
+                let reason = Some("vip".to_owned());
+                Ok::<_, ()>(Change::Version { terms, reason })
+            },
+        )
         .await;
     edited
         .expect("an edit")
@@ -117,7 +124,7 @@ async fn revoke(ledger: &Ledger, key: &Key) -> Key {
     };
     let revoked = ledger
         .admin()
-        .edit_key(key.id, "me", changed_at, revoke)
+        .edit_key(key.id, "me", changed_at, false, revoke)
         .await;
     let revoked = revoked.expect("an edit").expect("the edit is accepted");
     let mut expected = Key {

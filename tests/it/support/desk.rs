@@ -205,7 +205,7 @@ pub async fn try_put(
                 archived: false,
                 effective_at: instant(NOON),
                 drops_orphans: false,
-                scheduled_again: None,
+                schedules_again: false,
             },
             reason: Some("a test".to_owned()),
         })

@@ -90,5 +90,6 @@ sessions!(
     explanation,
     keys,
     overrides,
-    policies
+    policies,
+    policy_changes
 );

@@ -56,7 +56,7 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
     put(KEY, rule(5, Some("campaign 7")), 200).await;
     archive(&app).await;
     tick();
-    put(KEY, rule(5, None), 201).await;
+    put(KEY, rule(5, Some("campaign 8")), 201).await;
     let of_override = "policies/benefit/overrides/member-42";
     tick();
     app.override_day("member-42", 10).await;
@@ -90,7 +90,7 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
         ("key", settings, None, nothing, &made),
         ("policy", &admin.id, campaign, version, second),
         ("policy", settings, over, second, third),
-        ("policy", settings, None, third, fourth),
+        ("policy", settings, Some("campaign 8"), third, fourth),
         ("override", settings, test, nothing, &first),
         ("override", settings, test, &first, nothing),
         ("override", settings, test, nothing, &again),

@@ -1,6 +1,7 @@
 //! Policies: put, read, archived, revived.
 
 mod newer;
+mod patches;
 mod schedules;
 
 use serde_json::{Value, json};
@@ -103,10 +104,8 @@ async fn a_policy_lives(stack: Stack) {
         json!([listed(archived), listed(replaced), listed(created.json())])
     );
 
-    // A put revives the policy with a new version and needs no reason.
-    let mut fresh = rule(3);
-    fresh["reason"] = Value::Null;
-    let revived = app.put_policy("benefit", fresh).await;
+    // A put revives the policy with a new version.
+    let revived = app.put_policy("benefit", rule(3)).await;
     has_version(&revived, 201, 4);
     assert_eq!(revived.json()["archived"], false);
     assert_eq!(app.get(POLICY).await.json(), revived.json());

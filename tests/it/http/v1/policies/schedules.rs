@@ -88,11 +88,11 @@ async fn changes_that_never_come_are_refused(stack: Stack) {
         assert_eq!(place, "#/effective");
         assert!(words.iter().all(|word| detail.contains(word)), "{detail}");
     };
-    for wrong in ["tomorrow", "", "Now", "next-window"] {
+    for wrong in ["tomorrow", "", "Now", "next-window", "2026-13-01"] {
         let wrong = body(3, json!({ "effective": wrong }));
         refused(
             &app.put_policy("benefit", wrong).await,
-            &["now or next_window"],
+            &["now, next_window"],
         );
     }
     let new = app.put_policy("benefit", next_window(3)).await;
