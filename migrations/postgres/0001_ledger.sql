@@ -92,7 +92,8 @@ CREATE TABLE keys (
     created_at timestamptz NOT NULL
 );
 
--- `policies` is a JSON array of the names that the key is confined to; NULL: all policies.
+-- `policies` is a JSON array of the names that the key is confined to; NULL: all policies. `bounds` is a JSON
+-- object with the bounds of a support key; NULL for every other role.
 CREATE TABLE key_versions (
     key uuid NOT NULL REFERENCES keys (id),
     version integer NOT NULL CHECK (version > 0),
@@ -100,6 +101,7 @@ CREATE TABLE key_versions (
     name text NOT NULL,
     role text NOT NULL,
     policies text,
+    bounds text,
     ends_at timestamptz,
     revoked boolean NOT NULL,
     changed_at timestamptz NOT NULL,

@@ -87,7 +87,8 @@ CREATE TABLE keys (
     created_at integer NOT NULL
 ) STRICT;
 
--- `policies` is a JSON array of the names that the key is confined to; NULL: all policies.
+-- `policies` is a JSON array of the names that the key is confined to; NULL: all policies. `bounds` is a JSON
+-- object with the bounds of a support key; NULL for every other role.
 CREATE TABLE key_versions (
     key blob NOT NULL REFERENCES keys (id),
     version integer NOT NULL CHECK (version > 0),
@@ -95,6 +96,7 @@ CREATE TABLE key_versions (
     name text NOT NULL,
     role text NOT NULL,
     policies text,
+    bounds text,
     ends_at integer,
     revoked integer NOT NULL,
     changed_at integer NOT NULL,

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use crate::Admin;
 use claims::instance::{ChangedTerms, Failure};
 use domain::fault::Fault;
+use domain::key::SupportBounds;
 use domain::orphans::{OnOrphans, OrphanedOverride};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use domain::schedule::{Effective, StoredVersion};
@@ -52,6 +53,9 @@ pub enum EditError {
     UnknownBlock,
     #[error("the policy is not paused")]
     NotPaused,
+    /// The present terms are beyond the bounds of the key.
+    #[error("an admin put the present terms")]
+    BeyondBounds,
     /// The change orphans overrides, and does not say what becomes of them.
     #[error("the change orphans overrides")]
     Orphans(Vec<OrphanedOverride>),
@@ -67,6 +71,8 @@ pub struct Editor {
     pub key: Arc<str>,
     /// Whether only the result is wanted, and nothing is to be changed.
     pub is_dry_run: bool,
+    /// How far a support key may go; `None` for an admin.
+    pub bounds: Option<SupportBounds>,
 }
 
 /// A change of a policy, as an admin sends it.

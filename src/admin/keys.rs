@@ -152,7 +152,9 @@ impl Admin {
         };
         let work = async move {
             let now = admin.instance.clock.now();
-            let Editor { key, is_dry_run } = editor;
+            let Editor {
+                key, is_dry_run, ..
+            } = editor;
             let changed = admin.ledger.edit_key(id, &key, now, is_dry_run, decide);
             let changed = changed.await?;
             if !is_dry_run {

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{Admin, EditError, Editor, Precondition};
 use claims::instance::{ChangedTerms, Failure};
 use domain::blocks::BlockTerms;
 use domain::claim::Subject;
+use domain::fault::Fault;
 use domain::identity::AccountId;
+use domain::key::SupportBounds;
 use domain::overrides::{OfSubject, OverrideTerms};
 use domain::policy::PolicyName;
 use ledger::{Change, Edited, Standing, StoredTerms};
@@ -29,6 +32,20 @@ pub trait EditedTerms: StoredTerms {
     /// # Errors
     /// [`EditError::Misfit`].
     fn check(&self, policy: &Standing) -> Result<(), EditError>;
+
+    /// The parts that are beyond the bounds of a support key.
+    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault>;
+}
+
+/// The fault of an end that is beyond the bounds of a support key.
+fn beyond_days(
+    until: Option<DateTime<Utc>>,
+    bounds: SupportBounds,
+    now: DateTime<Utc>,
+) -> Option<Fault> {
+    let days = bounds.days;
+    let detail = format!("this key needs an end within {days} days: write until, or ask an admin");
+    (!bounds.reach(until, now)).then(|| Fault::new("/until", detail))
 }
 
 impl EditedTerms for OverrideTerms {
@@ -49,6 +66,17 @@ impl EditedTerms for OverrideTerms {
             Err(EditError::Misfit(misfits))
         }
     }
+
+    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
+        let most = bounds.max;
+        let limits = self.limits.iter().enumerate();
+        let beyond = limits.filter(|(_, limit)| limit.max > most);
+        let faults = beyond.map(|(index, _)| {
+            let detail = format!("this key may put at most {most}: write less, or ask an admin");
+            Fault::new(format!("/limits/{index}/max"), detail)
+        });
+        faults.chain(beyond_days(self.until, bounds, now)).collect()
+    }
 }
 
 impl EditedTerms for BlockTerms {
@@ -58,6 +86,30 @@ impl EditedTerms for BlockTerms {
 
     fn check(&self, _policy: &Standing) -> Result<(), EditError> {
         Ok(())
+    }
+
+    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
+        beyond_days(self.until, bounds, now).into_iter().collect()
+    }
+}
+
+/// Checks that a support key changes only what it could have put itself.
+fn check_bounds<T: EditedTerms>(
+    current: Option<&OfSubject<T>>,
+    terms: Option<&T>,
+    bounds: Option<SupportBounds>,
+    now: DateTime<Utc>,
+) -> Result<(), EditError> {
+    let Some(bounds) = bounds else {
+        return Ok(());
+    };
+    let present = current.and_then(|current| current.in_force(now));
+    if present.is_some_and(|present| !present.beyond(bounds, now).is_empty()) {
+        return Err(EditError::BeyondBounds);
+    }
+    match terms.map(|terms| terms.beyond(bounds, now)) {
+        Some(faults) if !faults.is_empty() => Err(EditError::Misfit(faults)),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -83,6 +135,8 @@ impl Admin {
     where
         ChangedTerms: From<OfSubject<T>>,
     {
+        let now = self.instance.clock.now();
+        let bounds = editor.bounds;
         self.edit_of_subject(
             policy,
             subject,
@@ -90,6 +144,7 @@ impl Admin {
             move |policy, current: Option<&OfSubject<T>>| {
                 precondition.check(current.map(|current| current.version))?;
                 terms.check(policy)?;
+                check_bounds(current, Some(&terms), bounds, now)?;
                 match current {
                     Some(current) if is_same(current, &terms, reason.as_deref()) => {
                         return Ok(Change::Keep);
@@ -121,6 +176,8 @@ impl Admin {
     where
         ChangedTerms: From<OfSubject<T>>,
     {
+        let now = self.instance.clock.now();
+        let bounds = editor.bounds;
         self.edit_of_subject(
             policy,
             subject,
@@ -128,6 +185,7 @@ impl Admin {
             move |_, current: Option<&OfSubject<T>>| {
                 let current = current.ok_or(T::UNKNOWN)?;
                 precondition.check(Some(current.version))?;
+                check_bounds(Some(current), None, bounds, now)?;
                 Ok(Change::Version {
                     terms: None,
                     reason: Some(reason.clone()),

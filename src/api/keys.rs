@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::page::page;
 use super::reading::flattened;
+use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
-use domain::key::Key;
+use domain::key::{Key, SupportBounds};
 
 /// A key to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -23,19 +24,52 @@ pub struct KeyBody {
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     pub name: String,
-    /// `claim`, `audit` or `admin`.
+    /// `claim`, `audit`, `support` or `admin`.
     #[schema(value_type = words::Role, example = "claim")]
     pub role: String,
     /// The policies that the key is confined to. Default: all policies. An admin key is never
     /// confined.
     #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
     pub policies: Option<Vec<String>>,
+    /// How far a key with the role `support` may go. Required for this role, and refused for the others.
+    #[schema(value_type = Option<BoundsBody>)]
+    pub bounds: Option<Object<BoundsBody>>,
     /// The instant from which the key is not accepted. It must be in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     pub ends_at: Option<String>,
     /// The reason: 1 to 1000 characters.
     #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
     pub reason: Option<String>,
+}
+
+/// How far a support key may go with overrides and blocks.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoundsBody {
+    /// The largest `max` of an override.
+    #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub max: WholeNumber,
+    /// For how many days an override or a block may last.
+    #[schema(value_type = u16, example = 7, minimum = 1, maximum = 400)]
+    pub days: WholeNumber,
+}
+
+/// The bounds of a support key.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BoundsAnswer {
+    /// The largest `max` of an override.
+    #[schema(example = 10)]
+    pub max: u64,
+    /// For how many days an override or a block may last.
+    #[schema(example = 7)]
+    pub days: u16,
+}
+
+impl From<SupportBounds> for BoundsAnswer {
+    fn from(bounds: SupportBounds) -> Self {
+        let SupportBounds { max, days } = bounds;
+        Self { max, days }
+    }
 }
 
 /// A key's new end.
@@ -71,6 +105,10 @@ pub struct KeyAnswer {
     /// The policies that the key is confined to; null for all policies.
     #[schema(example = json!(["benefit"]))]
     pub policies: Option<Vec<String>>,
+    /// How far a support key may go. Absent for every other role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub bounds: Option<BoundsAnswer>,
     /// The instant from which the key is not accepted; null for no end.
     pub ends_at: Option<DateTime<Utc>>,
     /// Whether the key is revoked: it is never accepted again.
@@ -100,13 +138,16 @@ pub struct OwnKeyAnswer {
     /// The key's name; `PERDIEM_ADMIN_KEY` for the key of the settings.
     #[schema(example = "shop")]
     pub name: String,
-    /// `claim`, `audit` or `admin`.
+    /// `claim`, `audit`, `support` or `admin`.
     #[schema(value_type = words::Role, example = "claim")]
     pub role: Word,
     /// The policies that the key is confined to. Absent if it can be used for all policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["benefit"]))]
     pub policies: Option<Vec<String>>,
+    /// How far a support key may go. Absent for every other role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<BoundsAnswer>,
     /// The instant from which the key is not accepted. Absent if the key has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime<Utc>>,
@@ -137,6 +178,7 @@ impl From<Key> for KeyAnswer {
         Self {
             id: key.id,
             policies: names,
+            bounds: key.rule.bounds.map(BoundsAnswer::from),
             name: key.rule.name,
             role: key.rule.role.as_str().into(),
             ends_at: key.rule.ends_at,

@@ -28,6 +28,7 @@ pub mod reconciliations;
 pub mod seals;
 pub mod statistics;
 pub mod strict;
+pub mod subjects;
 pub mod words;
 
 pub use page::AnyPage;

@@ -15,6 +15,7 @@ mod begin;
 mod corrections;
 mod find;
 mod foretell;
+mod of_subject;
 mod rehearse;
 mod submit;
 
@@ -23,6 +24,7 @@ use std::sync::Arc;
 pub use crate::protocol::{ClaimFailure, Outcome, Undecided};
 pub use corrections::{Adjustment, Correction};
 pub use foretell::{Foretold, once_foreknown};
+pub use of_subject::SubjectPage;
 pub use rehearse::{Rehearsal, Usage};
 pub use submit::Admission;
 

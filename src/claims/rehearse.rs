@@ -31,6 +31,8 @@ pub struct Usage {
     pub forecast: Forecast,
     /// The active override of the subject.
     pub override_terms: Option<Arc<OverrideTerms>>,
+    /// Whether the subject has entries; for a policy that Redis counts, whether it has used something.
+    pub has_entries: bool,
 }
 
 /// The outcome that a claim would have.
@@ -172,6 +174,7 @@ impl Claims {
                 return Ok(Some(Usage {
                     forecast: forecast.await,
                     policy: terms,
+                    has_entries: totals.iter().any(|total| total.used() > 0),
                     totals,
                     override_terms: policies.terms.override_of(account, now),
                 }));
@@ -183,11 +186,13 @@ impl Claims {
             let terms = terms.await?;
             let at = instant_after(after, now);
             let totals = totals(&claims.ledger, &terms, account, last.clone(), now).await?;
+            let has_entries = last.is_some();
             let forecast = claims.foretell_totals(&terms, account, last, now);
             Ok(Some(Usage {
                 forecast: forecast.await,
                 policy: terms,
                 totals,
+                has_entries,
                 override_terms: policies.terms.override_of(account, at),
             }))
         };

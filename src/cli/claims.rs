@@ -115,7 +115,11 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     show(&args.server, &answer, print_usage)
 }
 
-fn print_usage(usage: &UsageBody) {
+/// Prints a subject's limits under a policy, its block and its override.
+pub fn print_usage(usage: &UsageBody) {
+    if !usage.has_entries {
+        println!("{} was never seen under {}", usage.subject, usage.policy);
+    }
     let local = LocalTime::new(&usage.time_zone);
     print_limits(&usage.limits, &local);
     match usage.block.as_ref().map(|block| block.until) {

@@ -8,7 +8,10 @@ use reqwest::Method;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 use api::instant::written;
-use api::keys::{KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer, OwnKeyAnswer};
+use api::keys::{
+    BoundsAnswer, BoundsBody, KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer, OwnKeyAnswer,
+};
+use api::strict::{Object, WholeNumber};
 
 /// Creates a key. Its secret is printed here and nowhere else.
 pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
@@ -17,6 +20,12 @@ pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
         name: args.name,
         role: args.role,
         policies,
+        bounds: args.max.zip(args.days).map(|(max, days)| {
+            Object(BoundsBody {
+                max: WholeNumber(max.into()),
+                days: WholeNumber(days.into()),
+            })
+        }),
         ends_at: args.ends_at,
         reason: args.reason,
     };
@@ -75,18 +84,25 @@ fn print_key(key: &KeyAnswer) {
         end => until(end),
     };
     let id = key.id.to_string();
+    let end = bounds(key.bounds.as_ref()) + &end;
     print_line(&id, &key.role, &key.name, key.policies.as_deref(), &end);
 }
 
 /// The key of the settings has no id.
 fn print_own_key(key: &OwnKeyAnswer) {
     let id = key.id.map_or("-".to_owned(), |id| id.to_string());
-    let end = until(key.ends_at);
+    let end = bounds(key.bounds.as_ref()) + &until(key.ends_at);
     print_line(&id, &key.role, &key.name, key.policies.as_deref(), &end);
 }
 
 fn until(end: Option<DateTime<Utc>>) -> String {
     end.map_or_else(String::new, |end| format!("  (until {})", written(end)))
+}
+
+fn bounds(bounds: Option<&BoundsAnswer>) -> String {
+    bounds.map_or_else(String::new, |BoundsAnswer { max, days }| {
+        format!("  (overrides up to {max}, for up to {days} days)")
+    })
 }
 
 fn print_line(id: &str, role: &str, name: &str, policies: Option<&[String]>, end: &str) {

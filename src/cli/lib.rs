@@ -35,6 +35,7 @@ mod rows;
 mod seals;
 mod serve;
 mod statistics;
+mod subjects;
 mod telemetry;
 mod versions;
 mod written;
@@ -100,6 +101,8 @@ enum Command {
     Claim(ClaimArgs),
     /// Show a subject's limits and usage now
     Usage(UsageArgs),
+    /// Show a subject under all policies: its usage, its overrides and its blocks
+    Subject(subjects::SubjectCommandArgs),
     /// Show entries of the ledger: grants and their corrections
     Entries(history::EntriesArgs),
     /// Explain a grant, or how a claim at an instant is decided
@@ -246,9 +249,17 @@ struct KeyCreateArgs {
     /// A name that says who uses the key
     name: String,
 
-    /// The role of the key: claim, audit or admin
+    /// The role of the key: claim, audit, support or admin
     #[arg(long)]
     role: String,
+
+    /// The largest max of an override that a support key may put
+    #[arg(long, requires = "days")]
+    max: Option<u64>,
+
+    /// For how many days an override or a block of a support key may last
+    #[arg(long, requires = "max")]
+    days: Option<u64>,
 
     /// Confine the key to this policy. Repeat the option for more policies [default: all policies]
     #[arg(long = "policy")]
@@ -352,6 +363,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,
+        Command::Subject(args) => subjects::show(args).await,
         Command::Entries(args) => history::entries(args).await,
         Command::Explain(args) => explanation::explain(args).await,
         Command::Export(args) => export::export(args).await,

@@ -4,9 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::claim::UNITS_MAX;
 use super::fault::Fault;
 use super::policy::PolicyName;
 
@@ -24,21 +26,24 @@ pub enum Role {
     Claim,
     /// Reads everything except secrets, and changes nothing.
     Audit,
+    /// Reads as `Audit` does, confirms and reverses, and puts overrides and blocks within its bounds.
+    Support,
     Admin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the role is unknown; write claim, audit or admin")]
+#[error("the role is unknown; write claim, audit, support or admin")]
 pub struct RoleError;
 
 impl Role {
-    pub const ALL: [Self; 3] = [Self::Claim, Self::Audit, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Claim, Self::Audit, Self::Support, Self::Admin];
 
     /// The name in the HTTP contract and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "claim",
             Self::Audit => "audit",
+            Self::Support => "support",
             Self::Admin => "admin",
         }
     }
@@ -59,6 +64,25 @@ impl fmt::Display for Role {
     }
 }
 
+/// How far a support key may go with overrides and blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SupportBounds {
+    /// The largest `max` of an override.
+    pub max: u64,
+    /// For how many days an override or a block may last.
+    pub days: u16,
+}
+
+/// The most days of [`SupportBounds`].
+pub const BOUND_DAYS_MOST: u16 = 400;
+
+impl SupportBounds {
+    /// Whether an override or a block that ends then stays within the bounds.
+    pub fn reach(&self, until: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
+        until.is_some_and(|until| until <= now + TimeDelta::days(self.days.into()))
+    }
+}
+
 /// The content of a version of a key. An admin key is never limited to policies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRule {
@@ -67,6 +91,8 @@ pub struct KeyRule {
     pub role: Role,
     /// The policies that the key is limited to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
+    /// The bounds of a support key. Every other key has none.
+    pub bounds: Option<SupportBounds>,
     /// From this instant on the key is not accepted.
     pub ends_at: Option<DateTime<Utc>>,
     /// Whether the key was revoked. A revoked key stays revoked.
@@ -107,6 +133,8 @@ pub struct KeyDraft {
     pub name: String,
     pub role: String,
     pub policies: Option<Vec<String>>,
+    /// The `max` and the days of [`SupportBounds`].
+    pub bounds: Option<(i128, i128)>,
     /// See [`KeyRule::ends_at`].
     pub ends_at: Option<DateTime<Utc>>,
 }
@@ -128,6 +156,7 @@ impl KeyDraft {
         let policies = self
             .policies
             .map(|names| check_policies(&names, role.ok(), &mut faults));
+        let bounds = check_bounds(self.bounds, role.ok(), &mut faults);
         if let Err(detail) = check_end(self.ends_at, now) {
             faults.push(Fault::new("/ends_at", detail));
         }
@@ -136,6 +165,7 @@ impl KeyDraft {
                 name: self.name,
                 role,
                 policies,
+                bounds,
                 ends_at: self.ends_at,
                 revoked: false,
             }),
@@ -186,6 +216,44 @@ fn check_policies(
     policies.into()
 }
 
+fn check_bounds(
+    bounds: Option<(i128, i128)>,
+    role: Option<Role>,
+    faults: &mut Vec<Fault>,
+) -> Option<SupportBounds> {
+    let (max, days) = match (bounds, role) {
+        (None, Some(Role::Support)) => {
+            let detail = "a support key needs bounds: write the max and the days of its overrides";
+            faults.push(Fault::new("/bounds", detail));
+            return None;
+        }
+        (None, _) => return None,
+        (Some(_), Some(Role::Claim | Role::Audit | Role::Admin)) => {
+            let detail = "only a support key has bounds: leave them out, or write the role support";
+            faults.push(Fault::new("/bounds", detail));
+            return None;
+        }
+        (Some(bounds), Some(Role::Support) | None) => bounds,
+    };
+    let of_max = u64::try_from(max)
+        .ok()
+        .filter(|max| (1..=UNITS_MAX).contains(max));
+    if of_max.is_none() {
+        let detail = format!("write a max between 1 and {UNITS_MAX}");
+        faults.push(Fault::new("/bounds/max", detail));
+    }
+    let of_days = u16::try_from(days).ok();
+    let of_days = of_days.filter(|days| (1..=BOUND_DAYS_MOST).contains(days));
+    if of_days.is_none() {
+        let detail = format!("write 1 to {BOUND_DAYS_MOST} days");
+        faults.push(Fault::new("/bounds/days", detail));
+    }
+    Some(SupportBounds {
+        max: of_max?,
+        days: of_days?,
+    })
+}
+
 /// Checks a new end of a key.
 ///
 /// # Errors
@@ -221,8 +289,41 @@ mod tests {
             name: "shop".to_owned(),
             role: role.to_owned(),
             policies: policies.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+            bounds: None,
             ends_at: None,
         }
+    }
+
+    #[test]
+    fn only_a_support_key_has_bounds() {
+        let now = at("2026-11-21T00:00:00Z");
+        let pointers = |role: &str, bounds: Option<(i128, i128)>| {
+            let draft = KeyDraft {
+                bounds,
+                ..draft(role, None)
+            };
+            let faults = draft.check(now).err().unwrap_or_default();
+            let pointers = faults.into_iter().map(|fault| fault.pointer);
+            pointers.collect::<Vec<_>>()
+        };
+        assert_eq!(pointers("support", Some((10, 7))), [""; 0]);
+        assert_eq!(pointers("support", None), ["/bounds"]);
+        for role in ["claim", "audit", "admin"] {
+            assert_eq!(pointers(role, Some((10, 7))), ["/bounds"]);
+        }
+        assert_eq!(pointers("support", Some((0, 7))), ["/bounds/max"]);
+        let both = ["/bounds/max", "/bounds/days"];
+        assert_eq!(pointers("support", Some((i128::MAX, 401))), both);
+        assert_eq!(pointers("support", Some((-1, 0))), both);
+    }
+
+    #[test]
+    fn bounds_end() {
+        let now = at("2026-11-21T00:00:00Z");
+        let bounds = SupportBounds { max: 10, days: 7 };
+        assert!(bounds.reach(Some(at("2026-11-28T00:00:00Z")), now));
+        assert!(!bounds.reach(Some(at("2026-11-28T00:00:00.000001Z")), now));
+        assert!(!bounds.reach(None, now));
     }
 
     #[test]
@@ -249,6 +350,7 @@ mod tests {
             name: "a\nb".to_owned(),
             role: "root".to_owned(),
             policies: None,
+            bounds: None,
             ends_at: Some(now),
         };
         assert_eq!(pointers(wrong), ["/name", "/role", "/ends_at"]);

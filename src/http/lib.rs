@@ -23,7 +23,7 @@ use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
     explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
-    seals, statistics, windows,
+    seals, statistics, subjects, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -79,6 +79,7 @@ fn routes() -> Routes {
         at("/v1/grants/{id}/proof", Asked).get(seals::proof, seals::PROOF),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse, corrections::REVERSE),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm, corrections::CONFIRM),
+        at("/v1/subjects/{subject}", Asked).get(subjects::get, subjects::GET),
         at("/v1/subjects/{subject}/erasure", Asked).post(erasures::post, erasures::POST),
         at("/v1/changes", Asked).get(changes::list, changes::LIST),
         at("/v1/changes/{revision}/proof", Asked).get(seals::change_proof, seals::CHANGE_PROOF),

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use domain::key::{Key, KeyNumber, KeyRule, Role};
+use domain::key::{Key, KeyNumber, KeyRule, Role, SupportBounds};
 use domain::policy::PolicyName;
 use ledger::{AdminTables, KeyVersion, LedgerError, SecretHash};
 
@@ -37,6 +37,8 @@ pub struct Principal {
     pub role: Role,
     /// The policies that the key is limited to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
+    /// How far a support key may go.
+    pub bounds: Option<SupportBounds>,
     /// The hash of the secret, to find the key again.
     secret: blake3::Hash,
 }
@@ -58,6 +60,8 @@ pub struct OwnKey {
     pub role: Role,
     /// The policies that the key is confined to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
+    /// How far a support key may go.
+    pub bounds: Option<SupportBounds>,
     /// From this instant on the key is not accepted.
     pub ends_at: Option<DateTime<Utc>>,
 }
@@ -102,6 +106,7 @@ impl AdminKey {
             number: KeyNumber::OF_SETTINGS,
             role: Role::Admin,
             policies: None,
+            bounds: None,
             secret: blake3::hash(secret.as_bytes()),
         };
         Ok(Self { principal })
@@ -178,6 +183,7 @@ impl Access {
             name: FIRST_KEY.to_owned(),
             role: Role::Admin,
             policies: None,
+            bounds: None,
             ends_at: None,
             revoked: false,
         };
@@ -258,6 +264,7 @@ impl Access {
                 name: KEY_OF_SETTINGS.to_owned(),
                 role: principal.role,
                 policies: principal.policies.clone(),
+                bounds: None,
                 ends_at: None,
             });
         }
@@ -268,6 +275,7 @@ impl Access {
             name: rule.name.clone(),
             role: rule.role,
             policies: rule.policies.clone(),
+            bounds: rule.bounds,
             ends_at: rule.ends_at,
         })
     }
@@ -322,6 +330,7 @@ impl CachedKey {
             number,
             role: key.rule.role,
             policies: key.rule.policies.clone(),
+            bounds: key.rule.bounds,
             secret,
         };
         Self { key, principal }

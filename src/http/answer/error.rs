@@ -182,6 +182,8 @@ pub enum Forbidden {
     Role { role: Role, wanted: &'static [Role] },
     #[error("this key is confined to other policies: use a key for this policy")]
     OtherPolicy,
+    #[error("this goes beyond the bounds of this key: ask an admin")]
+    BeyondBounds,
     #[error("another key made this export: use that key, or make an export of your own")]
     OtherExporter,
     #[error("this key is confined to policies: name one of them, with policy=")]

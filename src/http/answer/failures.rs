@@ -1,6 +1,6 @@
 //! How the failures of use cases become the errors of requests.
 
-use super::error::ApiError;
+use super::error::{ApiError, Forbidden};
 use api::orphans::OrphansBody;
 use api::problem::InvalidPart;
 use domain::policy::PolicyName;
@@ -101,6 +101,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownBlock => {
                 Self::NotFound("this subject has no block under this policy")
             }
+            EditError::BeyondBounds => Forbidden::BeyondBounds.into(),
             EditError::NotPaused => Self::NotFound("the policy is not paused"),
             EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
             EditError::BeingErased(at) => Self::BeingErased(at),

@@ -40,7 +40,7 @@ pub fn rights() -> String {
         let bounds = format!("{bounded:?}");
         writeln!(
             text,
-            "| {operation:65} | {roles:19} | {confined:13} | {reads:12} | {bounds:6} |"
+            "| {operation:65} | {roles:28} | {confined:13} | {reads:12} | {bounds:6} |"
         )
         .expect("a text takes all lines");
     }

@@ -56,10 +56,14 @@ macro_rules! wanted {
 }
 
 wanted! {
-    /// Keys that claim, confirm and reverse.
+    /// Keys that claim.
     Claimer = &[Role::Claim, Role::Admin];
+    /// Keys that confirm and reverse.
+    Corrector = &[Role::Claim, Role::Support, Role::Admin];
     /// Keys that read.
-    Auditor = &[Role::Audit, Role::Admin];
+    Auditor = &[Role::Audit, Role::Support, Role::Admin];
+    /// Keys that change what a policy has for one subject.
+    Supporter = &[Role::Support, Role::Admin];
     /// Keys that change settings.
     Admin = &[Role::Admin];
     /// All keys.
@@ -150,6 +154,7 @@ impl<W, P> Caller<W, P> {
         Editor {
             key: self.key(),
             is_dry_run: dry_run.0,
+            bounds: self.principal.bounds,
         }
     }
 
@@ -279,7 +284,8 @@ fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Princip
     check_names(request)?;
     // 5. A change by an admin is stamped by the clock of the instance. While the clock is off, it is
     //    refused with 503, as claims are.
-    let is_change = W::ROLES == Admin::ROLES && !request.method().is_safe();
+    let is_of_settings = [Admin::ROLES, Supporter::ROLES].contains(&W::ROLES);
+    let is_change = is_of_settings && !request.method().is_safe();
     let engine = request.app_data::<Data<Engine>>();
     if is_change && engine.is_some_and(|engine| engine.instance.clock_is_off()) {
         return Err(ApiError::ClockOff);

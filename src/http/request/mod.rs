@@ -16,8 +16,8 @@ use engine::{Audit, Claims, Engine, Record};
 
 pub use body::{Body, OptionalBody, ReadTime, Then, parse_json, try_parse_json};
 pub use caller::{
-    AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery,
-    MetricsReader, OpenMetrics, Public, Wanted,
+    AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, Corrector,
+    InQuery, MetricsReader, OpenMetrics, Public, Supporter, Wanted,
 };
 pub use faults::{Faults, parse_date, parse_effective, parse_instant, parse_position, parse_true};
 pub use header::{IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};

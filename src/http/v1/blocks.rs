@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
-    NewSubjectPath, Page, PolicyPath, Reason, RecordData, SubjectPath, Then,
+    AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, RecordData, SubjectPath, Supporter, Then,
 };
 use api::blocks::{BlockAnswer, BlockBody, BlockList};
 use domain::blocks::BlockTerms;
@@ -42,7 +42,7 @@ describe! {
         .problem(412, "`precondition-failed`: the block has another version.")
 }
 pub async fn put(
-    caller: Caller<Admin>,
+    caller: Caller<Supporter>,
     dry_run: DryRun,
     Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<BlockBody>,
@@ -131,7 +131,7 @@ describe! {
         .follows("put_block", 201, SUBJECT)
 }
 pub async fn remove(
-    caller: Caller<Admin>,
+    caller: Caller<Supporter>,
     policy: PolicyPath,
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,

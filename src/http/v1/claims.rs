@@ -24,7 +24,7 @@ use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::refusal::Refusal;
-use engine::{Claims, Foretold, Outcome, Rehearsal};
+use engine::{Claims, Foretold, Outcome, Rehearsal, Usage};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
 pub fn check_claim(
@@ -251,9 +251,13 @@ pub async fn usage(
     let subject = subject.0.as_str();
     let read = caller.record_read(&record, kind, Some(&policy.0), subject);
     read.await?;
+    Ok(HttpResponse::Ok().json(usage_body(usage, subject)))
+}
+
+pub fn usage_body(usage: Usage, subject: &str) -> UsageBody {
     let block = usage.policy.blocked;
     let until = usage.override_terms.map(|terms| terms.until);
-    Ok(HttpResponse::Ok().json(UsageBody {
+    UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,
         time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
@@ -261,5 +265,6 @@ pub async fn usage(
         limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
         override_note: until.map(|until| OverrideNote { until }),
         block: block.map(|block| BlockNote { until: block.until }),
-    }))
+        has_entries: usage.has_entries,
+    }
 }

@@ -6,8 +6,8 @@ use tokio::time::timeout_at;
 use crate::answer::{ApiError, HttpAnswer, entered};
 use crate::operation::{GRANT, describe};
 use crate::request::{
-    Body, ByHandler, Caller, Claimer, ClaimsData, GrantPath, KeyHeader, NeedlessKey, OptionalBody,
-    Then,
+    Body, ByHandler, Caller, ClaimsData, Corrector, GrantPath, KeyHeader, NeedlessKey,
+    OptionalBody, Then,
 };
 use api::grants::{ConfirmationRequest, CorrectionAnswer, GrantBody, ReversalRequest};
 use api::limits::LimitUsage;
@@ -37,7 +37,7 @@ describe! {
         .follows("claim", 201, GRANT)
 }
 pub async fn reverse(
-    caller: Caller<Claimer, ByHandler>,
+    caller: Caller<Corrector, ByHandler>,
     Then(body, (key, id)): Then<Body<ReversalRequest>, (KeyHeader, GrantPath)>,
     claims: ClaimsData,
 ) -> HttpAnswer {
@@ -84,7 +84,7 @@ describe! {
         .follows("claim", 201, GRANT)
 }
 pub async fn confirm(
-    caller: Caller<Claimer, ByHandler>,
+    caller: Caller<Corrector, ByHandler>,
     Then(body, (_, id)): Then<OptionalBody<ConfirmationRequest>, (NeedlessKey, GrantPath)>,
     claims: ClaimsData,
 ) -> HttpAnswer {
@@ -101,7 +101,7 @@ fn check_units(units: Option<WholeNumber>) -> Result<Option<Units>, ApiError> {
 }
 
 async fn find(
-    caller: &Caller<Claimer, ByHandler>,
+    caller: &Caller<Corrector, ByHandler>,
     id: &GrantPath,
     claims: &ClaimsData,
     admission: &Admission,
@@ -114,7 +114,7 @@ async fn find(
 }
 
 async fn correct(
-    caller: &Caller<Claimer, ByHandler>,
+    caller: &Caller<Corrector, ByHandler>,
     grant: Grant,
     correction: Correction,
     key: Option<IdempotencyKey>,

@@ -10,8 +10,11 @@ use crate::request::{
     AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, DryRun, Faults, IdPath,
     IfMatch, Page, Reason, RecordData, Then,
 };
-use api::keys::{KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer, OwnKeyAnswer};
+use api::keys::{
+    BoundsAnswer, KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer, OwnKeyAnswer,
+};
 use api::problem::InvalidPart;
+use api::strict::Object;
 use domain::identity::to_micros;
 use domain::key::{Key, KeyDraft, KeyRule, check_end};
 use domain::policy::check_reason;
@@ -25,6 +28,9 @@ fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<Strin
         name: body.name,
         role: body.role,
         policies: body.policies,
+        bounds: body
+            .bounds
+            .map(|Object(bounds)| (bounds.max.0, bounds.days.0)),
         ends_at: ends_at.map(to_micros),
     };
     let rule = faults.draft(draft.check(now));
@@ -89,6 +95,7 @@ fn own_key_answer(key: OwnKey) -> OwnKeyAnswer {
         policies: policies.map(|names| names.iter().map(ToString::to_string).collect()),
         name: key.name,
         role: key.role.as_str().into(),
+        bounds: key.bounds.map(BoundsAnswer::from),
         ends_at: key.ends_at,
     }
 }

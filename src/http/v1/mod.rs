@@ -21,4 +21,5 @@ pub mod policies;
 pub mod reconciliations;
 pub mod seals;
 pub mod statistics;
+pub mod subjects;
 pub mod windows;

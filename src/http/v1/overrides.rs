@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
-    Admin, AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
-    NewSubjectPath, Page, PolicyPath, Reason, RecordData, SubjectPath, Then,
+    AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
+    PolicyPath, Reason, RecordData, SubjectPath, Supporter, Then,
 };
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideList};
 use api::strict::Object;
@@ -48,7 +48,7 @@ describe! {
         .problem(412, "`precondition-failed`: the override has another version.")
 }
 pub async fn put(
-    caller: Caller<Admin>,
+    caller: Caller<Supporter>,
     dry_run: DryRun,
     Then(body, (policy, subject, IfMatchOrNone(precondition))): Then<
         Body<OverrideBody>,
@@ -137,7 +137,7 @@ describe! {
         .follows("put_override", 201, SUBJECT)
 }
 pub async fn delete(
-    caller: Caller<Admin>,
+    caller: Caller<Supporter>,
     policy: PolicyPath,
     subject: SubjectPath,
     IfMatch(precondition): IfMatch,

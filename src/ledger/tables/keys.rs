@@ -9,7 +9,7 @@ use crate::encoding::encode_names;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
 use crate::{AdminTables, LedgerError};
-use domain::key::{Key, KeyNumber, KeyRule};
+use domain::key::{Key, KeyNumber, KeyRule, SupportBounds};
 
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];
@@ -24,6 +24,16 @@ pub struct KeyVersion {
     pub secret_hash: SecretHash,
 }
 
+fn decode_bounds(row: &StoredRow<'_>) -> Result<Option<SupportBounds>, LedgerError> {
+    let text: Option<String> = row.get("bounds")?;
+    let bounds = text.map(|text| serde_json::from_str(&text)).transpose();
+    bounds.map_err(|error| LedgerError::Corrupt(format!("the bounds of a key: {error}")))
+}
+
+fn encode_bounds(bounds: &SupportBounds) -> String {
+    serde_json::to_string(bounds).expect("two numbers are written as JSON")
+}
+
 fn decode(row: &StoredRow<'_>) -> Result<Key, LedgerError> {
     Ok(Key {
         id: row.get("id")?,
@@ -32,6 +42,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Key, LedgerError> {
             name: row.get("name")?,
             role: row.get("role")?,
             policies: row.get("policies")?,
+            bounds: decode_bounds(row)?,
             ends_at: row.get("ends_at")?,
             revoked: row.get("revoked")?,
         },
@@ -53,7 +64,7 @@ fn decode_version(row: &StoredRow<'_>) -> Result<KeyVersion, LedgerError> {
 /// The changes of keys: see [`ChangeFilter::bind`]. A key belongs to no policy.
 const HISTORY: &str = "SELECT listed.revision AS listed,
         k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM (
         SELECT key, version, revision FROM key_versions
         WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
@@ -66,16 +77,16 @@ const HISTORY: &str = "SELECT listed.revision AS listed,
     ORDER BY listed.revision DESC, v.version DESC";
 const BETWEEN: &str =
     "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE v.revision > $1 AND v.revision <= $2 ORDER BY v.revision";
 const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
 const LISTED: &str =
     "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
     ORDER BY k.id DESC LIMIT $2";
@@ -86,12 +97,12 @@ const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
  )";
 
 const ADD_VERSION: Texts = Texts {
-    postgres: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
-            revoked, changed_at, changed_by, reason)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-    sqlite: "INSERT INTO key_versions (key, version, revision, name, role, policies, ends_at,
-            revoked, changed_at, changed_by, reason, xact)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+    postgres: "INSERT INTO key_versions (key, version, revision, name, role, policies, bounds,
+            ends_at, revoked, changed_at, changed_by, reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+    sqlite: "INSERT INTO key_versions (key, version, revision, name, role, policies, bounds,
+            ends_at, revoked, changed_at, changed_by, reason, xact)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
             (SELECT COALESCE(MAX(xact), 0) FROM entries))",
 };
 
@@ -235,6 +246,7 @@ async fn insert_version(
         .bind(key.rule.name.as_str())
         .bind(key.rule.role.as_str())
         .bind(key.rule.policies.as_deref().map(encode_names))
+        .bind(key.rule.bounds.as_ref().map(encode_bounds))
         .bind(key.rule.ends_at)
         .bind(key.rule.revoked)
         .bind(key.changed_at)

@@ -51,7 +51,7 @@ const POLICIES: &str = "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v
     ORDER BY v.xact, v.revision";
 const KEYS: &str =
     "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, v.key, k.number,
-        k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at, v.revoked
+        k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.bounds, v.ends_at, v.revoked
     FROM key_versions AS v LEFT JOIN keys AS k ON k.id = v.key
     WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
     ORDER BY v.xact, v.revision";
@@ -272,6 +272,11 @@ fn decode_key(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         .perhaps(
             "policies",
             row.get::<Option<String>>("policies")?,
+            LeafFields::text,
+        )
+        .perhaps(
+            "bounds",
+            row.get::<Option<String>>("bounds")?,
             LeafFields::text,
         )
         .perhaps("ends_at", row.get("ends_at")?, LeafFields::instant)

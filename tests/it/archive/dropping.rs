@@ -302,6 +302,7 @@ async fn every_read_knows_what_was_dropped(stack: Stack) {
         (grant.clone(), 410),
         (format!("{grant}/explanation"), 410),
         (format!("{grant}/proof"), 410),
+        ("/v1/subjects/member-1".to_owned(), 200),
         ("/v1/changes?subject=member-9".to_owned(), 200),
         (format!("/v1/changes/{change}/proof"), 200),
     ];

@@ -105,6 +105,7 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
             "grants",
             "none",
         ),
+        ("/v1/subjects/a".to_owned(), "usage", "none"),
         ("/v1/entries?subject=a".to_owned(), "entries", "none"),
         ("/v1/changes?subject=a".to_owned(), "changes", "none"),
         (format!("/v1/grants/{grant}"), "grant", "benefit"),

@@ -12,6 +12,7 @@ use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
 use perdiem::api::problem::Problem;
 use perdiem::api::reconciliations::{ReconciliationAnswer, ReconciliationList};
 use perdiem::api::statistics::{DenialList, StatisticsList};
+use perdiem::api::subjects::SubjectAnswer;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -88,7 +89,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     }
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 23] = [
+    let rows: [(&str, Again); 24] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -108,6 +109,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
             again::<EntryList>,
         ),
         (denials, again::<DenialList>),
+        ("/v1/subjects/a", again::<SubjectAnswer>),
         ("/v1/entries", again::<HistoryList>),
         ("/v1/stats", again::<StatisticsList>),
         ("/v1/grants", again::<GrantList>),

@@ -32,6 +32,7 @@ fn key(id: u128, role: Role) -> Key {
             name: format!("key {id}"),
             role,
             policies: None,
+            bounds: None,
             ends_at: None,
             revoked: false,
         },

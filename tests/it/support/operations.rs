@@ -116,7 +116,7 @@ pub fn is_said(method: &Method, path: &str, status: u16) {
 
 /// The table of rights, as people have reviewed it.
 pub const RIGHTS: &str = include_str!("../../../docs/rights.md");
-pub const ROLES: [&str; 3] = ["claim", "audit", "admin"];
+pub const ROLES: [&str; 4] = ["claim", "audit", "support", "admin"];
 
 /// A row of the table.
 pub struct Right {

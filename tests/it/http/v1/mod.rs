@@ -15,5 +15,6 @@ mod limits;
 mod overrides;
 mod policies;
 pub mod statistics;
+mod subjects;
 mod windows;
 mod zones;

@@ -6,6 +6,7 @@ mod lasting;
 mod life;
 mod own;
 mod rights;
+mod support;
 mod terminal;
 mod wrong;
 
@@ -36,7 +37,10 @@ pub async fn make(app: &App, body: Value) -> Made {
 /// Makes a key with a role. The key is confined if a policy is given.
 pub async fn make_role(app: &App, role: &str, policy: Option<&str>) -> Made {
     let policies = policy.map(|policy| vec![policy]);
-    let body = json!({ "name": format!("a {role}"), "role": role, "policies": policies });
+    let bounds = (role == "support").then(|| json!({ "max": 10, "days": 7 }));
+    let body = json!({
+        "name": format!("a {role}"), "role": role, "policies": policies, "bounds": bounds,
+    });
     make(app, body).await
 }
 

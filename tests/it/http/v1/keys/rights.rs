@@ -16,7 +16,12 @@ on_every_store!(
 
 /// The operations, besides those on a grant, whose handlers keep a confined key to its policies. A test tries each
 /// with a key of another policy: here, or in `entry_exports.rs`.
-const BY_HANDLER: [&str; 3] = ["/v1/claims", "/v1/exports/{revision}", "/v1/policies"];
+const BY_HANDLER: [&str; 4] = [
+    "/v1/claims",
+    "/v1/exports/{revision}",
+    "/v1/policies",
+    "/v1/subjects/{subject}",
+];
 
 #[test]
 fn every_route_has_its_rights_and_tells_them() {
@@ -159,7 +164,7 @@ async fn no_operation_on_a_grant_reaches_another_policy() {
     let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
     let grant = app.claim_under("other", hold, None).await.grant_id();
     let mut tried = 0;
-    for role in ["claim", "audit"] {
+    for role in ["claim", "audit", "support"] {
         let key = make_role(&app, role, Some("benefit")).await.secret;
         for right in rights() {
             if !right.path.starts_with("/v1/grants/{id}") || !right.roles.contains(&role) {
@@ -206,6 +211,9 @@ async fn a_confined_key_sees_its_policies_and_grants_only(stack: Stack) {
     let second = get(&format!("/v1/policies?limit=2&cursor={cursor}")).await;
     assert_eq!(column(&items(&second), "name"), ["c"]);
     assert_eq!(second.at("/next_cursor"), Value::Null);
+
+    let subject = get("/v1/subjects/member-42").await;
+    assert_eq!(column(&items(&subject), "policy"), ["benefit"]);
 
     get(&format!("/v1/grants/{grant}")).await.is(200);
     let grants = get("/v1/grants?policy=benefit&subject=member-42").await;
