@@ -5,6 +5,7 @@ group, so that its end is also the end of its children.
 """
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
@@ -64,19 +66,33 @@ def build():
     return TARGET / "debug" / "perdiem"
 
 
+def python_tools(pins):
+    """Returns the programs' folder of a virtual environment with the packages of a file. Makes it if it is
+    missing."""
+    name = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    place = TARGET / "python-tools" / name
+    programs, done = place / "bin", place / "installed"
+    if not done.exists():
+        venv.create(place, clear=True, with_pip=True)
+        command = [programs / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        if subprocess.run([*command, "install", "--requirement", pins]).returncode != 0:
+            raise Trouble(f"pip cannot install what {pins} names")
+        done.touch()
+    return programs
+
+
 @contextlib.contextmanager
-def server(perdiem, folder, name):
-    """Runs a perdiem on SQLite, on a free port. Yields its URL and an admin's key."""
-    key = secrets.token_hex(24)
-    database, log = folder / f"{name}.db", folder / f"{name}.log"
+def running(command, log, **more):
+    """Runs a command that becomes a perdiem, with its output in a file. Yields its URL and its process,
+    which has ended afterwards."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [perdiem, "serve", "--bind", "127.0.0.1:0"],
-            env=settings(PERDIEM_ADMIN_KEY=key, DATABASE_URL=f"sqlite:{database}"),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
+            **more,
         )
     try:
         deadline = time.monotonic() + START_DEADLINE_SECONDS
@@ -84,13 +100,23 @@ def server(perdiem, folder, name):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Trouble(f"perdiem did not start:\n{log.read_text()}")
             time.sleep(0.05)
-        yield found[1], key
+        yield found[1], process
         if process.poll() is not None:
             raise Trouble(f"perdiem ended by itself:\n{log.read_text()}")
     finally:
         end(process)
     if " panicked at " in log.read_text():
         raise Trouble(f"perdiem panicked:\n{log.read_text()}")
+
+
+@contextlib.contextmanager
+def server(perdiem, folder, name):
+    """Runs a perdiem on SQLite, on a free port. Yields its URL and an admin's key."""
+    key = secrets.token_hex(24)
+    variables = settings(PERDIEM_ADMIN_KEY=key, DATABASE_URL=f"sqlite:{folder / name}.db")
+    command = [perdiem, "serve", "--bind", "127.0.0.1:0"]
+    with running(command, folder / f"{name}.log", env=variables) as (url, _):
+        yield url, key
 
 
 def stay_clear_of_midnight():
