@@ -126,7 +126,7 @@ func (c *Client) Claim(ctx context.Context, claim Claim) (Granted, error) {
 	return answer.granted(), err
 }
 
-// DryRun returns the error that a claim would get now, or the limits. It counts nothing.
+// DryRun returns the error that a claim would get now, or the limits as they would be. It counts nothing.
 func (c *Client) DryRun(ctx context.Context, policy, subject string, units int64) ([]Limit, error) {
 	body := map[string]any{"subject": subject, "units": units, "dry_run": true}
 	answer, err := c.ask(ctx, http.MethodPost, "/policies/"+url.PathEscape(policy)+"/claims", nil, body)

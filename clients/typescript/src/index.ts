@@ -132,7 +132,7 @@ export class Client {
     return this.#ask(readGranted, ["policies", claim.policy, "claims"], claimBody(claim), claim.key);
   }
 
-  /** Rejects with what the claim would reject with now, or resolves to the limits. Counts nothing. */
+  /** Rejects with what the claim would reject with now, or resolves to the limits it would leave. Counts nothing. */
   dryRun(claim: Claim): Promise<Limit[]> {
     return this.#ask(readDryRun, ["policies", claim.policy, "claims"], { ...claimBody(claim), dry_run: true });
   }
@@ -188,7 +188,8 @@ export class Client {
     const request: RequestInit = { method, headers, body: text, redirect: "manual" };
     const endsAt = performance.now() + this.#deadline;
     for (let longestPause = FIRST_PAUSE_SECONDS; ; longestPause = Math.min(LONGEST_PAUSE_SECONDS, 2 * longestPause)) {
-      const signal = AbortSignal.timeout(Math.max(1, Math.min(this.#attempt, endsAt - performance.now())));
+      const milliseconds = Math.min(this.#attempt, endsAt - performance.now());
+      const signal = AbortSignal.timeout(Math.max(1, Math.floor(milliseconds)));
       const answer = await attempt(url, { ...request, signal }, read);
       if (!(answer instanceof PerdiemError)) return answer;
       const pause = ((answer.retryAfter ?? 0) + longestPause * (0.5 + Math.random() / 2)) * 1000;
@@ -257,16 +258,15 @@ function readSeconds(retryAfter: string | null): number | null {
 }
 
 interface ExpressResponse {
-  statusCode: number; headersSent: boolean; locals: Json;
+  statusCode: number;
+  locals: Json;
   setHeader(name: string, value: string): unknown;
-  getHeaderNames(): string[];
-  removeHeader(name: string): void;
   end(...parts: any[]): any;
 }
 
 /** A middleware for Express that claims before the handlers after it, which find the Granted in `response.locals`.
- *  A status below 400 is their success. The answer ends only after the confirmation or the reversal. A claim that is
- *  not granted is answered with 429, 403 or 409, and without a decision or a confirmation the answer is 503. */
+ *  A status below 400 is their success. Their answer ends after the confirmation or the reversal, of which `onError`
+ *  gets the errors. Refusals are answered with 429, 403 or 409, and a claim that is not decided with 503. */
 export function claimFirst<R>(client: Client, claimOf: (request: R) => Claim, options: Hold = {}) {
   return async (request: R, response: ExpressResponse, next: (error?: unknown) => void): Promise<void> => {
     const end = response.end.bind(response);
@@ -275,8 +275,7 @@ export function claimFirst<R>(client: Client, claimOf: (request: R) => Claim, op
       response.locals.granted = granted;
       response.end = (...parts) => {
         response.end = end;
-        const isSuccess = response.statusCode < 400;
-        client.settle(granted, isSuccess).then(() => end(...parts), (error) => refuse(response, error, client));
+        client.settle(granted, response.statusCode < 400).catch(client.onError).then(() => end(...parts));
         return response;
       };
     } catch (error) {
@@ -291,8 +290,6 @@ function refuse(response: ExpressResponse, error: PerdiemError, { onError }: Cli
   const status = error instanceof NotGranted ? refused : 503;
   const { code, detail } = status === 503 ? { code: "undecided", detail: "try again" } : error;
   if (status === 503) onError(error);
-  if (response.headersSent) return response.end();
-  response.getHeaderNames().forEach((name) => response.removeHeader(name));
   response.statusCode = status;
   response.setHeader("Content-Type", "application/problem+json");
   if (error.retryAfter !== null) response.setHeader("Retry-After", String(Math.ceil(error.retryAfter)));

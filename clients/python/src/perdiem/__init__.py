@@ -225,7 +225,7 @@ class AsyncClient(_Guarding):
         return await self._ask(_granted, "policies", claim.policy, "claims", body=claim._body(), key=claim.key)
 
     async def dry_run(self, claim: Claim) -> tuple[Limit, ...]:
-        """Raises what the claim would raise now, or returns the limits. Counts nothing."""
+        """Raises what the claim would raise now, or returns the limits as they would be. Counts nothing."""
         return await self._ask(_would_grant, "policies", claim.policy, "claims", body=claim._body(dry_run=True))
 
     async def batch(self, claims: Sequence[Claim], *, atomic: bool = False) -> list[Granted | PerdiemError]:
