@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 
+import httpx
 import pytest
 from conftest import KEY, URL
 
@@ -27,7 +28,9 @@ class Waiting:
     def __getattr__(self, name):
         async def call(args, kwargs):
             positional, named = self.args
-            return await getattr(AsyncClient(*positional, **named), name)(*args, **kwargs)
+            # Certificates take long to load, and the tests use none.
+            async with httpx.AsyncClient(verify=False) as http:
+                return await getattr(AsyncClient(*positional, **named, http=http), name)(*args, **kwargs)
 
         return lambda *args, **kwargs: asyncio.run(call(args, kwargs))
 
