@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"math/rand"
 	"net/http"
 	"net/url"
@@ -195,8 +196,7 @@ func (c *Client) WithClaim(claimOf func(*http.Request) Claim, handle func(http.R
 			c.refuse(w, problem)
 			return
 		}
-		recorder := &recorder{ResponseWriter: w}
-		isSuccess := false // A panic settles too.
+		recorder, isSuccess := &recorder{ResponseWriter: w}, false // A panic settles too.
 		defer func() { c.Settle(granted, isSuccess) }()
 		handle(recorder, r, granted)
 		isSuccess = recorder.status < 400
@@ -220,6 +220,7 @@ type recorder struct {
 	status int // 0 is 200.
 }
 
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
@@ -236,7 +237,6 @@ type answer struct {
 func (a *answer) granted() Granted {
 	return Granted{a.Grant, a.Limits, a.Status == http.StatusOK, a.Provisional}
 }
-
 func (a *answer) problem() *Error {
 	if a.Code == "" {
 		a.Code = a.Type[strings.LastIndexAny(a.Type, "#/")+1:]
@@ -250,7 +250,7 @@ func (a *answer) problem() *Error {
 func (c *Client) ask(ctx context.Context, method, path string, key *string, body any) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
 	defer cancel()
-	text, _ := json.Marshal(body) // A body that is no JSON is sent as none, and perdiem refuses it.
+	text, _ := json.Marshal(body) // perdiem refuses what is no JSON.
 	request, err := http.NewRequestWithContext(ctx, method, c.url+"/v1"+path, strings.NewReader(string(text)))
 	if err != nil {
 		return &answer{}, &Error{Code: "invalid", Detail: err.Error(), cause: err}
@@ -259,13 +259,13 @@ func (c *Client) ask(ctx context.Context, method, path string, key *string, body
 	if key != nil {
 		request.Header.Set("Idempotency-Key", *key)
 	}
-	for longest := 100 * time.Millisecond; ; longest *= 2 {
+	for attempt := 0.0; ; attempt++ {
 		reply := c.attempt(request)
 		if reply.Status/100 == 2 && (reply.Limits != nil || reply.Items != nil) {
 			return reply, nil
 		}
 		problem := reply.problem()
-		pause := problem.RetryAfter + longest/2 + time.Duration(rand.Int63n(int64(longest/2)))
+		pause := problem.RetryAfter + time.Duration(math.Min(2e9, 1e8*math.Exp2(attempt))*(0.5+rand.Float64()/2))
 		if deadline, _ := ctx.Deadline(); !problem.canRetry() || time.Until(deadline) <= pause || ctx.Err() != nil {
 			return &answer{}, problem
 		}

@@ -185,6 +185,12 @@ def test_the_deadline_is_for_the_whole_call(kind, proxy, claim):
     assert time.monotonic() - began < 1.5 and proxy.requests >= 2
 
 
+@pytest.mark.parametrize("garbage", [b"soon", b"-3", b"nan", b"Mon, 99 Foo 99999 99:99:99 GMT"])
+def test_a_retry_after_without_meaning_is_ignored(shaky, proxy, claim, garbage):
+    proxy.faults = [OVERLOADED % garbage]
+    assert shaky.claim(claim).grant and proxy.requests == 2
+
+
 @pytest.mark.parametrize("is_date", [False, True])
 def test_retry_after_is_waited_for(shaky, proxy, claim, is_date):
     until = email.utils.formatdate(time.time() + 2, usegmt=True) if is_date else "1"

@@ -149,9 +149,11 @@ def _answer(response: httpx.Response, read: Callable[[Json], T | PerdiemError]) 
         return PerdiemError({**known, "code": "unreadable"}, *more)
 
 def _seconds(retry_after: str) -> float | None:
-    if date := parsedate_tz(retry_after):
-        return max(0.0, mktime_tz(date) - time.time())
-    return float(retry_after) if retry_after.isdecimal() else None
+    with contextlib.suppress(OverflowError, ValueError):
+        date = parsedate_tz(retry_after)
+        seconds = mktime_tz(date) - time.time() if date else int(retry_after)
+        return max(0.0, float(seconds))
+    return None
 
 
 class Holding:
@@ -202,8 +204,7 @@ class _Guarding:
                 async with self.holding(claim(*args, **kwargs), hold=hold):
                     return await function(*args, **kwargs)
 
-            guarded = run_async if inspect.iscoroutinefunction(function) else run
-            return cast(F, functools.wraps(function)(guarded))
+            return cast(F, functools.wraps(function)(run_async if inspect.iscoroutinefunction(function) else run))
         return decorate
 
 
@@ -248,16 +249,15 @@ class AsyncClient(_Guarding):
 
     async def _ask(self, read: Callable[[Json], T | PerdiemError], *path: str, body: Json | None = None,
                    key: str | None = None) -> T:  # fmt: skip
-        method = "GET" if body is None else "POST"
         url = "/".join([self._url, "v1", *(quote(part, safe="") for part in path)])
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
-        request = functools.partial(self._request, method, url, json=body, headers=headers, follow_redirects=False)
+        request = functools.partial(self._request, "GET" if body is None else "POST", url, json=body, headers=headers)
         ends_at, longest_pause = time.monotonic() + self._deadline, _FIRST_PAUSE_SECONDS
         while True:
             seconds = max(0.001, min(self._attempt, ends_at - time.monotonic()))
             try:
                 with self._fail_after(seconds):
-                    answer = _answer(await _done(request(timeout=seconds)), read)
+                    answer = _answer(await _done(request(timeout=seconds, follow_redirects=False)), read)
             except _BROKEN as error:
                 answer = PerdiemError({"code": "no-answer", "detail": type(error).__name__})
             if not isinstance(answer, PerdiemError):
