@@ -1,0 +1,3 @@
+module perdiem
+
+go 1.19
