@@ -155,7 +155,7 @@ pub struct OwnKeyAnswer {
 
 /// A new key, with its secret.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct NewKeyAnswer {
+pub struct CreatedKey {
     #[serde(flatten, deserialize_with = "flattened")]
     pub key: KeyAnswer,
     /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.

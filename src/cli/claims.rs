@@ -117,9 +117,6 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints a subject's limits under a policy, its block and its override.
 pub fn print_usage(usage: &UsageBody) {
-    if !usage.has_entries {
-        println!("{} was never seen under {}", usage.subject, usage.policy);
-    }
     let local = LocalTime::new(&usage.time_zone);
     print_limits(&usage.limits, &local);
     match usage.block.as_ref().map(|block| block.until) {
@@ -131,5 +128,8 @@ pub fn print_usage(usage: &UsageBody) {
         None => {}
         Some(None) => println!("limits of an override"),
         Some(Some(until)) => println!("limits of an override, until {}", local.show(until)),
+    }
+    if !usage.has_entries {
+        println!("{} was never seen under {}", usage.subject, usage.policy);
     }
 }

@@ -9,7 +9,7 @@ use super::client::{self, all_items, call, request, segment, show_all};
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 use api::instant::written;
 use api::keys::{
-    BoundsAnswer, BoundsBody, KeyAnswer, KeyBody, KeyEndBody, NewKeyAnswer, OwnKeyAnswer,
+    BoundsAnswer, BoundsBody, CreatedKey, KeyAnswer, KeyBody, KeyEndBody, OwnKeyAnswer,
 };
 use api::strict::{Object, WholeNumber};
 
@@ -30,7 +30,7 @@ pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
         reason: args.reason,
     };
     let key = call(request(&args.server, Method::POST, "/v1/keys")?.json(&body)).await?;
-    client::show(&args.server, &key, |NewKeyAnswer { key, secret }| {
+    client::show(&args.server, &key, |CreatedKey { key, secret }| {
         print_key(key);
         println!("secret, shown this once: {secret}");
     })

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use reqwest::Method;
-use serde_json::Value;
 
 use super::ServerArgs;
 use super::claims::print_usage;
@@ -23,30 +22,28 @@ pub struct SubjectCommandArgs {
 
 pub async fn show(args: SubjectCommandArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/subjects/{}", segment(&args.subject));
-    let mut found: Vec<Value> = Vec::new();
+    let mut found: Vec<UsageBody> = Vec::new();
     let mut after: Option<String> = None;
     loop {
         let after_last = after.as_ref().map(|after| ("after", after));
         let page = request(&args.server, Method::GET, &path)?.query(after_last.as_slice());
-        let answer = call(page).await?;
-        let page: SubjectAnswer = read(&answer)?;
-        found.extend(answer["items"].as_array().cloned().unwrap_or_default());
+        let page: SubjectAnswer = read(&call(page).await?)?;
+        found.extend(page.items);
         after = page.next_after;
         if after.is_none() {
             break;
         }
     }
     if args.server.json {
-        println!("{:#}", Value::Array(found));
+        println!("{:#}", serde_json::to_value(found)?);
         return Ok(ExitCode::SUCCESS);
     }
     if found.is_empty() {
         println!("nothing is known about {}", args.subject);
     }
     for usage in &found {
-        let usage: UsageBody = read(usage)?;
         println!("{}:", usage.policy);
-        print_usage(&usage);
+        print_usage(usage);
     }
     Ok(ExitCode::SUCCESS)
 }

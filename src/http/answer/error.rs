@@ -196,11 +196,11 @@ pub enum Forbidden {
 }
 
 fn or(roles: &[Role]) -> String {
-    roles
-        .iter()
-        .map(|role| role.as_str())
-        .collect::<Vec<_>>()
-        .join(" or ")
+    let names: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 impl ApiError {

@@ -144,7 +144,10 @@ pub fn specification() -> utoipa::openapi::OpenApi {
 pub fn specification_yaml() -> String {
     let mut specification = specification();
     share(&mut specification);
-    specification.to_yaml().expect("the specification is YAML")
+    let yaml = specification.to_yaml().expect("the specification is YAML");
+    // Readers of YAML 1.1 take `on` for true.
+    yaml.replace(" on:\n", " 'on':\n")
+        .replace(": on\n", ": 'on'\n")
 }
 
 static YAML: LazyLock<Document> = LazyLock::new(|| Document::new(specification_yaml()));

@@ -10,9 +10,7 @@ use crate::request::{
     AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, DryRun, Faults, IdPath,
     IfMatch, Page, Reason, RecordData, Then,
 };
-use api::keys::{
-    BoundsAnswer, KeyAnswer, KeyBody, KeyEndBody, KeyList, NewKeyAnswer, OwnKeyAnswer,
-};
+use api::keys::{BoundsAnswer, CreatedKey, KeyAnswer, KeyBody, KeyEndBody, KeyList, OwnKeyAnswer};
 use api::problem::InvalidPart;
 use api::strict::Object;
 use domain::identity::to_micros;
@@ -61,7 +59,7 @@ describe! {
     /// Only this answer has the key's secret: the service stores a hash of it. The key works at once,
     /// at every instance.
     POST: "create_key" of "keys", |it| it
-        .json::<NewKeyAnswer>(201, "The key with its secret.")
+        .json::<CreatedKey>(201, "The key with its secret.")
         .header::<String>("Location", "The URL of the key.").etag()
 }
 pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, admin: AdminData) -> HttpAnswer {
@@ -69,7 +67,7 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, admin: AdminData) 
     let (key, secret) = admin.create_key(rule, reason, caller.key()).await??;
     Ok(versioned(StatusCode::CREATED, key.version)
         .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
-        .json(NewKeyAnswer {
+        .json(CreatedKey {
             key: key.into(),
             secret,
         }))
