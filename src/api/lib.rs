@@ -25,6 +25,7 @@ pub mod policies;
 pub mod problem;
 mod reading;
 pub mod reconciliations;
+pub mod sandbox;
 pub mod seals;
 pub mod statistics;
 pub mod strict;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tracing_subscriber::filter::LevelFilter;
 use counter::RedisAccess;
 use domain::seal::note::SealKey;
 use engine::{EngineOptions, SealTarget};
-use host::clock::Clock;
+use host::clock::{Clock, SandboxClock};
 use http::ServeOptions;
 use ledger::RoleName;
 
@@ -60,6 +60,11 @@ pub struct MigrateArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
+
+    /// Start a sandbox to develop against: its ledger is in a temporary folder, which goes with it, and
+    /// `perdiem sandbox clock` moves its clock
+    #[arg(long, conflicts_with_all = ["database_url", "database_url_file", "redis_url", "redis_url_file", "read_only"])]
+    pub sandbox: bool,
 
     /// Only read the ledger, which may be a standby of PostgreSQL: lists, exports, explanations and
     /// statistics. Claims and changes are answered with 503
@@ -283,6 +288,14 @@ fn read_levels(text: &str) -> Result<String, String> {
 }
 
 impl DatabaseArgs {
+    /// A ledger in a SQLite file in a folder.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            database_url: Some(format!("sqlite:{}", folder.join("perdiem.db").display())),
+            database_url_file: None,
+        }
+    }
+
     pub fn url(&self) -> &str {
         self.named().unwrap_or(DATABASE_URL_DEFAULT)
     }
@@ -340,7 +353,7 @@ impl ServeArgs {
         Err(WrongSetting { setting, reason })
     }
 
-    /// The options of the engine, with the machine's clock.
+    /// The options of the engine, with the machine's clock, or the clock of a sandbox.
     pub fn engine_options(&self, seal_key: Option<Arc<SealKey>>) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
         let reconcile_every = Duration::from_secs(self.reconcile_every_seconds.into());
@@ -369,7 +382,11 @@ impl ServeArgs {
             make_seal_key: None,
             seal_to: self.seal_to.clone(),
             record_reads: self.record_reads,
-            clock: Clock::system(),
+            clock: if self.sandbox {
+                Clock::Sandbox(SandboxClock::start())
+            } else {
+                Clock::system()
+            },
         }
     }
 

@@ -8,14 +8,19 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{seals, written};
-use crate::config::{MigrateArgs, ServeArgs};
+use crate::config::{DatabaseArgs, MigrateArgs, ServeArgs};
 use crate::telemetry;
 use host::clock::Clock;
 use http::{Application, FirstKey};
 use ledger::{Ledger, LedgerOptions, ServiceRoleError};
 
-pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub async fn serve(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
     telemetry::start(&args.log)?;
+    // The folder of a sandbox goes when this ends.
+    let folder = args.sandbox.then(tempfile::tempdir).transpose()?;
+    if let Some(folder) = &folder {
+        args.database = DatabaseArgs::in_folder(folder.path());
+    }
     for unknown in written::unknown_variables() {
         tracing::warn!("{unknown}");
     }
@@ -30,11 +35,16 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut engine = args.engine_options(seal_key);
     engine.make_seal_key = Some(seals::make_key_beside);
-    let application = Application::build(args.serve_options(first_key_folder()), engine).await?;
-    if !args.read_only {
+    let key_folder = first_key_folder().filter(|_| !args.sandbox);
+    let application = Application::build(args.serve_options(key_folder), engine).await?;
+    if !args.read_only && !args.sandbox {
         seals::tell_of_seals(url, had_key)?;
     }
     welcome(&application);
+    if args.sandbox {
+        println!("sandbox: its ledger goes when it ends; move its clock with");
+        println!("  perdiem sandbox clock +1d");
+    }
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}

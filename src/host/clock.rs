@@ -5,6 +5,7 @@
 //! a step.
 
 mod followed;
+mod sandbox;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use domain::identity::to_micros;
 
 pub use followed::FollowedClock;
+pub use sandbox::{NotMoved, SandboxClock};
 
 /// A source of time, cut to microseconds, so that every store returns what it got. A clone is
 /// cheap.
@@ -25,6 +27,8 @@ pub enum Clock {
     System(SystemClock),
     /// A clock that is set by hand.
     Manual(ManualClock),
+    /// A clock that a developer moves forward.
+    Sandbox(SandboxClock),
     /// One of these clocks with a correction.
     Followed(FollowedClock),
 }
@@ -44,7 +48,17 @@ impl Clock {
         match self {
             Self::System(clock) => clock.micros(),
             Self::Manual(clock) => clock.micros(),
+            Self::Sandbox(clock) => clock.micros(),
             Self::Followed(clock) => clock.micros(),
+        }
+    }
+
+    /// The clock that a developer moves; `None` outside of a sandbox.
+    pub fn sandbox(&self) -> Option<&SandboxClock> {
+        match self {
+            Self::Sandbox(clock) => Some(clock),
+            Self::Followed(clock) => clock.sandbox(),
+            Self::System(_) | Self::Manual(_) => None,
         }
     }
 
@@ -53,6 +67,7 @@ impl Clock {
         match self {
             Self::System(clock) => clock.wall_ahead(),
             Self::Manual(clock) => clock.wall_ahead(),
+            Self::Sandbox(clock) => clock.wall_ahead(),
             Self::Followed(clock) => clock.wall_ahead(),
         }
     }

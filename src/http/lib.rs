@@ -23,7 +23,7 @@ use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
     explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
-    seals, statistics, subjects, windows,
+    sandbox, seals, statistics, subjects, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -103,6 +103,9 @@ fn routes() -> Routes {
             .get(keys::get, keys::GET)
             .patch(keys::patch, keys::PATCH)
             .delete(keys::revoke, keys::REVOKE),
+        at("/v1/sandbox/clock", Asked)
+            .get(sandbox::get, sandbox::GET)
+            .post(sandbox::post, sandbox::POST),
         // These URLs are open to all. Every other URL requires a key.
         at("/livez", Open).get(health::livez, health::LIVEZ),
         at("/readyz", Open).get(health::readyz, health::READYZ),

@@ -58,7 +58,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use host::clock::Clock;
+use host::clock::{Clock, SandboxClock};
 use ledger::AdminTables;
 
 /// An instance, as every use case sees it.
@@ -92,6 +92,11 @@ impl Instance {
     }
 
     /// Whether this instance writes nothing: no claims, no changes and no seals.
+    /// The clock that a developer moves; `None` outside of a sandbox.
+    pub fn sandbox_clock(&self) -> Option<&SandboxClock> {
+        self.clock.sandbox()
+    }
+
     pub fn is_read_only(&self) -> bool {
         self.standby.is_some()
     }

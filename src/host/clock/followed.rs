@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use arc_swap::ArcSwap;
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Clock, at_micros};
+use super::{Clock, SandboxClock, at_micros};
 
 /// A correction changes by at most one part in this many of the time that passes.
 const SLEW: i64 = 10;
@@ -52,6 +52,10 @@ impl Slewing {
 }
 
 impl FollowedClock {
+    pub(super) fn sandbox(&self) -> Option<&SandboxClock> {
+        self.source.sandbox()
+    }
+
     pub fn new(source: Clock) -> Self {
         Self {
             source: Arc::new(source),

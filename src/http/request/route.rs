@@ -243,11 +243,18 @@ impl Route {
 }
 
 /// All URLs, in the order in which they are tried.
-pub struct Routes(Vec<Rc<Route>>);
+pub struct Routes {
+    routes: Vec<Rc<Route>>,
+    /// Whether every answer says that it comes from a sandbox.
+    pub is_sandbox: bool,
+}
 
 impl Routes {
     pub fn new(routes: Vec<Route>) -> Self {
-        Self(routes.into_iter().map(Rc::new).collect())
+        Self {
+            routes: routes.into_iter().map(Rc::new).collect(),
+            is_sandbox: false,
+        }
     }
 
     /// The same URLs with other handlers: `change` gets each one with the bounds of its URL and its
@@ -262,14 +269,17 @@ impl Routes {
             route.methods = methods.collect();
             Rc::new(route)
         };
-        Self(self.0.into_iter().map(changed).collect())
+        Self {
+            routes: self.routes.into_iter().map(changed).collect(),
+            ..self
+        }
     }
 
     /// Finds the URL of a request, and stores it in the request.
     pub fn find(&self, request: &HttpRequest) -> Option<Rc<Route>> {
         let path = request.match_info().as_str();
         let is_at = |route: &&Rc<Route>| route.segments(path).is_some();
-        let found = self.0.iter().find(is_at)?.clone();
+        let found = self.routes.iter().find(is_at)?.clone();
         request.extensions_mut().insert(found.clone());
         Some(found)
     }
@@ -297,7 +307,7 @@ impl Routes {
             });
             described.collect::<Vec<_>>()
         };
-        self.0.iter().flat_map(of_route).collect()
+        self.routes.iter().flat_map(of_route).collect()
     }
 }
 

@@ -157,6 +157,8 @@ impl Application {
         let time = self.engine.running_time();
         let newcomers = Newcomers::default();
         let is_read_only = self.engine.instance.is_read_only();
+        let is_sandbox = self.engine.instance.sandbox_clock().is_some();
+        let has_plain_claims = !is_read_only && !is_sandbox;
         let engine = self.engine.clone();
         let plain_claims = TaskTracker::new();
         let in_progress = plain_claims.clone();
@@ -168,11 +170,12 @@ impl Application {
         // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
         // `every::answer`.
         let service = move || {
-            let routes = Rc::new(if is_read_only {
-                only_reads(routes())
-            } else {
-                routes()
-            });
+            let mut routes = routes();
+            if is_read_only {
+                routes = only_reads(routes);
+            }
+            routes.is_sandbox = is_sandbox;
+            let routes = Rc::new(routes);
             let app = App::new()
                 .app_data(data.clone())
                 .app_data(Data::from(data.claims.clone()))
@@ -210,7 +213,7 @@ impl Application {
             let time = time.clone();
             let newcomers = newcomers.clone();
             let plain_claims =
-                (!is_read_only).then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
+                has_plain_claims.then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
             fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
                 let newcomer = address.map(|address| newcomers.enter(address.ip()));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::{Error, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
@@ -20,6 +20,9 @@ use crate::answer::ApiError;
 use crate::request::{Bounded, Routes, pattern};
 use host::chain::Chain;
 
+/// Says that an answer comes from a sandbox.
+const PERDIEM_SANDBOX: HeaderName = HeaderName::from_static("perdiem-sandbox");
+
 const NOTHING_HERE: &str = "there is nothing at this path: see /docs";
 
 /// Answers a request. Each step takes the next step as a future, so a step can answer without the
@@ -28,6 +31,7 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     // 1. Find the URL, and give the request its id.
     let (request, payload) = request.into_parts();
     let route = routes.find(&request);
+    let is_sandbox = routes.is_sandbox;
     let id = request.headers().get(X_REQUEST_ID);
     let id = RequestId::of(id.map(HeaderValue::as_bytes));
     let bounded = route.as_ref().map(|route| route.bounded);
@@ -42,7 +46,11 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     // 3. Around it: the check of the key.
     let handled = credentials::oversee(&request, &id, handled);
     // 4. Outermost: the log line and the common header fields.
-    let answer = oversee(&request, &id, handled.instrument(span(&id, bounded))).await;
+    let mut answer = oversee(&request, &id, handled.instrument(span(&id, bounded))).await;
+    if is_sandbox {
+        let says = HeaderValue::from_static("true");
+        answer.headers_mut().insert(PERDIEM_SANDBOX, says);
+    }
     Ok(ServiceResponse::new(request, answer))
 }
 

@@ -19,6 +19,7 @@ pub mod overrides;
 pub mod pauses;
 pub mod policies;
 pub mod reconciliations;
+pub mod sandbox;
 pub mod seals;
 pub mod statistics;
 pub mod subjects;

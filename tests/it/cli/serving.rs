@@ -296,3 +296,39 @@ async fn logs_are_json_with_request_ids_and_without_secrets() {
         }
     }
 }
+
+/// A sandbox needs nothing, leaves nothing, and takes no other ledger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_needs_nothing_and_leaves_nothing() {
+    let folder = folder();
+    let serve = ["serve", "--sandbox", "--bind", "127.0.0.1:0"];
+    let temporary = self::folder();
+    let place = temporary.path().to_str().expect("a text");
+    let process = Process::start(folder.path(), &serve, &[("TMPDIR", place)]);
+    let line = process.wait_for("stdout", |line| line.starts_with("perdiem listens on "));
+    let url = line.split(' ').find(|word| word.starts_with("http://"));
+    let url = url.expect("a URL").to_owned();
+    let key = process.wait_for("stdout", |line| {
+        line.starts_with("admin key, shown this once: ")
+    });
+    let key = key.rsplit(' ').next().expect("a key").to_owned();
+    process.wait_for("stdout", |line| line.starts_with("sandbox: "));
+    let ready = get(&url, "/readyz", &key).await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(ready.header("perdiem-sandbox"), Some("true"));
+    assert_eq!(get(&url, "/v1/sandbox/clock", &key).await.status, 200);
+    process.end();
+    for left in [folder.path(), temporary.path()] {
+        assert_eq!(fs::read_dir(left).expect("a folder").count(), 0, "{left:?}");
+    }
+    let ledger = sqlite_url(folder.path());
+    for setting in [
+        ("DATABASE_URL", ledger.as_str()),
+        ("REDIS_URL", "redis://127.0.0.1:1"),
+    ] {
+        let refused = Process::start(folder.path(), &serve, &[setting]).ended();
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("--sandbox"), "{refused:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
