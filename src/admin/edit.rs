@@ -53,8 +53,8 @@ pub enum EditError {
     UnknownBlock,
     #[error("the policy is not paused")]
     NotPaused,
-    /// The present terms are beyond the bounds of the key.
-    #[error("an admin put the present terms")]
+    /// Another key put the present terms.
+    #[error("another key put the present terms")]
     BeyondBounds,
     /// The change orphans overrides, and does not say what becomes of them.
     #[error("the change orphans overrides")]
@@ -146,7 +146,7 @@ impl Admin {
                 ..rule.clone()
             };
             let in_force = current.map(|current| &current.in_force);
-            let effective_at = effective.instant(in_force, rule, now);
+            let effective_at = effective.instant(in_force, newest, rule, now);
             // A version that is not in force yet can be moved to another instant.
             let is_so = |newest: &Policy| {
                 let is_then = effective_at == Ok(newest.effective_at);

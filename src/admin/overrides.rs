@@ -93,18 +93,18 @@ impl EditedTerms for BlockTerms {
     }
 }
 
-/// Checks that a support key changes only what it could have put itself.
+/// Checks that a support key stays within its bounds, and changes only what it put itself.
 fn check_bounds<T: EditedTerms>(
     current: Option<&OfSubject<T>>,
     terms: Option<&T>,
-    bounds: Option<SupportBounds>,
+    editor: &Editor,
     now: DateTime<Utc>,
 ) -> Result<(), EditError> {
-    let Some(bounds) = bounds else {
+    let Some(bounds) = editor.bounds else {
         return Ok(());
     };
-    let present = current.and_then(|current| current.in_force(now));
-    if present.is_some_and(|present| !present.beyond(bounds, now).is_empty()) {
+    let present = current.filter(|current| current.in_force(now).is_some());
+    if present.is_some_and(|present| present.changed_by != *editor.key) {
         return Err(EditError::BeyondBounds);
     }
     match terms.map(|terms| terms.beyond(bounds, now)) {
@@ -136,7 +136,7 @@ impl Admin {
         ChangedTerms: From<OfSubject<T>>,
     {
         let now = self.instance.clock.now();
-        let bounds = editor.bounds;
+        let by = editor.clone();
         self.edit_of_subject(
             policy,
             subject,
@@ -144,7 +144,7 @@ impl Admin {
             move |policy, current: Option<&OfSubject<T>>| {
                 precondition.check(current.map(|current| current.version))?;
                 terms.check(policy)?;
-                check_bounds(current, Some(&terms), bounds, now)?;
+                check_bounds(current, Some(&terms), &by, now)?;
                 match current {
                     Some(current) if is_same(current, &terms, reason.as_deref()) => {
                         return Ok(Change::Keep);
@@ -177,7 +177,7 @@ impl Admin {
         ChangedTerms: From<OfSubject<T>>,
     {
         let now = self.instance.clock.now();
-        let bounds = editor.bounds;
+        let by = editor.clone();
         self.edit_of_subject(
             policy,
             subject,
@@ -185,7 +185,7 @@ impl Admin {
             move |_, current: Option<&OfSubject<T>>| {
                 let current = current.ok_or(T::UNKNOWN)?;
                 precondition.check(Some(current.version))?;
-                check_bounds(Some(current), None, bounds, now)?;
+                check_bounds(Some(current), None, &by, now)?;
                 Ok(Change::Version {
                     terms: None,
                     reason: Some(reason.clone()),

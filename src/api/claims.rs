@@ -184,8 +184,8 @@ pub struct UsageBody {
     pub time_zone: String,
     #[schema(example = "member-42")]
     pub subject: String,
-    /// Whether the subject has entries under this policy. False for a subject that was never seen; true
-    /// for a policy with `durability: counted` if the subject has used something.
+    /// Whether the subject has entries under this policy, or grants that wait for the ledger. False for a
+    /// subject that was never seen.
     pub has_entries: bool,
     /// The limits, in the policy's order.
     pub limits: Vec<LimitUsage>,

@@ -73,7 +73,8 @@ impl Claims {
         Ok(page)
     }
 
-    /// The policies that have an account, an override or a block of a subject, or may have one in Redis.
+    /// The policies that have an account, an override or a block of a subject. A grant that Redis counted
+    /// is in the ledger a moment later.
     async fn that_may_know(
         self: &Arc<Self>,
         subject: &Subject,
@@ -95,7 +96,6 @@ impl Claims {
             seen.lines.contains_key(*account)
                 || terms.override_of(**account, now).is_some()
                 || terms.of(policy, **account, None, now).blocked.is_some()
-                || terms.may_be_counted(policy.id)
         };
         let found = policies.iter().zip(&accounts).filter(may_know);
         Ok(found.map(|(policy, _)| policy.clone()).collect())

@@ -31,7 +31,7 @@ pub struct Usage {
     pub forecast: Forecast,
     /// The active override of the subject.
     pub override_terms: Option<Arc<OverrideTerms>>,
-    /// Whether the subject has entries; for a policy that Redis counts, whether it has used something.
+    /// Whether the subject has entries, or grants that wait for the ledger.
     pub has_entries: bool,
 }
 
@@ -169,12 +169,16 @@ impl Claims {
             let now = claims.instance.clock.now();
             let terms = policies.terms.of(&policy, account, None, now);
             if let Some(totals) = claims.counted(&terms, account, now).await? {
+                let has_used = totals.iter().any(|total| total.used() > 0);
+                let is_silent = claims.instance.watch.ledger_is_silent();
+                let has_entries =
+                    has_used || !is_silent && last_line(&claims.ledger, account).await?.is_some();
                 let last = Some(line_of(terms.version, &totals, now));
                 let forecast = claims.foretell_totals(&terms, account, last, now);
                 return Ok(Some(Usage {
                     forecast: forecast.await,
                     policy: terms,
-                    has_entries: totals.iter().any(|total| total.used() > 0),
+                    has_entries,
                     totals,
                     override_terms: policies.terms.override_of(account, now),
                 }));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, NaiveDate, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike, NaiveDate, SecondsFormat, Utc};
 
 use super::policy::{Policy, PolicyId, PolicyName, Rule};
 use super::window::Length;
@@ -16,6 +16,8 @@ pub enum Effective {
     /// At the start of this local day of the policy.
     Day(NaiveDate),
     At(DateTime<Utc>),
+    /// With the newest version, if that one has not taken effect; otherwise now.
+    WithNewest,
 }
 
 /// Why a change would never take effect.
@@ -29,6 +31,8 @@ pub enum NeverEffective {
         written(*.0)
     )]
     Past(DateTime<Utc>),
+    #[error("the change is too far away: write a time before the year 10000")]
+    TooFar,
     /// The policy ends before the change.
     #[error(
         "the change would never take effect: it begins at {}, and active_until ends the policy at \
@@ -47,14 +51,19 @@ fn written(instant: DateTime<Utc>) -> String {
     instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
+/// The last year that RFC 3339 can write.
+const YEAR_MOST: i32 = 9999;
+
 impl Effective {
-    /// The instant at which a change to `rule` takes effect, while `in_force` is active.
+    /// The instant at which a change to `rule` takes effect, while `in_force` is active and `newest` is the
+    /// newest version.
     ///
     /// # Errors
     /// [`NeverEffective`].
     pub fn instant(
         self,
         in_force: Option<&Policy>,
+        newest: Option<&Policy>,
         rule: &Rule,
         now: DateTime<Utc>,
     ) -> Result<DateTime<Utc>, NeverEffective> {
@@ -67,7 +76,14 @@ impl Effective {
             Self::NextWindow => current.calendar.window(Length::Day, now).end,
             Self::Day(date) => current.calendar.day_start(date),
             Self::At(at) => at,
+            Self::WithNewest => {
+                let waits = newest.filter(|newest| !newest.has_effect(now));
+                return Ok(waits.map_or(now, |newest| newest.effective_at));
+            }
         };
+        if begins_at.year() > YEAR_MOST {
+            return Err(NeverEffective::TooFar);
+        }
         if begins_at <= now {
             return Err(NeverEffective::Past(begins_at));
         }
@@ -263,13 +279,17 @@ mod tests {
         let noon: DateTime<Utc> = "2026-11-21T04:00:00Z".parse().unwrap();
         let midnight: DateTime<Utc> = "2026-11-21T16:00:00Z".parse().unwrap();
         let current = version(1, 0, 0);
-        let next = |in_force, rule: &Rule, now| Effective::NextWindow.instant(in_force, rule, now);
+        let next =
+            |in_force, rule: &Rule, now| Effective::NextWindow.instant(in_force, None, rule, now);
         assert_eq!(next(Some(&current), &rule(None), noon), Ok(midnight));
         let last = midnight - TimeDelta::microseconds(1);
         assert_eq!(next(Some(&current), &rule(None), last), Ok(midnight));
         let later = midnight + TimeDelta::days(1);
         assert_eq!(next(Some(&current), &rule(None), midnight), Ok(later));
-        assert_eq!(Effective::Now.instant(None, &rule(None), noon), Ok(noon));
+        assert_eq!(
+            Effective::Now.instant(None, None, &rule(None), noon),
+            Ok(noon)
+        );
         assert_eq!(
             next(None, &rule(None), noon),
             Err(NeverEffective::NewPolicy)
@@ -286,6 +306,39 @@ mod tests {
         assert_eq!(next(Some(&ends), &rule(None), noon), never);
         let just_felt = rule(Some(midnight + TimeDelta::microseconds(1)));
         assert_eq!(next(Some(&current), &just_felt, noon), Ok(midnight));
+    }
+
+    #[test]
+    fn a_change_takes_effect_on_its_day_or_with_the_newest_version() {
+        let noon: DateTime<Utc> = "2026-11-21T04:00:00Z".parse().unwrap();
+        let current = version(1, 0, 0);
+        let rule = rule(None);
+        let instant = |effective: Effective, newest: Option<&Policy>| {
+            effective.instant(Some(&current), newest, &rule, noon)
+        };
+        let day = |text: &str| Effective::Day(text.parse().unwrap());
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        assert_eq!(
+            instant(day("2026-12-01"), None),
+            Ok(at("2026-11-30T16:00:00Z"))
+        );
+        let today = Err(NeverEffective::Past(at("2026-11-20T16:00:00Z")));
+        assert_eq!(instant(day("2026-11-21"), None), today);
+        assert_eq!(
+            instant(Effective::At(noon), None),
+            Err(NeverEffective::Past(noon))
+        );
+        let too_far = instant(Effective::Day(NaiveDate::MAX), None);
+        assert_eq!(too_far, Err(NeverEffective::TooFar));
+        let scheduled = Policy {
+            changed_at: noon,
+            effective_at: noon + TimeDelta::hours(1),
+            ..version(2, 0, 0)
+        };
+        let with_newest = |newest| instant(Effective::WithNewest, newest);
+        assert_eq!(with_newest(Some(&scheduled)), Ok(scheduled.effective_at));
+        assert_eq!(with_newest(Some(&current)), Ok(noon));
+        assert_eq!(with_newest(None), Ok(noon));
     }
 
     #[test]

@@ -182,7 +182,9 @@ pub enum Forbidden {
     Role { role: Role, wanted: &'static [Role] },
     #[error("this key is confined to other policies: use a key for this policy")]
     OtherPolicy,
-    #[error("this goes beyond the bounds of this key: ask an admin")]
+    #[error(
+        "another key put this, and a support key changes only what it put itself: ask an admin"
+    )]
     BeyondBounds,
     #[error("another key made this export: use that key, or make an export of your own")]
     OtherExporter,

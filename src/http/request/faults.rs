@@ -5,6 +5,7 @@ use chrono::{DateTime, Datelike, NaiveDate, Utc};
 use crate::answer::ApiError;
 use api::problem::InvalidPart;
 use domain::fault::Fault;
+use domain::identity::to_micros;
 use domain::policy::check_reason;
 use domain::schedule::Effective;
 use engine::Bound;
@@ -115,7 +116,7 @@ pub fn parse_effective(text: &str) -> Result<Effective, String> {
         "next_window" => Ok(Effective::NextWindow),
         _ => match parse_bound(text) {
             Ok(Bound::Day(date)) => Ok(Effective::Day(date)),
-            Ok(Bound::Instant(at)) => Ok(Effective::At(at)),
+            Ok(Bound::Instant(at)) => Ok(Effective::At(to_micros(at))),
             Err(_) => Err(
                 "write now, next_window, a local date such as 2026-12-01, or an instant \
                            such as 2026-12-01T00:00:00Z"

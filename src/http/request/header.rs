@@ -61,14 +61,16 @@ struct IdempotencyKeyField {
 
 /// Fields that change what a request means, for servers that know them. A server that drops one does
 /// something else than the client asks for.
-const CHANGE_MEANING: [HeaderName; 7] = [
+pub const CHANGE_MEANING: [HeaderName; 9] = [
     IDEMPOTENCY_KEY_FIELD,
     header::IF_MATCH,
     header::IF_NONE_MATCH,
     header::IF_UNMODIFIED_SINCE,
     header::CONTENT_RANGE,
     HeaderName::from_static("prefer"),
+    HeaderName::from_static("x-http-method"),
     HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-method-override"),
 ];
 
 /// Refuses a field that changes the meaning of a request, if the request does not take it.
@@ -182,11 +184,17 @@ impl Argument for IfMatchOrNone {
 }
 
 fn precondition(request: &HttpRequest) -> Result<Precondition, ApiError> {
+    // Several lines of a field are one list (RFC 9110, section 5.3).
     let text = |name| {
-        let value = request.headers().get(name);
-        value.map(|value| value.to_str().unwrap_or_default().trim())
+        let lines = request.headers().get_all(name);
+        let lines: Vec<&str> = lines
+            .map(|line| line.to_str().unwrap_or_default())
+            .collect();
+        (!lines.is_empty()).then(|| lines.join(",").trim().to_owned())
     };
-    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+    let if_match = text(header::IF_MATCH);
+    let if_none_match = text(header::IF_NONE_MATCH);
+    match (if_match.as_deref(), if_none_match.as_deref()) {
         (None, None) => Ok(Precondition::None),
         (Some("*"), None) => Ok(Precondition::Exists),
         (Some(tags), None) => parse_etags(tags).map(Precondition::Versions),
@@ -215,7 +223,8 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
             .and_then(|rest| rest.strip_suffix('"'))
             .ok_or_else(|| ApiError::invalid("If-Match", help))?;
         if opaque == tag {
-            versions.extend(inner.parse::<u32>());
+            let version = inner.parse().ok();
+            versions.extend(version.filter(|version: &u32| version.to_string() == inner));
         }
     }
     Ok(versions)
@@ -228,6 +237,7 @@ mod tests {
     #[test]
     fn etags() {
         assert_eq!(parse_etags("\"3\"").unwrap(), [3]);
+        assert_eq!(parse_etags("\"03\", \"+3\"").unwrap(), [0; 0]);
         assert_eq!(parse_etags("\"3\", W/\"4\" ,\"x\"").unwrap(), [3]);
         for wrong in ["3", "", "\"3", "W/3"] {
             assert!(parse_etags(wrong).is_err(), "{wrong}");

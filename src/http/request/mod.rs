@@ -20,6 +20,8 @@ pub use caller::{
     InQuery, MetricsReader, OpenMetrics, Public, Supporter, Wanted,
 };
 pub use faults::{Faults, parse_date, parse_effective, parse_instant, parse_position, parse_true};
+#[cfg(test)]
+pub use header::CHANGE_MEANING;
 pub use header::{IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};
 pub use metadata::MetadataQuery;
 pub use path::{

@@ -12,6 +12,7 @@ use api::backtests::{BacktestAnswer, BacktestBody, BacktestTotal, DeniedSubject}
 use api::orphans::OrphansBody;
 use domain::backtest::{BacktestTally, DayRange};
 use domain::policy::{PolicyName, Rule};
+use domain::schedule::Effective;
 use engine::Backtested;
 
 fn check_backtest(body: BacktestBody, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
@@ -20,7 +21,7 @@ fn check_backtest(body: BacktestBody, has_counters: bool) -> Result<(Rule, DayRa
     let to = faults.body("/to", parse_date(&body.to));
     let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
     let range = range.and_then(|range| faults.body("/to", range));
-    let rule = match check(body.policy.0, has_counters) {
+    let rule = match check(body.policy.0, Effective::Now, has_counters) {
         Ok(change) => Some(change.rule),
         Err(ApiError::Invalid(parts)) => {
             for part in parts {

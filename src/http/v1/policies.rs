@@ -11,7 +11,6 @@ use crate::request::{
     Admin, AdminData, Auditor, Body, ByHandler, Caller, DryRun, Faults, IfMatch, IfMatchOrNone,
     NewPolicyPath, Page, PolicyPath, Query, Reason, Then, is_true, parse_effective,
 };
-use api::instant::written;
 use api::orphans::OrphansBody;
 use api::policies::{PauseAnswer, PolicyAnswer, PolicyBody, PolicyList, PolicyPatch};
 use api::problem::InvalidPart;
@@ -19,6 +18,7 @@ use api::strict::Object;
 use api::words;
 use domain::limit::draft::LimitDraft;
 use domain::policy::{Durability, OnLedgerOutage, RuleDraft};
+use domain::schedule::Effective;
 use engine::{EditError, EditedPolicy, PolicyChange, Precondition, Standing};
 
 pub fn policy_answer(standing: Standing) -> PolicyAnswer {
@@ -29,12 +29,18 @@ pub fn policy_answer(standing: Standing) -> PolicyAnswer {
     }
 }
 
-pub fn check(body: PolicyBody, has_counters: bool) -> Result<PolicyChange, ApiError> {
+/// Checks a body. Without `effective` in it, the change takes effect as `by_default` says.
+pub fn check(
+    body: PolicyBody,
+    by_default: Effective,
+    has_counters: bool,
+) -> Result<PolicyChange, ApiError> {
     let mut faults = Faults::default();
     let active_from = faults.body_instant("/active_from", body.active_from.as_ref());
     let active_until = faults.body_instant("/active_until", body.active_until.as_ref());
-    let effective = parse_effective(body.effective.as_deref().unwrap_or("now"));
+    let effective = body.effective.as_deref().map(parse_effective).transpose();
     let effective = faults.body("/effective", effective);
+    let effective = effective.map(|effective| effective.unwrap_or(by_default));
     faults.reason(body.reason.as_ref());
     let on_orphans = body.orphaned_overrides.as_deref().map(str::parse);
     let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
@@ -122,7 +128,7 @@ pub async fn put(
 ) -> HttpAnswer {
     let editor = caller.editor(dry_run);
     let is_dry_run = editor.is_dry_run;
-    let change = check(body.0, admin.instance.has_counters)?;
+    let change = check(body.0, Effective::Now, admin.instance.has_counters)?;
     let name = policy.0.clone();
     let edited = admin
         .put_policy(name, change, precondition, editor)
@@ -181,14 +187,8 @@ pub async fn patch(
         let failed = |error| ApiError::from((name.clone(), error));
         precondition.check(Some(version)).map_err(failed)?;
         // 2. Make the change of this version.
-        let is_scheduled = !newest.has_effect(admin.instance.now());
-        let effective = is_scheduled.then(|| written(newest.effective_at));
-        let patch = body.0.clone();
-        let patch = PolicyPatch {
-            effective: patch.effective.or(effective),
-            ..patch
-        };
-        let change = check(patch.onto(newest.into()), admin.instance.has_counters)?;
+        let body = body.0.clone().onto(newest.into());
+        let change = check(body, Effective::WithNewest, admin.instance.has_counters)?;
         // 3. If somebody else changed the policy meanwhile, begin again.
         let only = Precondition::Versions(vec![version]);
         let edited = admin

@@ -7,13 +7,15 @@ use super::{CLAIMS, problem};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::operations::operations;
 
-const DROPPED: [(&str, &str); 6] = [
+const DROPPED: [(&str, &str); 8] = [
     ("If-Match", "\"1\""),
     ("If-None-Match", "*"),
     ("If-Unmodified-Since", "Fri, 27 Nov 2026 18:00:00 GMT"),
     ("Content-Range", "bytes 0-1/2"),
     ("Prefer", "return=minimal"),
+    ("X-HTTP-Method", "DELETE"),
     ("X-HTTP-Method-Override", "DELETE"),
+    ("X-Method-Override", "DELETE"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

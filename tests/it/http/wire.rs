@@ -127,10 +127,11 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
 }
 
 /// The types that tests of their own read: of keys and seals, and of answers that are one of several types.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "KeyAnswer",
     "LatestSeal",
     "Manifest",
+    "SandboxClockAnswer",
     "SealConsistency",
     "SealList",
     "UsageAnswer",

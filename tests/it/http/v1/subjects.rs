@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::{column, invalid_places, items, problem, replace};
-use crate::support::app::{App, Ground, Stack, on_every_store_with_redis};
+use crate::support::app::{App, Ground, Stack, eventually, on_every_store_with_redis};
 use crate::support::desk::on_every_store;
 
 on_every_store!(
@@ -99,7 +99,14 @@ async fn what_redis_counts_is_shown_too(stack: Stack) {
     let app = App::start(&ground).await;
     replace(&app, json!({ "durability": "counted" })).await;
     put(&app, "other").await;
-    app.claim("a", None).await.is(201);
-    assert_eq!(column(&shown(&app, "a").await, "policy"), ["benefit"]);
+    let grant = app.claim("a", None).await.grant_id();
+    let is_shown = async || column(&shown(&app, "a").await, "policy") == ["benefit"];
+    eventually("the ledger has the grant", is_shown).await;
     assert_eq!(shown(&app, "b").await, [json!(null); 0]);
+    // A subject whose units were given back was seen all the same.
+    app.reverse(&grant, "a test").await.is(201);
+    let usage = "/v1/policies/benefit/subjects/a";
+    assert_eq!(app.get(usage).await.at("/limits/0/used"), 0);
+    assert_eq!(app.get(usage).await.at("/has_entries"), true);
+    assert!(is_shown().await);
 }

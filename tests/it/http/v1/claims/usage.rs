@@ -20,7 +20,7 @@ async fn usage_is_what_the_ledger_tells(stack: Stack) {
     let expected = |used: u64| {
         json!({
             "policy": "benefit", "policy_version": 1, "time_zone": "Asia/Shanghai",
-            "subject": "member-42",
+            "subject": "member-42", "has_entries": used > 0,
             "limits": [{
                 "per": "day", "kind": "calendar", "max": 3, "used": used, "remaining": 3 - used,
                 "window_start": "2026-11-20T16:00:00Z", "more_at": "2026-11-21T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",

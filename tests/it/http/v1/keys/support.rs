@@ -70,7 +70,7 @@ async fn a_block_ends_within_the_bounds(stack: Stack) {
     problem(&app.claim("thief", None).await, 403, "subject-blocked");
 }
 
-/// A key within bounds neither replaces nor ends what goes beyond them, until that has ended.
+/// A support key neither replaces nor ends what another key put, until that has ended.
 async fn what_an_admin_put_stays(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(1, "UTC").await;
@@ -79,7 +79,7 @@ async fn what_an_admin_put_stays(stack: Stack) {
     let ask = async |line: &str, body: Value| app.ask_as(&key, line, body).await;
     for (path, admins, own) in [
         (VIP, limits(5, None), limits(2, Some(soon))),
-        (VIP, limits(99, Some(soon)), limits(2, Some(soon))),
+        (VIP, limits(2, Some(soon)), limits(3, Some(soon))),
         (
             THIEF,
             json!({ "reason": "fraud" }),
