@@ -15,6 +15,7 @@ pub mod explanation;
 pub mod exports;
 pub mod format;
 pub mod grants;
+pub mod health;
 pub mod instant;
 pub mod keys;
 pub mod limits;

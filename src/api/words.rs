@@ -48,7 +48,6 @@ macro_rules! any_of {
 pub(crate) use any_of;
 
 /// Makes the schema of a field that has one of several words.
-#[macro_export]
 macro_rules! words {
     ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
         $(#[doc = $doc])+
@@ -67,6 +66,9 @@ macro_rules! words {
         impl utoipa::ToSchema for $name {}
     )+};
 }
+
+/// The stores of a ledger. The ledger has the list; a test in `http/health.rs` compares the two.
+pub const STORES: [&str; 2] = ["PostgreSQL", "SQLite"];
 
 /// The kinds of changes. The ledger has the list; a test in `http/v1/changes.rs` compares the two.
 pub const CHANGE_KINDS: [&str; 11] = [
@@ -185,6 +187,8 @@ words! {
     ReadinessStatus = ["ready", "not ready"];
     /// Whether an instance seals the record.
     Sealing = ["sealed", "not sealed"];
+    /// The store of the ledger.
+    Store = STORES;
 }
 
 /// The name of a limit.

@@ -2,47 +2,12 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::answer::HttpAnswer;
 use super::operation::describe;
 use super::request::{EngineData, MetricsReader, Public};
-use api::words;
-use engine::Engine;
-
-words! {
-    /// The store of the ledger.
-    Store = Engine::STORE_NAMES;
-}
-
-/// The state of an instance.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Readiness {
-    /// `ready`, or `not ready`: then the instance decides no claims. An instance that only reads is
-    /// ready when it can read.
-    #[schema(value_type = words::ReadinessStatus, example = "ready")]
-    status: &'static str,
-    /// What is wrong and what to do. A `ready` instance can have troubles too.
-    troubles: Vec<String>,
-    /// The store of the ledger: `PostgreSQL` or `SQLite`.
-    #[schema(value_type = Store, example = "SQLite")]
-    ledger: &'static str,
-    /// Whether the instance uses Redis.
-    counters: bool,
-    /// Whether this instance seals the record: `sealed`, or `not sealed` without a key.
-    #[schema(value_type = words::Sealing, example = "sealed")]
-    seals: &'static str,
-    /// Whether this instance only reads: it decides no claims and changes nothing.
-    read_only: bool,
-    /// How old the answers of an instance that only reads are at most, in seconds, because its
-    /// database follows a primary. Null if that is not known, and at any other instance.
-    #[schema(example = json!(null))]
-    lag_seconds: Option<f64>,
-    /// The time zone rules: the release of the tz database, and the source of this copy.
-    #[schema(example = "2026b (system)")]
-    zone_rules: String,
-}
+use api::health::Readiness;
+use api::words::Word;
 
 describe! {
     /// Check that the process runs.
@@ -87,17 +52,30 @@ pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready")
     };
     HttpResponse::build(status).json(Readiness {
-        status: text,
+        status: text.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
         troubles: health.troubles.iter().map(ToString::to_string).collect(),
-        ledger: health.ledger,
+        ledger: Word::Borrowed(health.ledger),
         counters: health.has_counters,
         seals: if health.is_sealing {
             "sealed"
         } else {
             "not sealed"
-        },
+        }
+        .into(),
         read_only: health.is_read_only,
         lag_seconds: health.lag.map(|lag| lag.as_secs_f64()),
         zone_rules: health.zone_rules,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::words;
+    use engine::Engine;
+
+    #[test]
+    fn the_wire_has_the_names_of_all_stores() {
+        assert_eq!(words::STORES, Engine::STORE_NAMES);
+    }
 }

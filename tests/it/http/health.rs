@@ -22,7 +22,8 @@ async fn a_ready_instance_says_what_it_stands_on(stack: Stack) {
     assert_eq!(
         ready,
         json!({
-            "status": "ready", "troubles": [], "ledger": ledger, "counters": counters,
+            "status": "ready", "version": env!("CARGO_PKG_VERSION"), "troubles": [],
+            "ledger": ledger, "counters": counters,
             "seals": "not sealed", "read_only": false, "lag_seconds": null,
             "zone_rules": ready["zone_rules"],
         })
