@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use chrono::DateTime;
 
+use super::times::GivenTime;
 use domain::claim::Subject;
 
 /// The most faults that are told.
@@ -20,13 +20,15 @@ pub struct AdjustmentLine {
     pub line: u64,
     pub subject: String,
     pub units: i64,
-    pub at: Option<String>,
+    pub at: Option<GivenTime>,
+    /// `at` as it is in the file.
+    at_text: Option<String>,
 }
 
 impl AdjustmentLine {
     /// The idempotency key of the line: a second run of the file is safe, in any order of lines.
     pub fn key(&self, name: &str) -> String {
-        let at = self.at.as_deref().unwrap_or_default();
+        let at = self.at_text.as_deref().unwrap_or_default();
         let mut hasher = blake3::Hasher::new();
         for part in [name, &self.subject, at] {
             hasher.update(&(part.len() as u64).to_le_bytes());
@@ -60,7 +62,7 @@ pub fn read(file: &Path) -> anyhow::Result<Vec<AdjustmentLine>> {
         match read_line(line, &record, &columns) {
             Err(wrong) => faults.extend(wrong),
             Ok(row) => {
-                let same = seen.insert((row.subject.clone(), row.at.clone()), line);
+                let same = seen.insert((row.subject.clone(), row.at_text.clone()), line);
                 faults.extend(same.map(|first| {
                     format!("line {line}: line {first} has the same subject and instant: add the two up in one line")
                 }));
@@ -153,13 +155,16 @@ fn read_line(
             0
         }
     };
-    let at = cell(2).filter(|at| !at.is_empty());
-    if let Some(at) = at
-        && DateTime::parse_from_rfc3339(at).is_err()
-    {
+    // A second run of the file must mean the same times.
+    let at_text = cell(2).filter(|at| !at.is_empty());
+    let at = at_text.and_then(|at| at.parse().ok().filter(|at: &GivenTime| !at.is_of_now()));
+    if let (Some(text), None) = (at_text, at) {
         fault(
             "at",
-            format!("{at:?} is no instant: write one such as 2026-11-03T00:00:00Z"),
+            format!(
+                "{text:?} is no time of a file: write one such as 2026-11-03, 2026-11-03T14:03 or \
+                 2026-11-03T00:00:00Z"
+            ),
         );
     }
     if faults.is_empty() {
@@ -167,7 +172,8 @@ fn read_line(
             line,
             subject: subject.to_owned(),
             units,
-            at: at.map(str::to_owned),
+            at,
+            at_text: at_text.map(str::to_owned),
         })
     } else {
         Err(faults)
@@ -199,7 +205,8 @@ mod tests {
         ] {
             let lines = read_text(text).unwrap();
             let lines = lines.iter();
-            let lines = lines.map(|row| (row.line, &*row.subject, row.units, row.at.as_deref()));
+            let lines =
+                lines.map(|row| (row.line, &*row.subject, row.units, row.at_text.as_deref()));
             assert!(lines.eq(expected), "{text:?}");
         }
     }

@@ -7,12 +7,15 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::header::{IF_MATCH, IF_NONE_MATCH};
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Map, Value, json};
 
-use super::client::{all_items, describe, read, request, segment, send};
-use super::difference::{FieldDifference, describe_orphans, differences};
+use super::client::{all_items, call, can_try_again, read, request, segment};
+use super::difference::{FieldDifference, differences};
+use super::local::LocalTime;
+use super::orphans::describe_orphans;
 use super::policies::tell_warnings;
+use super::refusal::Refused;
 use super::{ServerArgs, yaml};
 use api::instant::written;
 use api::policies::PolicyAnswer;
@@ -254,11 +257,12 @@ async fn rehearse(
 ) -> anyhow::Result<Result<PlanStep, String>> {
     // 1. Read the policy.
     let path = format!("/v1/policies/{}", segment(&name));
-    let (status, answer) = send(request(server, Method::GET, &path)?).await?;
-    let before = match status {
-        StatusCode::OK => Some(KnownPolicy::read(answer)?),
-        StatusCode::NOT_FOUND => None,
-        _ => return Ok(Err(describe(&answer))),
+    let before = match call(request(server, Method::GET, &path)?).await {
+        Ok(answer) => Some(KnownPolicy::read(answer)?),
+        Err(error) => match error.downcast_ref::<Refused>() {
+            Some(refused) if refused.code() == "unknown-policy" => None,
+            _ => return Ok(Err(refusal_of(error)?)),
+        },
     };
     let mut step = PlanStep {
         name,
@@ -274,11 +278,10 @@ async fn rehearse(
         .entry("reason")
         .or_insert_with(|| REHEARSED.into());
     let put = request(server, Method::PUT, &format!("{path}?dry_run=true"))?;
-    let (status, answer) = send(step.guard(put).json(&rehearsal)).await?;
-    if !status.is_success() {
-        return Ok(Err(describe(&answer)));
-    }
-    let mut after = KnownPolicy::read(answer)?;
+    let mut after = match call(step.guard(put).json(&rehearsal)).await {
+        Ok(answer) => KnownPolicy::read(answer)?,
+        Err(error) => return Ok(Err(refusal_of(error)?)),
+    };
     tell_warnings(&after.policy.warnings);
     // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
@@ -295,6 +298,21 @@ async fn rehearse(
     }
     step.after = Some(after);
     Ok(Ok(step))
+}
+
+/// The text of a refusal.
+///
+/// # Errors
+/// The error is none, or the same command can succeed the next time.
+fn refusal_of(error: anyhow::Error) -> anyhow::Result<String> {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) if refused.code() == "precondition-failed" => Ok(
+            "somebody changed the policy meanwhile: run the command again to see the difference"
+                .to_owned(),
+        ),
+        Some(refused) if !can_try_again(&error) => Ok(refused.told()),
+        _ => Err(error),
+    }
 }
 
 /// Applies the changes one after the other, and stops at the first refusal: a change that somebody
@@ -372,19 +390,11 @@ impl PlanStep {
             }
             _ => request(server, Method::PUT, &path)?.json(&self.body),
         };
-        let (status, answer) = send(self.guard(request)).await?;
-        match status {
-            StatusCode::PRECONDITION_FAILED => {
-                bail!(
-                    "somebody changed the policy meanwhile: run the command again to see the difference"
-                )
-            }
-            status if status.is_success() => {
-                self.after = Some(KnownPolicy::read(answer)?);
-                Ok(())
-            }
-            _ => bail!(describe(&answer)),
+        match call(self.guard(request)).await {
+            Ok(answer) => self.after = Some(KnownPolicy::read(answer)?),
+            Err(error) => bail!(refusal_of(error)?),
         }
+        Ok(())
     }
 
     fn json(&self) -> Value {
@@ -400,7 +410,11 @@ impl PlanStep {
     fn differences(&self) -> Vec<FieldDifference<'_>> {
         let before = self.before.as_ref();
         let after = self.after.as_ref();
-        let differences = differences(before.map(|it| &it.json), after.map(|it| &it.json));
+        let before_json = before.map(|it| &it.json);
+        let after_json = after.map(|it| &it.json);
+        // A file has many policies.
+        let utc = LocalTime::utc();
+        let differences = differences(before_json, after_json, &utc);
         match (before, after) {
             (Some(before), Some(after)) => {
                 let before = before.effect();

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::Args;
 
 use super::client::TryAgain;
+use super::local::{self, LocalTime};
 use super::offline::{WorkBar, interruption, open, open_to_read, present, tell_of_no_key};
+use super::times::GivenTime;
 use crate::config::DatabaseArgs;
 use domain::seal::note::VerifierKey;
 use engine::{ArchiveFailure, ArchiveOrder, archive_ledger, compare_archive, drop_archived};
@@ -24,10 +25,14 @@ pub struct ArchiveArgs {
     /// The folder of the archive; an archive that exists there is continued
     folder: PathBuf,
 
-    /// Archive what was recorded before this date (UTC) or instant, such as 2026-01-01 or
-    /// 2026-01-01T00:00:00+08:00
-    #[arg(long, value_name = "DATE", value_parser = parse_before)]
-    before: DateTime<Utc>,
+    /// Archive what was recorded before this time; a date is one of UTC
+    #[arg(
+        long,
+        alias = "before",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    until: GivenTime,
 
     /// Also drop archived entries that are no longer needed from the ledger; entries of the last
     /// 400 days stay. Requires the owner of the tables and a running instance that seals. After an
@@ -48,20 +53,10 @@ pub struct ArchiveArgs {
     database: DatabaseArgs,
 }
 
-fn parse_before(text: &str) -> Result<DateTime<Utc>, String> {
-    if let Ok(date) = text.parse::<NaiveDate>() {
-        return Ok(date.and_time(NaiveTime::MIN).and_utc());
-    }
-    let instant = DateTime::parse_from_rfc3339(text);
-    instant.map(Into::into).map_err(|_| {
-        "write a date such as 2026-01-01, or an instant such as 2026-01-01T00:00:00Z".to_owned()
-    })
-}
-
 pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     let order = ArchiveOrder {
         folder: args.folder,
-        before: args.before,
+        before: LocalTime::utc().at(local::present()).instant(args.until)?,
         reason: args.reason,
         key: args.key.as_deref().map(read_key).transpose()?,
     };

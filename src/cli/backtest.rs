@@ -9,9 +9,10 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::{call, request, segment, show};
+use super::local::{LocalTime, present};
+use super::times::GivenDay;
 use super::{ServerArgs, yaml};
 use api::backtests::BacktestAnswer;
-use api::instant::written;
 
 /// The longest wait for the server, which reads every entry of the days.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -25,13 +26,13 @@ pub struct BacktestArgs {
     #[arg(short, long)]
     file: PathBuf,
 
-    /// The first local day, such as 2026-11-01
-    #[arg(long)]
-    from: String,
+    /// The first local day
+    #[arg(long, value_name = "DAY")]
+    from: GivenDay,
 
     /// The local day after the last one
-    #[arg(long)]
-    to: String,
+    #[arg(long, alias = "to", value_name = "DAY")]
+    until: GivenDay,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -39,13 +40,17 @@ pub struct BacktestArgs {
 
 pub async fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let draft = yaml::read(&args.file)?;
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    let now = local.at(present());
+    let from = now.date(args.from)?;
+    let until = now.date(args.until)?;
     let path = format!("/v1/policies/{}/backtest", segment(&args.policy));
-    let body = json!({ "policy": draft, "from": args.from, "to": args.to });
+    let body = json!({ "policy": draft, "from": from, "to": until });
     let request = request(&args.server, Method::POST, &path)?.json(&body);
     let answer = call(request.timeout(TIMEOUT)).await?;
     show(&args.server, &answer, |answer| {
         print_days(answer);
-        print_subjects(answer);
+        print_subjects(answer, &local);
     })
 }
 
@@ -74,7 +79,7 @@ fn print_days(answer: &BacktestAnswer) {
     figures("total", of_total);
 }
 
-fn print_subjects(answer: &BacktestAnswer) {
+fn print_subjects(answer: &BacktestAnswer, local: &LocalTime) {
     if answer.first_denied.is_empty() {
         return;
     }
@@ -86,7 +91,7 @@ fn print_subjects(answer: &BacktestAnswer) {
     for denied in &answer.first_denied {
         println!(
             "{}  {}  {} denied",
-            written(denied.first_denied_at),
+            local.show(denied.first_denied_at),
             denied.subject.as_deref().unwrap_or("(erased)"),
             denied.denied_grants,
         );

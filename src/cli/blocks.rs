@@ -9,9 +9,10 @@ use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
+use super::local::{LocalTime, present};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs};
+use super::times::GivenTime;
 use api::blocks::{BlockAnswer, BlockBody};
-use api::instant::written;
 
 #[derive(Debug, Subcommand)]
 pub enum BlockCommand {
@@ -37,9 +38,9 @@ pub struct BlockArgs {
     #[arg(long)]
     reason: String,
 
-    /// Instant at which the block ends, such as 2026-12-01T00:00:00Z [default: no end]
-    #[arg(long)]
-    until: Option<String>,
+    /// Time at which the block ends [default: no end]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<GivenTime>,
 
     #[command(flatten)]
     condition: ConditionArgs,
@@ -58,9 +59,10 @@ pub async fn run(command: BlockCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
     let body = BlockBody {
         reason: Some(args.reason),
-        until: args.until,
+        until: local.at(present()).instant_text(args.until)?,
     };
     let path = path(&args.policy, &args.subject);
     let before = before_change(&args.server, &path).await?;
@@ -68,9 +70,9 @@ async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
     let answer = call(args.condition.on(request)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
-        print_changes(&name, before.as_ref(), &answer)?;
+        print_changes(&name, before.as_ref(), &answer, &local)?;
     }
-    let shown = client::show(&args.server, &answer, print_block);
+    let shown = client::show(&args.server, &answer, |found| print_block(found, &local));
     args.condition.tell(&args.server);
     shown
 }
@@ -78,13 +80,15 @@ async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    client::show(&args.server, &answer, print_block)
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    client::show(&args.server, &answer, |found| print_block(found, &local))
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}/blocks?limit=1000", segment(&args.policy));
     let items = all_items(&args.server, &path).await?;
-    show_all(&args.server, items, print_block)
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    show_all(&args.server, items, |found| print_block(found, &local))
 }
 
 async fn remove(args: DeleteArgs) -> anyhow::Result<ExitCode> {
@@ -99,15 +103,12 @@ fn path(policy: &str, subject: &str) -> String {
     format!("/v1/policies/{policy}/blocks/{subject}")
 }
 
-fn print_block(found: &BlockAnswer) {
-    let until = found
-        .until
-        .map(|until| format!("  (until {})", written(until)));
+fn print_block(found: &BlockAnswer, local: &LocalTime) {
     println!(
         "{:<32} version {:<4} blocked: {}{}",
         found.subject.as_deref().unwrap_or("(erased)"),
         found.version,
         found.reason.as_deref().unwrap_or("(erased)"),
-        until.unwrap_or_default(),
+        local.show_until(found.until),
     );
 }

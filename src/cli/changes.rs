@@ -10,17 +10,18 @@ use serde_json::value::RawValue;
 use super::ServerArgs;
 use super::client::{call, read, request};
 use super::difference::{differences, in_one_line};
+use super::local::{LocalTime, present};
+use super::scope::ScopeArgs;
+use super::times::GivenTime;
 use api::AnyPage;
 use api::changes::ChangeAnswer;
-use api::instant::written;
 use api::policies::PolicyAnswer;
 use engine::ChangeKind;
 
 #[derive(Debug, Args)]
 pub struct ChangesArgs {
-    /// Only changes of this policy and its overrides
-    #[arg(long)]
-    policy: Option<String>,
+    #[command(flatten)]
+    scope: ScopeArgs,
 
     /// Only changes of this kind, such as policy, override, key, export, erasure, day or read
     #[arg(long)]
@@ -30,17 +31,13 @@ pub struct ChangesArgs {
     #[arg(long)]
     by: Option<String>,
 
-    /// Only changes of this subject's overrides and blocks; with --kind read, who looked at it
-    #[arg(long)]
-    subject: Option<String>,
+    /// Only changes at this time or later
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<GivenTime>,
 
-    /// Only changes at this instant or later, such as 2026-11-01T00:00:00Z
-    #[arg(long)]
-    from: Option<String>,
-
-    /// Only changes before this instant
-    #[arg(long)]
-    to: Option<String>,
+    /// Only changes before this time
+    #[arg(long, alias = "to", value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<GivenTime>,
 
     /// Number of changes to show, at most 1000
     #[arg(long, default_value_t = 20)]
@@ -51,34 +48,44 @@ pub struct ChangesArgs {
 }
 
 pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    let policy = args.scope.policy();
+    let local = match policy {
+        Some(policy) => LocalTime::of_policy(server, policy).await?,
+        None => LocalTime::utc(),
+    };
+    let now = local.at(present());
+    let bound = |time| now.bound(time, policy.is_some());
     let filters = [
-        ("policy", args.policy),
+        ("policy", policy.cloned()),
         ("kind", args.kind),
         ("by", args.by),
-        ("subject", args.subject),
-        ("from", args.from),
-        ("to", args.to),
+        ("subject", args.scope.subject().cloned()),
+        ("from", bound(args.from)?),
+        ("to", bound(args.until)?),
     ];
     let filters: Vec<(&str, String)> = filters
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .chain([("limit", args.limit.to_string())])
         .collect();
-    let page = call(request(&args.server, Method::GET, "/v1/changes")?.query(&filters)).await?;
+    let page = call(request(server, Method::GET, "/v1/changes")?.query(&filters)).await?;
     let page: AnyPage = read(&page)?;
-    if args.server.json {
+    if server.json {
         println!("{:#}", Value::Array(page.items));
         return Ok(ExitCode::SUCCESS);
     }
     let changes: Vec<ChangeAnswer> = read(&Value::Array(page.items))?;
-    changes.iter().try_for_each(print_change)?;
+    changes
+        .iter()
+        .try_for_each(|change| print_change(change, &local))?;
     if page.next_cursor.is_some() {
-        println!("… older changes exist: show more with --limit, or earlier ones with --to");
+        println!("… older changes exist: show more with --limit, or earlier ones with --until");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_change(change: &ChangeAnswer) -> anyhow::Result<()> {
+fn print_change(change: &ChangeAnswer, local: &LocalTime) -> anyhow::Result<()> {
     let key = change.key.map(|key| key.to_string());
     let named = [&change.policy, &change.subject, &key];
     let named = named.into_iter().flatten().map(String::as_str);
@@ -86,7 +93,7 @@ fn print_change(change: &ChangeAnswer) -> anyhow::Result<()> {
     let reason = change.reason.as_deref();
     println!(
         "{}  {}, by {}{}",
-        written(change.at),
+        local.show(change.at),
         parts.join(" "),
         change.by,
         reason.map_or_else(String::new, |reason| format!(": {}", in_one_line(reason))),
@@ -97,7 +104,7 @@ fn print_change(change: &ChangeAnswer) -> anyhow::Result<()> {
     };
     let before: Option<Value> = version(&change.before).transpose()?;
     let after: Option<Value> = version(&change.after).transpose()?;
-    for (field, old, new) in differences(before.as_ref(), after.as_ref()) {
+    for (field, old, new) in differences(before.as_ref(), after.as_ref(), local) {
         match before {
             Some(_) => println!("    {field}: {old} → {new}"),
             None if new == "false" => {}
@@ -110,7 +117,7 @@ fn print_change(change: &ChangeAnswer) -> anyhow::Result<()> {
     {
         let policy: PolicyAnswer = read(after)?;
         if policy.effective_at != policy.changed_at {
-            println!("    effective: {}", written(policy.effective_at));
+            println!("    effective: {}", local.show(policy.effective_at));
         }
     }
     Ok(())

@@ -2,22 +2,69 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use reqwest::Method;
+use anyhow::Context;
+use clap::Args;
+use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::client::{call, describe, read, request, segment, send, show};
+use super::client::{call, once, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
-use super::{ClaimArgs, UsageArgs};
+use super::places::{CLAIM, in_words};
+use super::refusal::Refused;
+use super::{DENIED, ServerArgs};
 use api::claims::{ClaimBody, DenialBody, UsageBody};
 use api::grants::ClaimAnswer;
 use api::problem::Problem;
 use api::strict::WholeNumber;
 
-/// The exit code of a denied claim.
-const DENIED: u8 = 3;
+#[derive(Debug, Args)]
+pub struct ClaimArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject to count
+    subject: String,
+
+    /// Number of units
+    #[arg(long, default_value_t = 1)]
+    units: u64,
+
+    /// Make the grant a hold: it lapses after this many seconds unless it is confirmed
+    #[arg(long)]
+    hold_seconds: Option<u64>,
+
+    /// A key that makes a retry safe: the same claim with the same key is granted once
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
+    /// A JSON object to store with the grant
+    #[arg(long)]
+    metadata: Option<String>,
+
+    /// Only show what would happen; nothing is counted
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct UsageArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject
+    subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What a policy that only observes says of a claim.
+const WOULD_DENY: &str = "in the mode enforce, the claim would be denied";
 
 /// The part of the answer that decides the exit code, also where the answer is shown as it came.
 #[derive(Serialize, Deserialize)]
@@ -36,72 +83,84 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
             .transpose()
             .context("--metadata is not a JSON object")?,
     };
+    let server = &args.server;
     let path = format!("/v1/policies/{}/claims", segment(&args.policy));
-    let mut request = request(&args.server, Method::POST, &path)?.json(&body);
-    if let Some(key) = &args.idempotency_key {
-        request = request.header("Idempotency-Key", key);
-    }
-    let (status, answer) = send(request).await?;
-    let denied = if status.is_success() {
-        read::<AnyOutcome>(&answer)?.outcome != "granted"
-    } else {
-        is_denial(&read(&answer)?)
+    let request = request(server, Method::POST, &path)?.json(&body);
+    let (status, answer) = match send(once(request, args.idempotency_key.as_ref())).await {
+        Ok((status, answer)) => (Some(status), answer),
+        Err(error) => match error.downcast::<Refused>() {
+            Ok(refused) if refused.is_no() => (None, refused.answer),
+            Ok(refused) => return Err(refused.into()),
+            Err(error) => return Err(error),
+        },
     };
-    if !status.is_success() && !denied {
-        bail!(describe(&answer));
-    }
-    if args.server.json {
+    let is_granted = match status {
+        Some(_) => read::<AnyOutcome>(&answer)?.outcome == "granted",
+        None => false,
+    };
+    if server.json {
         println!("{answer:#}");
     } else {
-        let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
-        if status.is_success() {
-            print_claim(&read(&answer)?, &local);
-        } else {
-            print_denial(&answer, &local)?;
+        let local = LocalTime::of_subject(server, &args.policy, &args.subject).await;
+        match status {
+            Some(_) if args.dry_run => print_rehearsal(&read(&answer)?, &local),
+            Some(status) => print_grant(&read(&answer)?, status == StatusCode::OK, &local),
+            None => print_denial(&answer, &local)?,
         }
     }
-    Ok(if denied {
-        ExitCode::from(DENIED)
-    } else {
+    Ok(if is_granted {
         ExitCode::SUCCESS
+    } else {
+        ExitCode::from(DENIED)
     })
 }
 
-/// Whether a problem denies the claim. A retry of a grant that was reversed or lapsed is not granted either.
-fn is_denial(problem: &Problem) -> bool {
-    let denials = [
-        "quota-exceeded",
-        "subject-blocked",
-        "grant-reversed",
-        "hold-lapsed",
+/// Prints a claim that was granted now, or before under the same key.
+fn print_grant(claim: &ClaimAnswer, is_repeat: bool, local: &LocalTime) {
+    let grant = claim.grant.as_ref();
+    let id = grant.map_or_else(String::new, |grant| format!(" {}", grant.id));
+    let held = grant.and_then(|grant| grant.held_until);
+    let held = held.map(|until| format!("held until {}", local.show(until)));
+    let notes = [
+        is_repeat.then(|| "same grant as before".to_owned()),
+        held,
+        claim.would_deny.then(|| WOULD_DENY.to_owned()),
     ];
-    denials.contains(&&*problem.code)
+    let notes = notes
+        .into_iter()
+        .flatten()
+        .map(|note| format!("  ({note})"));
+    println!("granted{id}{}", notes.collect::<String>());
+    print_limits(&claim.limits, local);
 }
 
-fn print_claim(claim: &ClaimAnswer, local: &LocalTime) {
-    match claim.fits_at {
-        _ if claim.would_deny => {
-            println!("granted; in the mode enforce, the claim would be denied");
-        }
-        Some(fits_at) => println!("denied; there is room at {}", local.show(fits_at)),
-        None => println!("{}", claim.outcome),
-    }
+/// Prints what a claim would get.
+fn print_rehearsal(claim: &ClaimAnswer, local: &LocalTime) {
+    let fits_at = claim.fits_at.map(|at| local.show(at));
+    let fits_at = fits_at.map(|at| format!("; there is room at {at}"));
+    let would_deny = claim.would_deny.then(|| format!("; {WOULD_DENY}"));
+    let notes = fits_at.or(would_deny).unwrap_or_default();
+    println!(
+        "would be {} (dry run, nothing counted){notes}",
+        claim.outcome
+    );
     print_limits(&claim.limits, local);
 }
 
 /// Prints a denial, or another problem that denies the claim.
 fn print_denial(answer: &Value, local: &LocalTime) -> anyhow::Result<()> {
     let problem: Problem = read(answer)?;
-    if problem.code != "quota-exceeded" {
-        println!("denied: {}", problem.detail);
-        return Ok(());
+    let detail = local.show_within(&in_words(CLAIM, &problem.detail));
+    let is_blocked = problem.code == "subject-blocked";
+    let end = match problem.blocked_until {
+        None if is_blocked => ", without an end",
+        _ => "",
+    };
+    println!("denied: {detail}{end}");
+    if problem.code == "quota-exceeded" {
+        let denial: DenialBody = read(answer)?;
+        print_limits(&denial.limits, local);
     }
-    let denial: DenialBody = read(answer)?;
-    let limits = denial.limits.iter();
-    let ends = limits.flat_map(|limit| [limit.resets_at, limit.more_at]);
-    let ends = ends.chain([denial.fits_at]).flatten();
-    println!("denied: {}", local.show_within(&denial.detail, ends));
-    print_limits(&denial.limits, local);
     Ok(())
 }
 
@@ -112,12 +171,13 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
         segment(&args.subject)
     );
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    show(&args.server, &answer, print_usage)
+    let server = &args.server;
+    show(server, &answer, |usage| print_usage(server, usage))
 }
 
 /// Prints a subject's limits under a policy, its block and its override.
-pub fn print_usage(usage: &UsageBody) {
-    let local = LocalTime::new(&usage.time_zone);
+pub fn print_usage(server: &ServerArgs, usage: &UsageBody) {
+    let local = LocalTime::new(server, &usage.time_zone);
     print_limits(&usage.limits, &local);
     match usage.block.as_ref().map(|block| block.until) {
         None => {}

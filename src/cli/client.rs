@@ -1,20 +1,23 @@
 //! Calls of a running server.
 
+use std::error::Error;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::ServerArgs;
+use super::places::NOWHERE;
+use super::refusal::Refused;
+use super::{ServerArgs, TRY_AGAIN};
 use crate::config::WrongSetting;
-use api::problem::Problem;
 use api::{self, AnyPage};
+use host::chain::Chain;
 
 /// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -105,7 +108,36 @@ pub fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
+/// A request with the key of the person.
 pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+    let request = request_without_key(server, method, path)?;
+    let Some(key) = server.key_file.as_ref().or(server.key.as_ref()) else {
+        bail!(WrongSetting {
+            setting: "PERDIEM_KEY",
+            reason: "is not set: put an API key into it, or name a file that contains one with \
+                     --key-file or PERDIEM_KEY_FILE"
+                .to_owned(),
+        });
+    };
+    let key = key.trim();
+    let is_key = |key: &str| !key.is_empty() && key.chars().all(|it| it.is_ascii_graphic());
+    if !is_key(key) {
+        bail!(WrongSetting {
+            setting: "PERDIEM_KEY",
+            reason: "is not an API key: it is empty, or has a space, a control character or a \
+                   character outside of ASCII"
+                .to_owned(),
+        });
+    }
+    Ok(request.bearer_auth(key))
+}
+
+/// A request that anybody may send.
+pub fn request_without_key(
+    server: &ServerArgs,
+    method: Method,
+    path: &str,
+) -> anyhow::Result<RequestBuilder> {
     // Another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
@@ -118,52 +150,120 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
                 .to_owned(),
         });
     }
-    let key = server.key_file.as_ref().or(server.key.as_ref());
-    let key = key.expect("one of the two is required").trim();
-    let is_key = |key: &str| !key.is_empty() && key.chars().all(|it| it.is_ascii_graphic());
-    if !is_key(key) {
-        bail!(WrongSetting {
-            setting: "PERDIEM_KEY",
-            reason: "is not an API key: it is empty, or has a space, a control character or a \
-                   character outside of ASCII"
-                .to_owned(),
-        });
-    }
-    Ok(client.request(method, url).bearer_auth(key))
+    Ok(client.request(method, url))
 }
 
-/// An error that can be over the next time: the server does not answer, or it answers with 503.
+/// The request, which is done once for each key.
+pub fn once(request: RequestBuilder, key: Option<&String>) -> RequestBuilder {
+    match key {
+        Some(key) => request.header("Idempotency-Key", key),
+        None => request,
+    }
+}
+
+/// An error that can be over the next time: the server does not answer, or something before it says so.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TryAgain(pub String);
 
+/// Whether the same command can succeed the next time.
+pub fn can_try_again(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Refused>();
+    error.is::<TryAgain>() || refused.is_some_and(|refused| refused.exit_code() == TRY_AGAIN)
+}
+
 async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
-    request.send().await.map_err(|error| {
-        let reason =
-            "the server does not answer: check that it runs, and that PERDIEM_URL names it";
-        if error.is_builder() {
-            anyhow::Error::new(error).context(reason)
-        } else {
-            anyhow::Error::new(error).context(TryAgain(reason.to_owned()))
+    request
+        .send()
+        .await
+        .map_err(|error| unreached(error.without_url()))
+}
+
+/// Why there is no answer.
+fn unreached(error: reqwest::Error) -> anyhow::Error {
+    let is_builder = error.is_builder();
+    let words = Chain(&error).to_string();
+    let tls = causes(&error).find_map(|cause| cause.downcast_ref::<rustls::Error>().cloned());
+    let error = anyhow::Error::new(error);
+    match tls {
+        Some(rustls::Error::InvalidMessage(_)) => error.context(
+            "the server does not speak TLS: check whether PERDIEM_URL begins with http or https",
+        ),
+        Some(_) => error.context(
+            "the server's certificate is not accepted: check PERDIEM_URL and the certificate",
+        ),
+        // The parser of HTTP says so, whose crate is not ours. A server of TLS answers with an alert.
+        None if words.contains("invalid HTTP") => error.context(
+            "the server does not speak plain HTTP: check whether PERDIEM_URL begins with http or \
+             https",
+        ),
+        None if is_builder => {
+            error.context("--idempotency-key cannot be sent: write only visible ASCII characters")
+        }
+        None => {
+            let reason =
+                "the server does not answer: check that it runs, and that PERDIEM_URL names it";
+            error.context(TryAgain(reason.to_owned()))
+        }
+    }
+}
+
+/// An error and its causes. An error of IO hides the error that it was made of.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let hidden = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        match hidden {
+            Some(hidden) => Some(hidden),
+            None => error.source(),
         }
     })
 }
 
 async fn receive(response: Response) -> anyhow::Result<(StatusCode, Value)> {
     let status = response.status();
-    let is_for_now = response.headers().contains_key(RETRY_AFTER);
-    let answer = response
-        .json()
-        .await
-        .with_context(|| format!("the answer ({status}) is not from perdiem: check PERDIEM_URL"))?;
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE if is_for_now => Err(TryAgain(describe(&answer)).into()),
-        // An instance that only reads says so for ever.
-        StatusCode::SERVICE_UNAVAILABLE => bail!(describe(&answer)),
-        _ => Ok((status, answer)),
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    let version = header("etag").map(|etag| etag.trim_matches('"').to_owned());
+    let answer = body(response).await?;
+    if status.is_success() {
+        return Ok((status, answer));
     }
+    Err(anyhow::Error::new(Refused {
+        problem: read(&answer)?,
+        answer,
+        version,
+        places: NOWHERE,
+    }))
 }
 
+async fn body(response: Response) -> anyhow::Result<Value> {
+    let status = response.status();
+    response.json().await.map_err(|error| {
+        let error = anyhow::Error::new(error.without_url());
+        match status {
+            StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => error.context(TryAgain(format!(
+                "the answer ({status}) is not from perdiem, but from something before it: check \
+                 that perdiem runs, and PERDIEM_URL"
+            ))),
+            _ => error.context(format!(
+                "the answer ({status}) is not from perdiem: check PERDIEM_URL"
+            )),
+        }
+    })
+}
+
+/// The body of an answer, whatever its status is.
+pub async fn look(request: RequestBuilder) -> anyhow::Result<Value> {
+    body(reach(request).await?).await
+}
+
+/// The status and the body of a successful answer.
+///
+/// # Errors
+/// [`Refused`]; or there is no answer.
 pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
     receive(reach(request).await?).await
 }
@@ -174,31 +274,14 @@ pub async fn stream(request: RequestBuilder) -> anyhow::Result<Response> {
     if response.status().is_success() {
         return Ok(response);
     }
-    let (_, answer) = receive(response).await?;
-    bail!(describe(&answer))
+    let (status, _) = receive(response).await?;
+    bail!("the answer ({status}) is no success")
 }
 
+/// The body of a successful answer.
+///
+/// # Errors
+/// As [`send`].
 pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
-    let (status, answer) = send(request).await?;
-    if !status.is_success() {
-        bail!(describe(&answer));
-    }
-    Ok(answer)
-}
-
-/// The text of a problem document.
-pub fn describe(problem: &Value) -> String {
-    let problem: Problem = match read(problem) {
-        Ok(problem) => problem,
-        Err(foreign) => return format!("{foreign:#}"),
-    };
-    let mut words = problem.detail;
-    for part in problem.errors {
-        let parameter = part.parameter.as_deref();
-        words.push_str("; ");
-        words.push_str(part.pointer.as_deref().or(parameter).unwrap_or_default());
-        words.push_str(": ");
-        words.push_str(&part.detail);
-    }
-    words
+    Ok(send(request).await?.1)
 }

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::client::{describe, read, request, segment, send};
+use super::client::{once, read, request, segment, send};
 use super::limits::print_limits;
-use super::local::LocalTime;
+use super::local::{LocalTime, present};
+use super::places::ADJUSTMENT_LINE;
+use super::refusal::at_places;
+use super::times::GivenTime;
 use super::{ServerArgs, adjustment_file};
 use api::entries::{AdjustmentRequest, EntryBody};
 use api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
@@ -63,9 +66,14 @@ pub struct AdjustArgs {
     #[arg(long, allow_negative_numbers = true, required_unless_present = "file")]
     units: Option<i64>,
 
-    /// Instant in whose windows the units count, such as 2026-11-03T00:00:00Z [default: now]
-    #[arg(long, conflicts_with = "file")]
-    at: Option<String>,
+    /// Time in whose windows the units count [default: now]
+    #[arg(
+        long,
+        conflicts_with = "file",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    at: Option<GivenTime>,
 
     /// A key that makes a retry safe: the same adjustment with the same key is entered once
     #[arg(long, conflicts_with = "file")]
@@ -89,16 +97,12 @@ pub struct AdjustArgs {
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
-    let units = args.units.map(|units| WholeNumber(units.into()));
     let body = ReversalRequest {
         reason: args.reason,
-        units,
+        units: args.units.map(|units| WholeNumber(units.into())),
     };
-    let mut request = request(&args.server, Method::POST, &path)?.json(&body);
-    if let Some(key) = &args.idempotency_key {
-        request = request.header("Idempotency-Key", key);
-    }
-    let answer = send(request).await?;
+    let request = request(&args.server, Method::POST, &path)?.json(&body);
+    let answer = send(once(request, args.idempotency_key.as_ref())).await?;
     show_correction(&args.server, answer, "reversed").await
 }
 
@@ -118,48 +122,46 @@ async fn show_correction(
     (status, answer): (StatusCode, Value),
     done: &str,
 ) -> anyhow::Result<ExitCode> {
-    if !status.is_success() {
-        bail!(describe(&answer));
-    }
     if server.json {
         println!("{answer:#}");
     } else {
         let CorrectionAnswer { grant, limits } = read(&answer)?;
-        match status {
-            StatusCode::OK => println!("already {done}"),
-            _ => println!("{done}"),
-        }
+        println!("{}{done} {}", already(status), grant.id);
         let subject = grant.subject.as_deref().unwrap_or_default();
-        let local = LocalTime::of(server, &grant.policy, subject).await;
+        let local = LocalTime::of_subject(server, &grant.policy, subject).await;
         print_limits(&limits, &local);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the same was done before.
+fn already(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::OK => "already ",
+        _ => "",
+    }
 }
 
 pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(name)) = (&args.file, &args.name) {
         return adjust_from_file(&args, file, name).await;
     }
+    let server = &args.server;
     let subject = args.subject.as_deref().unwrap_or_default();
+    let at = args.at.filter(|at| *at != GivenTime::NOW);
+    let local = LocalTime::of_policy(server, &args.policy).await?;
     let body = AdjustmentRequest {
         units: WholeNumber(args.units.unwrap_or_default().into()),
-        at: args.at.clone(),
+        at: local.at(present()).instant_text(at)?,
         reason: args.reason.clone(),
     };
-    let key = args.idempotency_key.as_deref();
+    let key = args.idempotency_key.as_ref();
     let (status, answer) = enter(&args, subject, &body, key).await?;
-    if !status.is_success() {
-        bail!(describe(&answer));
-    }
-    if args.server.json {
+    if server.json {
         println!("{answer:#}");
     } else {
         let entry: EntryBody = read(&answer)?;
-        match status {
-            StatusCode::OK => println!("already entered"),
-            _ => println!("entered"),
-        }
-        let local = LocalTime::of(&args.server, &args.policy, subject).await;
+        println!("{}entered {}", already(status), entry.id);
         print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)
@@ -168,26 +170,31 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
 async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {
     let rows = adjustment_file::read(file);
     let rows = rows.with_context(|| format!("{} cannot be read", file.display()))?;
+    let times: Vec<Option<GivenTime>> = rows.iter().map(|row| row.at).collect();
+    let local = LocalTime::to_read(&args.server, Some(&args.policy), &times).await?;
+    let local = local.at(present());
     let mut entered = 0;
     let mut before = 0;
     for row in &rows {
-        let line = row.line;
         let body = AdjustmentRequest {
             units: WholeNumber(row.units.into()),
-            at: row.at.clone(),
+            at: local.instant_text(row.at)?,
             reason: args.reason.clone(),
         };
         let key = row.key(name);
-        let (status, answer) = enter(args, &row.subject, &body, Some(&key)).await?;
-        match status {
-            StatusCode::CREATED => entered += 1,
-            StatusCode::OK => before += 1,
-            _ => bail!(
-                "line {line} is refused: {}; adjustments entered before it: {}. Correct the file, \
-                 and run the command again under the same name: nothing is entered twice",
-                describe(&answer),
+        let entering = enter(args, &row.subject, &body, Some(&key)).await;
+        let entering = entering.map_err(|error| at_places(error, ADJUSTMENT_LINE));
+        let (status, _) = entering.with_context(|| {
+            format!(
+                "stopped at line {}; adjustments entered before it: {}; correct the file, and run \
+                 the command again under the same name: nothing is entered twice",
+                row.line,
                 entered + before,
-            ),
+            )
+        })?;
+        match status {
+            StatusCode::OK => before += 1,
+            _ => entered += 1,
         }
     }
     println!("entered {entered}, already entered {before}");
@@ -198,14 +205,11 @@ async fn enter(
     args: &AdjustArgs,
     subject: &str,
     body: &AdjustmentRequest,
-    key: Option<&str>,
+    key: Option<&String>,
 ) -> anyhow::Result<(StatusCode, Value)> {
     let policy = segment(&args.policy);
     let subject = segment(subject);
     let path = format!("/v1/policies/{policy}/subjects/{subject}/adjustments");
-    let mut request = request(&args.server, Method::POST, &path)?.json(body);
-    if let Some(key) = key {
-        request = request.header("Idempotency-Key", key);
-    }
-    send(request).await
+    let request = request(&args.server, Method::POST, &path)?.json(body);
+    send(once(request, key)).await
 }

@@ -1,12 +1,15 @@
 //! The differences between two versions, as text.
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{read, request, send};
-use super::limits::{describe_limit, describe_maxes};
+use super::client::{call, can_try_again, read, request};
+use super::limits::describe_limit;
+use super::local::LocalTime;
+use super::orphans::describe_orphans;
+use super::refusal::Refused;
 use api::orphans::OrphansBody;
 
 /// The fields of a version that the server adds to what was written.
@@ -33,10 +36,11 @@ pub type FieldDifference<'a> = (&'a str, String, String);
 pub fn differences<'a>(
     before: Option<&'a Value>,
     after: Option<&'a Value>,
+    local: &LocalTime,
 ) -> impl Iterator<Item = FieldDifference<'a>> {
     let value = |version: Option<&Value>, field: &str| match version {
-        Some(version) => words(&version[field]),
-        None => words(&Value::Null),
+        Some(version) => words(&version[field], local),
+        None => words(&Value::Null, local),
     };
     let fields = after.or(before).and_then(Value::as_object);
     fields
@@ -49,10 +53,10 @@ pub fn differences<'a>(
 }
 
 /// A field's value in one line.
-pub fn words(value: &Value) -> String {
+fn words(value: &Value, local: &LocalTime) -> String {
     match value {
         Value::Null => "none".to_owned(),
-        Value::String(text) => in_one_line(text),
+        Value::String(text) => local.show_within(&in_one_line(text)),
         Value::Array(items) => {
             let words = items.iter().map(|item| match (item, api::read(item)) {
                 (Value::String(text), _) => text.clone(),
@@ -79,8 +83,10 @@ pub fn in_one_line(text: &str) -> String {
 /// # Errors
 /// The server does not answer.
 pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Option<Value>> {
-    let (status, answer) = send(request(server, Method::GET, path)?).await?;
-    Ok((status == StatusCode::OK).then_some(answer))
+    match call(request(server, Method::GET, path)?).await {
+        Err(error) if error.is::<Refused>() && !can_try_again(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// What the versions of policies, overrides and blocks have in common.
@@ -92,7 +98,12 @@ struct AnyVersion {
 }
 
 /// Prints what a change of `name` changed, as `policy apply` does. A new thing has no differences.
-pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) -> anyhow::Result<()> {
+pub fn print_changes(
+    name: &str,
+    before: Option<&Value>,
+    after: &Value,
+    local: &LocalTime,
+) -> anyhow::Result<()> {
     let Some(before) = before else {
         return Ok(());
     };
@@ -101,24 +112,11 @@ pub fn print_changes(name: &str, before: Option<&Value>, after: &Value) -> anyho
     if old.version == new.version {
         println!("= {name}");
     }
-    for (field, before, after) in differences(Some(before), Some(after)) {
+    for (field, before, after) in differences(Some(before), Some(after), local) {
         println!("~ {name}: {field}: {before} → {after}");
     }
     if let Some(orphans) = new.orphaned_overrides {
         println!("! {name}: {}", describe_orphans(&orphans));
     }
     Ok(())
-}
-
-/// The overrides that a change of a policy orphans, in one line.
-pub fn describe_orphans(orphans: &OrphansBody) -> String {
-    let OrphansBody { count, first } = orphans;
-    let named = first.iter().map(|orphan| {
-        let subject = orphan.subject.as_deref().unwrap_or("(erased)");
-        format!("{subject} ({})", describe_maxes(&orphan.limits))
-    });
-    let named: Vec<String> = named.collect();
-    let more = if *count > named.len() { ", …" } else { "" };
-    let named = named.join(", ");
-    format!("overrides without their limit, or beyond its bounds ({count}): {named}{more}")
 }

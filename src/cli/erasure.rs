@@ -8,7 +8,7 @@ use clap::Args;
 use reqwest::{Method, StatusCode};
 
 use super::ServerArgs;
-use super::client::{describe, request, segment, send, show};
+use super::client::{request, segment, send, show};
 use api::erasures::{ErasureAnswer, ErasureRequest};
 use api::instant::written;
 
@@ -46,9 +46,6 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
         reason: args.reason,
     };
     let (status, answer) = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
-    if !status.is_success() {
-        bail!(describe(&answer));
-    }
     show(&args.server, &answer, |erasure: &ErasureAnswer| {
         let accounts = erasure.act.accounts;
         println!(

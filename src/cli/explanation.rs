@@ -7,9 +7,13 @@ use clap::Args;
 use reqwest::Method;
 
 use super::ServerArgs;
-use super::client::{call, request, segment, show};
-use super::limits::{describe_maxes, describe_use};
-use super::local::LocalTime;
+use super::client::{call, read, request, segment, show};
+use super::limits::describe_use;
+use super::local::{LocalTime, present};
+use super::orphans::describe_maxes;
+use super::refusal::Refused;
+use super::times::{GivenPlace, GivenTime};
+use api::claims::UsageBody;
 use api::explanation::{
     ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
 };
@@ -23,13 +27,23 @@ pub struct ExplainArgs {
     /// The subject of the claim
     subject: Option<String>,
 
-    /// Instant of the claim, such as 2026-11-03T09:00:00Z [default: now]
-    #[arg(long, requires = "subject")]
-    at: Option<String>,
+    /// Time of the claim [default: now]
+    #[arg(
+        long,
+        requires = "subject",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    at: Option<GivenTime>,
 
-    /// Use the record only up to this position or instant [default: the whole record]
-    #[arg(long)]
-    known_at: Option<String>,
+    /// Use the record only up to this position or time [default: the whole record]
+    #[arg(
+        long,
+        alias = "known-at",
+        value_name = "POSITION|TIME",
+        allow_hyphen_values = true
+    )]
+    as_of: Option<GivenPlace>,
 
     /// Units of the claim
     #[arg(long, default_value_t = 1, requires = "subject")]
@@ -40,30 +54,58 @@ pub struct ExplainArgs {
 }
 
 pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
     let about = segment(&args.about);
-    let mut query = Vec::from_iter(args.known_at.map(|known_at| ("known_at", known_at)));
+    // The server's own now is not in its future.
+    let at = args.at.filter(|at| *at != GivenTime::NOW);
+    let local = match &args.subject {
+        Some(_) => LocalTime::of_policy(server, &args.about).await?,
+        None => LocalTime::utc(),
+    };
+    let now = local.at(present());
+    let as_of = now.place(args.as_of)?;
+    let mut query = Vec::from_iter(as_of.map(|as_of| ("known_at", as_of)));
     let path = match &args.subject {
         Some(subject) => {
-            query.extend(args.at.map(|at| ("at", at)));
+            query.extend(now.instant_text(at)?.map(|at| ("at", at)));
             query.push(("units", args.units.to_string()));
             format!("/v1/policies/{about}/subjects/{}", segment(subject))
         }
         None => format!("/v1/grants/{about}/explanation"),
     };
-    let answer = call(request(&args.server, Method::GET, &path)?.query(&query)).await?;
-    if args.subject.is_some() {
-        show(&args.server, &answer, print_claim)
-    } else {
-        show(&args.server, &answer, print_grant)
+    let answer = call(request(server, Method::GET, &path)?.query(&query)).await?;
+    let Some(subject) = &args.subject else {
+        return show(server, &answer, |grant| print_grant(server, grant));
+    };
+    if !server.json {
+        let claim: ClaimExplanation = read(&answer)?;
+        let uses_nothing = claim.limits.iter().all(|limit| limit.entry_count == 0);
+        if uses_nothing && is_unseen(server, &args.about, subject).await? {
+            println!("{subject} was never seen under {}", args.about);
+        }
+    }
+    show(server, &answer, |claim| print_claim(server, claim, local))
+}
+
+/// Whether a subject has no entries under a policy. Nobody knows that of an archived policy.
+async fn is_unseen(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::Result<bool> {
+    let path = format!(
+        "/v1/policies/{}/subjects/{}",
+        segment(policy),
+        segment(subject)
+    );
+    match call(request(server, Method::GET, &path)?).await {
+        Ok(usage) => Ok(!read::<UsageBody>(&usage)?.has_entries),
+        Err(error) if error.is::<Refused>() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-fn print_claim(claim: &ClaimExplanation) {
+fn print_claim(server: &ServerArgs, claim: &ClaimExplanation, of_policy: LocalTime) {
     let version = claim.terms.as_ref().map(|terms| &terms.version);
-    let local = LocalTime::new(version.map_or("", |version| &version.time_zone));
-    let ends = version.map(|version| [version.active_from, version.active_until]);
-    let ends = ends.into_iter().flatten().flatten();
-    let detail = local.show_within(&claim.detail, ends);
+    let zone_then = version.map(|version| LocalTime::new(server, &version.time_zone));
+    let local = zone_then.unwrap_or(of_policy);
+    let detail = local.show_within(&claim.detail);
     println!("{} at {}: {detail}", claim.outcome, local.show(claim.at));
     if let Some(fits_at) = claim.fits_at {
         println!(
@@ -79,14 +121,14 @@ fn print_claim(claim: &ClaimExplanation) {
     }
 }
 
-fn print_grant(explanation: &GrantExplanation) {
+fn print_grant(server: &ServerArgs, explanation: &GrantExplanation) {
     let GrantExplanation { grant, terms, .. } = explanation;
-    let local = LocalTime::new(&terms.version.time_zone);
+    let local = LocalTime::new(server, &terms.version.time_zone);
     let took: Vec<String> = explanation.took.iter().map(describe_took).collect();
     let at = local.show(grant.granted_at);
     println!("granted at {at}: {}", took.join(", "));
     for note in &explanation.notes {
-        println!("{}", local.show_within(note, grant.held_until));
+        println!("{}", local.show_within(note));
     }
     let entry = &explanation.entry;
     print_entry(entry, entry.counted_at, &local);

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use chrono::{DateTime, Utc};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, Response};
@@ -23,6 +24,7 @@ use verify::rows::{Row, RowCutter};
 
 use super::client::{self, TryAgain, call, request, stream};
 use super::history::EntryFilters;
+use super::local::present;
 use super::rows::PartFile;
 use super::{ServerArgs, xlsx};
 use api::exports::Manifest;
@@ -45,14 +47,6 @@ pub struct ExportArgs {
 
     #[command(flatten)]
     format: FormatArgs,
-
-    /// Only entries of this policy
-    #[arg(long)]
-    policy: Option<String>,
-
-    /// Only entries of this subject
-    #[arg(long)]
-    subject: Option<String>,
 
     #[command(flatten)]
     filters: EntryFilters,
@@ -88,6 +82,8 @@ struct ExportState {
     parameters: BTreeMap<String, String>,
     as_of: u64,
     manifest: String,
+    /// When the export was begun: `today` stays this day, also if the export is continued tomorrow.
+    begun_at: Option<DateTime<Utc>>,
 }
 
 /// The last line of NDJSON, with the manifest as it came.
@@ -121,7 +117,7 @@ impl ExportFiles {
     }
 
     /// The state of an export that was interrupted.
-    fn interrupted(&self, wanted: &ExportState) -> anyhow::Result<Option<ExportState>> {
+    fn interrupted(&self) -> anyhow::Result<Option<ExportState>> {
         if !self.state.exists() {
             ensure!(
                 !self.file.exists(),
@@ -130,23 +126,18 @@ impl ExportFiles {
             );
             return Ok(None);
         }
-        let state: ExportState = serde_json::from_slice(&fs::read(&self.state)?)
-            .with_context(|| format!("{} is damaged: delete it", self.state.display()))?;
-        ensure!(
-            state.url == wanted.url && state.parameters == wanted.parameters,
-            "{} belongs to another export: run that export again, or delete the file",
-            self.state.display()
-        );
-        Ok(Some(state))
+        let state = serde_json::from_slice(&fs::read(&self.state)?);
+        state.with_context(|| format!("{} is damaged: delete it", self.state.display()))
     }
 }
 
 pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
     // 1. Look for an interrupted export of the same request beside the file.
     let files = ExportFiles::of(&args.file);
-    let parameters = args
-        .filters
-        .parameters(args.policy.as_ref(), args.subject.as_ref());
+    let interrupted = files.interrupted()?;
+    let begun_at = interrupted.as_ref().and_then(|state| state.begun_at);
+    let begun_at = begun_at.unwrap_or_else(present);
+    let parameters = args.filters.parameters(&args.server, begun_at).await?;
     let format = if args.format.csv { "csv" } else { "ndjson" };
     let format = ("format".to_owned(), format.to_owned());
     let wanted = ExportState {
@@ -154,8 +145,15 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
         parameters: parameters.into_iter().chain([format]).collect(),
         as_of: 0,
         manifest: String::new(),
+        begun_at: Some(begun_at),
     };
-    let interrupted = files.interrupted(&wanted)?;
+    if let Some(state) = &interrupted {
+        ensure!(
+            state.url == wanted.url && state.parameters == wanted.parameters,
+            "{} belongs to another export: run that export again, or delete the file",
+            files.state.display()
+        );
+    }
     // 2. Continue after the last whole row of the interrupted export, or begin a new file.
     let open = || {
         let part = PartFile::open(&files.part, args.format.csv);
@@ -247,6 +245,7 @@ async fn record(
         key: server.key.clone(),
         key_file: server.key_file.clone(),
         json: false,
+        utc: false,
     };
     // Not HEAD: an error has a body that says what to do.
     let recording = request(&recorder, Method::GET, EXPORT)?.query(parameters);
@@ -263,7 +262,7 @@ async fn rows(
     loop {
         let rows = request(&args.server, Method::GET, EXPORT)?;
         match stream(rows.query(parameters).timeout(TIMEOUT)).await {
-            Err(error) if args.record_at.is_some() && error.is::<TryAgain>() => {
+            Err(error) if args.record_at.is_some() && client::can_try_again(&error) => {
                 if Instant::now() >= until {
                     return Err(error);
                 }

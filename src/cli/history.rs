@@ -2,54 +2,65 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{all_items, first_found, request, segment, show, show_all};
-use super::local::LocalTime;
+use super::local::{LocalTime, present};
+use super::scope::ScopeArgs;
+use super::times::{GivenDay, GivenPlace, GivenTime};
 use api::entries::{EntryBody, HistoryItem};
 
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]
 pub struct EntryFilters {
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+
     /// Only entries of this kind, such as grant or adjustment
     #[arg(long)]
     kind: Option<String>,
 
-    /// Only entries that count on this local day of the policy, such as 2026-11-03
-    #[arg(long, value_name = "DATE")]
-    on: Option<String>,
+    /// Only entries that count on this local day of the policy
+    #[arg(long, value_name = "DAY")]
+    on: Option<GivenDay>,
 
-    /// Only entries that count at this local day or instant, or later
-    #[arg(long)]
-    from: Option<String>,
+    /// Only entries that count at this time or later
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<GivenTime>,
 
-    /// Only entries that count before this local day or instant
-    #[arg(long)]
-    to: Option<String>,
+    /// Only entries that count before this time
+    #[arg(long, alias = "to", value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<GivenTime>,
 
     /// Only entries that this key claimed or corrected: the key's id, or PERDIEM_ADMIN_KEY
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
 
-    /// Only entries that were recorded at this instant or later
-    #[arg(long)]
-    recorded_from: Option<String>,
+    /// Only entries that were recorded at this time or later
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    recorded_from: Option<GivenTime>,
 
-    /// Only entries that were recorded before this instant
-    #[arg(long)]
-    recorded_to: Option<String>,
+    /// Only entries that were recorded before this time
+    #[arg(
+        long,
+        alias = "recorded-to",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    recorded_until: Option<GivenTime>,
 
     /// Only grants with this member in their metadata, such as order=A-17; requires a policy and a
     /// span of at most 92 days
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_member)]
     metadata: Option<(String, String)>,
 
-    /// The entries as they were known at this position or instant
-    #[arg(long)]
-    as_of: Option<String>,
+    /// The entries as they were known at this position or time
+    #[arg(long, value_name = "POSITION|TIME", allow_hyphen_values = true)]
+    as_of: Option<GivenPlace>,
 }
 
 fn parse_member(text: &str) -> Result<(String, String), &'static str> {
@@ -58,41 +69,41 @@ fn parse_member(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl EntryFilters {
-    pub fn parameters(
+    /// The parameters of the request. Times are read as they were meant at an instant.
+    pub async fn parameters(
         &self,
-        policy: Option<&String>,
-        subject: Option<&String>,
-    ) -> Vec<(String, String)> {
+        server: &ServerArgs,
+        now: DateTime<Utc>,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let policy = self.scope.policy();
+        let as_of = self.as_of.and_then(GivenPlace::time);
+        let on = self.on.map(GivenTime::Day);
+        let [from, until] = [self.from, self.until];
+        let [recorded_from, recorded_until] = [self.recorded_from, self.recorded_until];
+        let times = [on, from, until, recorded_from, recorded_until, as_of];
+        let local = LocalTime::to_read(server, policy, &times).await?.at(now);
+        let bound = |time| local.bound(time, policy.is_some());
+        let on = self.on.map(|day| local.date(day)).transpose()?;
         let filters = [
-            ("policy", policy),
-            ("subject", subject),
-            ("kind", self.kind.as_ref()),
-            ("on", self.on.as_ref()),
-            ("from", self.from.as_ref()),
-            ("to", self.to.as_ref()),
-            ("by", self.by.as_ref()),
-            ("recorded_from", self.recorded_from.as_ref()),
-            ("recorded_to", self.recorded_to.as_ref()),
-            ("as_of", self.as_of.as_ref()),
+            ("policy", policy.cloned()),
+            ("subject", self.scope.subject().cloned()),
+            ("kind", self.kind.clone()),
+            ("on", on.map(|date| date.to_string())),
+            ("from", bound(from)?),
+            ("to", bound(until)?),
+            ("by", self.by.clone()),
+            ("recorded_from", bound(recorded_from)?),
+            ("recorded_to", bound(recorded_until)?),
+            ("as_of", local.place(self.as_of)?),
         ];
         let filters = filters.into_iter();
-        let filters = filters.filter_map(|(name, value)| Some((name.to_owned(), value?.clone())));
-        filters.chain(self.metadata.clone()).collect()
+        let filters = filters.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Ok(filters.chain(self.metadata.clone()).collect())
     }
 }
 
 #[derive(Debug, Args)]
 pub struct EntriesArgs {
-    /// The policy's name [default: all policies]
-    policy: Option<String>,
-
-    /// The subject; without filters, all its entries are shown, newest first
-    subject: Option<String>,
-
-    /// Only entries of this subject, under all policies
-    #[arg(long = "subject", value_name = "SUBJECT", conflicts_with = "policy")]
-    of_subject: Option<String>,
-
     #[command(flatten)]
     filters: EntryFilters,
 
@@ -110,25 +121,26 @@ pub struct EntriesArgs {
 
 /// Shows the entries of one account, or a list.
 pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
-    let subject = args.subject.as_ref().or(args.of_subject.as_ref());
-    let mut parameters = args.filters.parameters(args.policy.as_ref(), subject);
+    let server = &args.server;
+    let mut parameters = args.filters.parameters(server, present()).await?;
     let after = args.after.map(|after| ("after", after.to_string()));
     let limit = args.limit.map(|limit| ("limit", limit.to_string()));
     let page = [after, limit].into_iter().flatten();
     parameters.extend(page.map(|(name, value)| (name.to_owned(), value)));
-    if let (Some(policy), Some(subject), 2) = (&args.policy, &args.subject, parameters.len()) {
-        return statement(&args.server, policy, subject).await;
+    let scope = &args.filters.scope;
+    if let (Some(policy), Some(subject), 2) = (scope.policy(), scope.subject(), parameters.len()) {
+        return statement(server, policy, subject).await;
     }
-    let list = || Ok(request(&args.server, Method::GET, "/v1/entries")?.query(&parameters));
+    let list = || Ok(request(server, Method::GET, "/v1/entries")?.query(&parameters));
     let page = first_found(list).await?;
     let has_more = page.next_cursor.is_some();
     let items = Value::Array(page.items);
-    show(&args.server, &items, |items: &Vec<HistoryItem>| {
+    show(server, &items, |items: &Vec<HistoryItem>| {
         for item in items {
             let policy = &item.policy;
             let subject = item.subject.as_deref().unwrap_or_default();
             print!("{:>8} {policy:<16} {subject:<20} ", item.position);
-            print_entry(&item.entry);
+            print_entry(server, &item.entry);
         }
         if let Some(last) = items.last().filter(|_| has_more) {
             println!(
@@ -149,13 +161,13 @@ async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::
     let entries = all_items(server, &format!("{account}/entries?limit=1000")).await?;
     show_all(server, entries, |entry: &EntryBody| {
         print!("{:>6} ", entry.number);
-        print_entry(entry);
+        print_entry(server, entry);
     })
 }
 
 /// Prints an entry, in the time zone that its policy had then.
-fn print_entry(entry: &EntryBody) {
-    let local = LocalTime::new(entry.time_zone.as_deref().unwrap_or_default());
+fn print_entry(server: &ServerArgs, entry: &EntryBody) {
+    let local = LocalTime::new(server, entry.time_zone.as_deref().unwrap_or_default());
     let limits = entry.limits.iter();
     let used: Vec<String> = limits
         .map(|limit| format!("{} of {} per {}", limit.used, limit.max, limit.per))

@@ -25,18 +25,23 @@ mod keys;
 mod limits;
 mod local;
 mod offline;
+mod orphans;
 mod overrides;
 mod pause;
+mod places;
 mod policies;
 mod policy_changes;
 mod policy_command;
 mod reconciliation;
+mod refusal;
 mod rows;
+mod scope;
 mod seals;
 mod serve;
 mod statistics;
 mod subjects;
 mod telemetry;
+mod times;
 mod versions;
 mod written;
 mod xlsx;
@@ -47,8 +52,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Runtime;
 
-use client::TryAgain;
-use condition::ConditionArgs;
+use client::can_try_again;
+use places::PlaceNames;
+use policy_command::PolicyCommand;
+use refusal::{Refused, at_places};
 
 use crate::config::{MigrateArgs, ServeArgs, read_secret};
 use host::chain::Chain;
@@ -58,6 +65,8 @@ pub use written::read;
 
 /// The exit code of a command that failed.
 const FAILED: u8 = 1;
+/// The exit code of a claim that is denied, and of a grant that has ended.
+const DENIED: u8 = 3;
 /// The exit code of a command with wrong arguments or settings. A supervisor need not try again.
 const WRONG_SETTING: u8 = 2;
 /// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
@@ -69,14 +78,20 @@ const AFTER_HELP: &str = "First steps:
   perdiem policy put benefit --limit '3 per day' --time-zone GMT+8
   perdiem claim benefit member-42
 
+Times of --at, --from, --until and others, in the policy's zone, or in UTC where no policy is named:
+  14:03               today; also yesterday 14:03, and 2026-12-01T14:03
+  today               the start of the local day; also yesterday, tomorrow, and 2026-12-01
+  now, +2h, -30m      from now on: s, m, h, d (24 hours) or w
+  2026-12-01T14:03:00Z, or with another offset such as +08:00
+
 Exit codes:
   0   done
-  1   failed
+  1   broken: the message says what to change
   2   wrong arguments or settings
-  3   the claim is denied
+  3   no: the claim is denied, also by a block or a pause; or the grant has ended
   4   the reconciliation found differences that are not healed
   5   `policy apply --dry-run` would change something
-  75  failed for now, try again: for example, the server does not answer
+  75  later: try again, for example because the server does not answer
   141 the reader of standard output ended first, as `| head -1` does";
 
 /// A daily-quota service with a persistent ledger.
@@ -98,12 +113,12 @@ enum Command {
     /// Print who may call each operation of the HTTP API (docs/rights.md)
     Rights,
     /// Claim units for a subject; exits with 3 when the claim is denied
-    Claim(ClaimArgs),
+    Claim(claims::ClaimArgs),
     /// Show a subject's limits and usage now
-    Usage(UsageArgs),
+    Usage(claims::UsageArgs),
     /// Show a subject under all policies: its usage, its overrides and its blocks
     Subject(subjects::SubjectCommandArgs),
-    /// Show entries of the ledger: grants and their corrections
+    /// Show entries of the ledger: grants and their corrections; those of one subject newest first
     Entries(history::EntriesArgs),
     /// Explain a grant, or how a claim at an instant is decided
     Explain(explanation::ExplainArgs),
@@ -116,7 +131,7 @@ enum Command {
     /// Adjust usage by hand, for one subject or from a file
     Adjust(corrections::AdjustArgs),
     /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
-    Reconcile(ReconcileArgs),
+    Reconcile(reconciliation::ReconcileArgs),
     /// Show changes, newest first: what, by whom, when and why
     Changes(changes::ChangesArgs),
     /// Show figures for each local day: grants, corrections, denials
@@ -136,7 +151,7 @@ enum Command {
     Erase(erasure::EraseArgs),
     /// Manage policies: create, set, show, list, schedule, restore, pause, archive, apply, backtest
     #[command(subcommand)]
-    Policy(policy_command::PolicyCommand),
+    Policy(PolicyCommand),
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
@@ -145,9 +160,42 @@ enum Command {
     Block(blocks::BlockCommand),
     /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
-    Key(KeyCommand),
+    Key(keys::KeyCommand),
     /// Show your own key: its id, role, name, policies and end
     Whoami(ServerArgs),
+}
+
+impl Command {
+    /// Where the parts of its requests are on the command line.
+    fn places(&self) -> PlaceNames {
+        match self {
+            Command::Claim(_) => places::CLAIM,
+            Command::Usage(_) | Command::Denials(_) | Command::Subject(_) => {
+                places::SUBJECT_OF_POLICY
+            }
+            Command::Entries(_) | Command::Export(_) | Command::Changes(_) | Command::Stats(_) => {
+                places::LIST
+            }
+            Command::Explain(_) => places::EXPLAIN,
+            Command::Confirm(_) => places::CONFIRM,
+            Command::Reverse(_) => places::REVERSE,
+            Command::Adjust(_) => places::ADJUST,
+            Command::Proof(_) => places::PROOF,
+            Command::Erase(_) => places::ERASE,
+            Command::Policy(PolicyCommand::Apply(_)) => places::NOWHERE,
+            Command::Policy(PolicyCommand::Backtest(_)) => places::BACKTEST,
+            Command::Policy(
+                PolicyCommand::Create(_)
+                | PolicyCommand::Set(_)
+                | PolicyCommand::Put(_)
+                | PolicyCommand::Restore(_),
+            ) => places::POLICY_PUT,
+            Command::Policy(_) => places::POLICY_STOP,
+            Command::Override(_) | Command::Block(_) => places::EXCEPTION,
+            Command::Key(_) => places::KEY,
+            _ => places::NOWHERE,
+        }
+    }
 }
 
 /// A running server, and an API key for it.
@@ -162,7 +210,6 @@ struct ServerArgs {
         long,
         env = "PERDIEM_KEY",
         hide_env_values = true,
-        required_unless_present = "key_file",
         conflicts_with = "key_file"
     )]
     key: Option<String>,
@@ -174,171 +221,28 @@ struct ServerArgs {
     /// Print the server's answer as JSON
     #[arg(long)]
     json: bool,
-}
 
-#[derive(Debug, Args)]
-struct ClaimArgs {
-    /// The policy's name
-    policy: String,
-
-    /// The subject to count
-    subject: String,
-
-    /// Number of units
-    #[arg(long, default_value_t = 1)]
-    units: u64,
-
-    /// Make the grant a hold: it lapses after this many seconds unless it is confirmed
+    /// Show instants in UTC, not in the policy's time zone
     #[arg(long)]
-    hold_seconds: Option<u64>,
-
-    /// A key that makes a retry safe: the same claim with the same key is granted once
-    #[arg(long)]
-    idempotency_key: Option<String>,
-
-    /// A JSON object to store with the grant
-    #[arg(long)]
-    metadata: Option<String>,
-
-    /// Only show what would happen; nothing is counted
-    #[arg(long)]
-    dry_run: bool,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct UsageArgs {
-    /// The policy's name
-    policy: String,
-
-    /// The subject
-    subject: String,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct ReconcileArgs {
-    /// Heal the counters that differ: set them to the ledger's values
-    #[arg(long)]
-    apply: bool,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum KeyCommand {
-    /// Create a key; its secret is printed once
-    Create(KeyCreateArgs),
-    /// List the keys, newest first
-    List(ServerArgs),
-    /// Show a key
-    Show(KeyShowArgs),
-    /// Set or remove the end of a key
-    End(KeyEndArgs),
-    /// Revoke a key: it never works again
-    Revoke(KeyRevokeArgs),
-}
-
-#[derive(Debug, Args)]
-struct KeyCreateArgs {
-    /// A name that says who uses the key
-    name: String,
-
-    /// The role of the key: claim, audit, support or admin
-    #[arg(long)]
-    role: String,
-
-    /// The largest max of an override that a support key may put
-    #[arg(long, requires = "days")]
-    max: Option<u64>,
-
-    /// For how many days an override or a block of a support key may last
-    #[arg(long, requires = "max")]
-    days: Option<u64>,
-
-    /// Confine the key to this policy. Repeat the option for more policies [default: all policies]
-    #[arg(long = "policy")]
-    policies: Vec<String>,
-
-    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
-    #[arg(long)]
-    ends_at: Option<String>,
-
-    /// Reason of the change
-    #[arg(long)]
-    reason: Option<String>,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct KeyShowArgs {
-    /// The key's id
-    id: String,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct KeyEndArgs {
-    /// The key's id
-    id: String,
-
-    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
-    #[arg(long, required_unless_present = "never")]
-    at: Option<String>,
-
-    /// Remove the end
-    #[arg(long, conflicts_with = "at")]
-    never: bool,
-
-    /// Reason of the change
-    #[arg(long)]
-    reason: String,
-
-    #[command(flatten)]
-    condition: ConditionArgs,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-struct KeyRevokeArgs {
-    /// The key's id
-    id: String,
-
-    /// Reason of the change
-    #[arg(long)]
-    reason: String,
-
-    #[command(flatten)]
-    condition: ConditionArgs,
-
-    #[command(flatten)]
-    server: ServerArgs,
+    utc: bool,
 }
 
 /// Runs a command. An error becomes one line on standard error and exit code 1, or 2 where a setting
-/// is wrong, or 75 where the command can succeed the next time.
+/// is wrong, or 3 where the answer is no, or 75 where the command can succeed the next time.
 ///
 /// This function is not async on purpose: an async function is compiled in the crate that awaits
 /// it, so the binary would compile most of the library a second time.
 pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
+    let places = cli.command.places();
     runtime.block_on(execute(cli)).unwrap_or_else(|error| {
+        let error = at_places(error, places);
         let setting = written::wrong_setting(&error);
         let whence = setting.and_then(written::whence).unwrap_or_default();
         eprintln!("perdiem: {}{whence}", Chain(error.as_ref()));
-        ExitCode::from(match (setting, error.downcast_ref::<TryAgain>()) {
+        ExitCode::from(match (setting, error.downcast_ref::<Refused>()) {
             (Some(_), _) => WRONG_SETTING,
-            (None, Some(_)) => TRY_AGAIN,
+            (None, Some(refused)) => refused.exit_code(),
+            (None, None) if can_try_again(&error) => TRY_AGAIN,
             (None, None) => FAILED,
         })
     })
@@ -382,11 +286,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Policy(command) => policy_command::run(command).await,
         Command::Override(command) => overrides::run(command).await,
         Command::Block(command) => blocks::run(command).await,
-        Command::Key(KeyCommand::Create(args)) => keys::create(args).await,
-        Command::Key(KeyCommand::List(args)) => keys::list(args).await,
-        Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
-        Command::Key(KeyCommand::End(args)) => keys::end(args).await,
-        Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
+        Command::Key(command) => keys::run(command).await,
         Command::Whoami(args) => keys::whoami(args).await,
     }
 }

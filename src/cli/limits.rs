@@ -1,7 +1,7 @@
 //! Limits on the command line.
 
 use super::local::LocalTime;
-use api::limits::{LimitAnswer, LimitUsage, OverriddenMax};
+use api::limits::{LimitAnswer, LimitUsage};
 use api::overrides::OverrideLimitBody;
 use api::policies::LimitBody;
 use api::strict::WholeNumber;
@@ -78,13 +78,6 @@ pub fn describe_limit(limit: &LimitAnswer) -> String {
 /// Limits in one line.
 pub fn describe_limits(limits: &[LimitAnswer]) -> String {
     let limits = limits.iter().map(describe_limit);
-    limits.collect::<Vec<_>>().join(", ")
-}
-
-/// The limits of an override in one line.
-pub fn describe_maxes(limits: &[OverriddenMax]) -> String {
-    let limits = limits.iter();
-    let limits = limits.map(|OverriddenMax { max, per }| format!("{max} per {per}"));
     limits.collect::<Vec<_>>().join(", ")
 }
 

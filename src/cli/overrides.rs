@@ -9,8 +9,10 @@ use super::ServerArgs;
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
-use super::limits::{describe_maxes, parse_max};
-use api::instant::written;
+use super::limits::parse_max;
+use super::local::{LocalTime, present};
+use super::orphans::describe_maxes;
+use super::times::GivenTime;
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
 use api::strict::Object;
 
@@ -39,9 +41,9 @@ pub struct PutArgs {
     #[arg(long = "limit", required = true, value_parser = parse_max)]
     limits: Vec<OverrideLimitBody>,
 
-    /// Instant at which the override ends, such as 2026-12-01T00:00:00Z [default: no end]
-    #[arg(long)]
-    until: Option<String>,
+    /// Time at which the override ends [default: no end]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<GivenTime>,
 
     /// Reason of the change; required to replace an override
     #[arg(long)]
@@ -104,9 +106,10 @@ pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
     let body = OverrideBody {
         limits: args.limits.into_iter().map(Object).collect(),
-        until: args.until,
+        until: local.at(present()).instant_text(args.until)?,
         reason: args.reason,
     };
     let path = path(&args.policy, &args.subject);
@@ -115,9 +118,9 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
     let answer = call(args.condition.on(request)).await?;
     if !args.server.json {
         let name = format!("{} {}", args.policy, args.subject);
-        print_changes(&name, before.as_ref(), &answer)?;
+        print_changes(&name, before.as_ref(), &answer, &local)?;
     }
-    let shown = client::show(&args.server, &answer, print_override);
+    let shown = client::show(&args.server, &answer, |found| print_override(found, &local));
     args.condition.tell(&args.server);
     shown
 }
@@ -125,7 +128,8 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
     let path = path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    client::show(&args.server, &answer, print_override)
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    client::show(&args.server, &answer, |found| print_override(found, &local))
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
@@ -134,7 +138,8 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
         segment(&args.policy)
     );
     let items = all_items(&args.server, &path).await?;
-    show_all(&args.server, items, print_override)
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    show_all(&args.server, items, |found| print_override(found, &local))
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
@@ -163,15 +168,12 @@ fn path(policy: &str, subject: &str) -> String {
     format!("/v1/policies/{policy}/overrides/{subject}")
 }
 
-fn print_override(found: &OverrideAnswer) {
-    let until = found
-        .until
-        .map(|until| format!("  (until {})", written(until)));
+fn print_override(found: &OverrideAnswer, local: &LocalTime) {
     println!(
         "{:<32} version {:<4} {}{}",
         found.subject.as_deref().unwrap_or("(erased)"),
         found.version,
         describe_maxes(&found.limits),
-        until.unwrap_or_default(),
+        local.show_until(found.until),
     );
 }

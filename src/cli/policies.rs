@@ -29,7 +29,7 @@ pub fn path_of(policy: &str) -> String {
 
 /// Shows a policy, and writes the warnings about it to standard error.
 pub fn show_with_warnings(server: &ServerArgs, policy: &Value) -> anyhow::Result<ExitCode> {
-    let shown = show(server, policy, print_policy)?;
+    let shown = show(server, policy, |policy| print_policy(server, policy))?;
     let WarnedPolicy { warnings } = read(policy)?;
     tell_warnings(&warnings);
     Ok(shown)
@@ -49,11 +49,11 @@ pub fn tell_warnings(warnings: &[String]) {
     }
 }
 
-pub fn print_policy(policy: &PolicyAnswer) {
+pub fn print_policy(server: &ServerArgs, policy: &PolicyAnswer) {
     let version = policy.version;
     let later = policy.in_force_version.filter(|it| *it != version);
     let begins = later.map(|in_force| {
-        let from = LocalTime::new(&policy.time_zone).show(policy.effective_at);
+        let from = LocalTime::new(server, &policy.time_zone).show(policy.effective_at);
         format!("  (from {from}; until then version {in_force})")
     });
     let reason = policy.pause.as_ref().and_then(|it| it.reason.as_ref());
@@ -73,8 +73,8 @@ pub fn print_policy(policy: &PolicyAnswer) {
 }
 
 /// Prints the settings that a line has no room for.
-pub fn print_settings(policy: &PolicyAnswer) {
-    let local = LocalTime::new(&policy.time_zone);
+pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer) {
+    let local = LocalTime::new(server, &policy.time_zone);
     let instant = |at: Option<_>| at.map_or("none".to_owned(), |at| local.show(at));
     let reason = policy.reason.as_deref().unwrap_or_default();
     let changed = format!(

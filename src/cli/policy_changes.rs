@@ -2,24 +2,23 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use clap::Args;
 use reqwest::header::IF_NONE_MATCH;
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{describe, read, request, send};
+use super::client::{call, request};
 use super::condition::ConditionArgs;
-use super::difference::{before_change, describe_orphans, print_changes};
+use super::difference::{before_change, print_changes};
 use super::limits;
+use super::local::{LocalTime, present};
 use super::policies::{path_of, show_with_warnings};
+use super::refusal::Refused;
+use super::times::{EffectTime, TimeOrNone, Unplaced};
 use api::policies::{LimitBody, PolicyBody, PolicyPatch};
-use api::problem::Problem;
 use api::strict::Object;
-
-/// The word that takes an optional setting away.
-const NONE: &str = "none";
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
@@ -78,13 +77,23 @@ struct OtherSettings {
     #[arg(long)]
     week_starts_on: Option<String>,
 
-    /// Grant nothing before this instant, such as 2026-12-01T00:00:00Z; or none
-    #[arg(long)]
-    active_from: Option<String>,
+    /// Grant nothing before this time; or none
+    #[arg(
+        long = "from",
+        alias = "active-from",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    active_from: Option<TimeOrNone>,
 
-    /// Grant nothing from this instant on; or none
-    #[arg(long)]
-    active_until: Option<String>,
+    /// Grant nothing from this time on; or none
+    #[arg(
+        long = "until",
+        alias = "active-until",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    active_until: Option<TimeOrNone>,
 
     /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
     /// enforce]
@@ -105,10 +114,9 @@ struct OtherSettings {
 /// How a policy is changed.
 #[derive(Debug, Args)]
 pub struct ChangeArgs {
-    /// When the change takes effect: now, next_window (the policy's next local day), a local date or an
-    /// instant
-    #[arg(long)]
-    pub effective: Option<String>,
+    /// When the change takes effect: next_window (the policy's next local day) or a time [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub effective: Option<EffectTime>,
 
     /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
     /// keep them without an effect
@@ -128,86 +136,105 @@ pub struct ChangeArgs {
 
 pub async fn create(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let change = &args.change;
+    let local = args.local();
     let request = change.request(Method::PUT, &args.policy)?;
-    let request = request.header(IF_NONE_MATCH, "*").json(&args.body());
-    let (status, answer) = send(request).await?;
-    if status == StatusCode::PRECONDITION_FAILED {
-        bail!(
+    let request = request.header(IF_NONE_MATCH, "*").json(&args.body(&local)?);
+    let created = change.send(&args.policy, None, request, &local).await;
+    created.map_err(|error| match error.downcast_ref::<Refused>() {
+        Some(refused) if refused.code() == "precondition-failed" => anyhow!(
             "{} exists already: change it with `perdiem policy set`, or replace it with `perdiem \
              policy put`",
             args.policy
-        );
-    }
-    change.show(&args.policy, None, status, answer)
+        ),
+        _ => error,
+    })
 }
 
 pub async fn put(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let change = &args.change;
     let before = before_change(&change.server, &path_of(&args.policy)).await?;
-    let request = change
-        .request(Method::PUT, &args.policy)?
-        .json(&args.body());
-    change.send(&args.policy, before, request).await
+    let local = args.local();
+    let request = change.request(Method::PUT, &args.policy)?;
+    let request = request.json(&args.body(&local)?);
+    change.send(&args.policy, before, request, &local).await
 }
 
 pub async fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
     let change = &args.change;
     let before = before_change(&change.server, &path_of(&args.policy)).await?;
-    let request = change
-        .request(Method::PATCH, &args.policy)?
-        .json(&args.patch());
-    change.send(&args.policy, before, request).await
+    let local = match &args.time_zone {
+        Some(zone) => args.others.local(&change.server, zone),
+        None => LocalTime::of_policy(&change.server, &args.policy).await?,
+    };
+    let request = change.request(Method::PATCH, &args.policy)?;
+    let request = request.json(&args.patch(&local)?);
+    change.send(&args.policy, before, request, &local).await
+}
+
+impl OtherSettings {
+    /// In a zone, with the start of the day that the settings name.
+    fn local(&self, server: &ServerArgs, time_zone: &str) -> LocalTime {
+        LocalTime::in_zone(server, time_zone, self.day_starts_at.as_deref())
+    }
 }
 
 impl CreateArgs {
-    fn body(&self) -> PolicyBody {
+    /// In the zone that the policy gets.
+    fn local(&self) -> LocalTime {
+        self.others.local(&self.change.server, &self.time_zone)
+    }
+
+    fn body(&self, local: &LocalTime) -> anyhow::Result<PolicyBody> {
         let others = &self.others;
         let change = &self.change;
-        let given = |setting: &Option<String>| setting.clone().filter(|text| text != NONE);
-        PolicyBody {
+        let now = local.at(present());
+        let instant =
+            |given: Option<TimeOrNone>| now.instant_text(given.and_then(TimeOrNone::time));
+        Ok(PolicyBody {
             description: others.description.clone(),
             time_zone: self.time_zone.clone(),
             limits: self.limits.iter().cloned().map(Object).collect(),
             day_starts_at: others.day_starts_at.clone(),
             week_starts_on: others.week_starts_on.clone(),
-            active_from: given(&others.active_from),
-            active_until: given(&others.active_until),
+            active_from: instant(others.active_from)?,
+            active_until: instant(others.active_until)?,
             paused: None,
             mode: others.mode.clone(),
-            effective: change.effective.clone(),
+            effective: change.effective(local)?,
             durability: others.durability.clone(),
             on_ledger_outage: others.on_ledger_outage.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),
             reason: change.reason.clone(),
-        }
+        })
     }
 }
 
 impl SetArgs {
-    fn patch(&self) -> PolicyPatch {
+    fn patch(&self, local: &LocalTime) -> anyhow::Result<PolicyPatch> {
         let others = &self.others;
         let change = &self.change;
+        let now = local.at(present());
         let given = |setting: &Option<String>| setting.clone().map(Some);
-        let or_none = |setting: &Option<String>| {
-            let setting = setting.clone();
-            setting.map(|text| Some(text).filter(|text| text != NONE))
+        let or_none = |given: Option<TimeOrNone>| {
+            let instant = given.map(|given| now.instant_text(given.time()));
+            instant.transpose()
         };
         let limits = self.limits.iter().cloned().map(Object).collect();
-        PolicyPatch {
+        Ok(PolicyPatch {
             description: given(&others.description),
             time_zone: self.time_zone.clone(),
             limits: (!self.limits.is_empty()).then_some(limits),
             day_starts_at: given(&others.day_starts_at),
             week_starts_on: given(&others.week_starts_on),
-            active_from: or_none(&others.active_from),
-            active_until: or_none(&others.active_until),
+            active_from: or_none(others.active_from)?,
+            active_until: or_none(others.active_until)?,
             mode: given(&others.mode),
             durability: given(&others.durability),
             on_ledger_outage: given(&others.on_ledger_outage),
-            effective: change.effective.clone(),
+            effective: change.effective(local)?,
             reason: change.reason.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),
-        }
+        })
     }
 }
 
@@ -218,31 +245,24 @@ impl ChangeArgs {
         Ok(self.condition.on(request))
     }
 
+    /// When the change takes effect, as the server takes it.
+    pub fn effective(&self, local: &LocalTime) -> Result<Option<String>, Unplaced> {
+        let effective = self.effective;
+        let text = effective.map(|effective| local.at(present()).effect(effective));
+        text.transpose()
+    }
+
     /// Sends a change, and shows what it changed.
     pub async fn send(
         &self,
         policy: &str,
         before: Option<Value>,
         request: RequestBuilder,
+        local: &LocalTime,
     ) -> anyhow::Result<ExitCode> {
-        let (status, answer) = send(request).await?;
-        self.show(policy, before, status, answer)
-    }
-
-    fn show(
-        &self,
-        policy: &str,
-        before: Option<Value>,
-        status: StatusCode,
-        answer: Value,
-    ) -> anyhow::Result<ExitCode> {
-        if !status.is_success() {
-            let orphans = read::<Problem>(&answer)?.orphaned_overrides;
-            let orphans = orphans.map(|orphans| format!("; {}", describe_orphans(&orphans)));
-            bail!("{}{}", describe(&answer), orphans.unwrap_or_default());
-        }
+        let answer = call(request).await?;
         if !self.server.json {
-            print_changes(policy, before.as_ref(), &answer)?;
+            print_changes(policy, before.as_ref(), &answer, local)?;
         }
         let shown = show_with_warnings(&self.server, &answer)?;
         self.condition.tell(&self.server);

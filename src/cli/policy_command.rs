@@ -85,7 +85,8 @@ async fn list(args: ListPoliciesArgs) -> anyhow::Result<ExitCode> {
     let archived = if args.archived { "&archived=true" } else { "" };
     let path = format!("/v1/policies?limit=1000{archived}");
     let items = all_items(&args.server, &path).await?;
-    show_all(&args.server, items, print_policy)
+    let server = &args.server;
+    show_all(server, items, |policy| print_policy(server, policy))
 }
 
 async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
@@ -93,9 +94,10 @@ async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     let shown = show_with_warnings(&args.server, &policy)?;
     if !args.server.json {
         let policy: PolicyAnswer = read(&policy)?;
-        print_settings(&policy);
+        print_settings(&args.server, &policy);
         for version in versions::scheduled(&args.server, &policy).await? {
-            let from = LocalTime::new(&version.time_zone).show(version.effective_at);
+            let local = LocalTime::new(&args.server, &version.time_zone);
+            let from = local.show(version.effective_at);
             println!(
                 "  scheduled         version {} from {from}",
                 version.version

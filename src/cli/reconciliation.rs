@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use super::ReconcileArgs;
+use super::ServerArgs;
 use super::client::{call, read, request};
 use api::instant::written;
 use api::reconciliations::{DifferenceBody, ReconciliationAnswer, ReconciliationBody};
@@ -18,6 +19,16 @@ const WRONG: u8 = 4;
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time between two questions whether the reconciliation has ended.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub struct ReconcileArgs {
+    /// Heal the counters that differ: set them to the ledger's values
+    #[arg(long)]
+    apply: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
 
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let begin = request(&args.server, Method::POST, "/v1/reconciliations")?

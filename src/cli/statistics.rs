@@ -11,8 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use super::ServerArgs;
 use super::client::{all_found, call, read, request, segment, show};
+use super::local::{LocalTime, present};
+use super::scope::PolicyScope;
+use super::times::GivenTime;
 use api::entries::HistoryList;
-use api::instant::written;
 use api::limits::LimitUsage;
 use api::statistics::{DayStatistics, FirstDenialAnswer, StatisticsList};
 
@@ -21,25 +23,29 @@ const WAIT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Only figures of this policy
-    #[arg(long)]
-    policy: Option<String>,
+    #[command(flatten)]
+    scope: PolicyScope,
 
-    /// The first local day, such as 2026-11-01
-    #[arg(long)]
-    from: Option<String>,
+    /// The first local day
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<GivenTime>,
 
     /// The local day after the last one
-    #[arg(long)]
-    to: Option<String>,
+    #[arg(long, alias = "to", value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<GivenTime>,
 
     /// Only what was recorded on this local day or later, such as later corrections
-    #[arg(long)]
-    recorded_from: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    recorded_from: Option<GivenTime>,
 
     /// Only what was recorded before this local day: the figures as they were known then
-    #[arg(long)]
-    recorded_to: Option<String>,
+    #[arg(
+        long,
+        alias = "recorded-to",
+        value_name = "TIME",
+        allow_hyphen_values = true
+    )]
+    recorded_until: Option<GivenTime>,
 
     /// Wait until the figures contain everything that is recorded
     #[arg(long)]
@@ -77,23 +83,32 @@ const COLUMNS: [FigureColumn; 8] = [
 
 /// Lists the figures of days, oldest first, and their sums.
 pub async fn stats(args: StatsArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    let policy = args.scope.policy();
+    let [from, until] = [args.from, args.until];
+    let [recorded_from, recorded_until] = [args.recorded_from, args.recorded_until];
+    let times = [from, until, recorded_from, recorded_until];
+    let local = LocalTime::to_read(server, policy, &times).await?;
+    let local = local.at(present());
+    // Figures are of local days, also those of all policies.
+    let bound = |time| local.bound(time, true);
     let filters = [
-        ("policy", args.policy),
-        ("from", args.from),
-        ("to", args.to),
-        ("recorded_from", args.recorded_from),
-        ("recorded_to", args.recorded_to),
+        ("policy", policy.cloned()),
+        ("from", bound(from)?),
+        ("to", bound(until)?),
+        ("recorded_from", bound(recorded_from)?),
+        ("recorded_to", bound(recorded_until)?),
     ];
     let filters = filters
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)));
     let filters: Vec<(&str, String)> = filters.collect();
-    let get = || Ok(request(&args.server, Method::GET, "/v1/stats")?.query(&filters));
+    let get = || Ok(request(server, Method::GET, "/v1/stats")?.query(&filters));
     if args.wait {
-        wait_for_figures(&args.server).await?;
+        wait_for_figures(server).await?;
     }
     let days = all_found(get).await?;
-    show(&args.server, &Value::Array(days), print_days)
+    show(server, &Value::Array(days), print_days)
 }
 
 fn print_days(days: &Vec<DayStatistics>) {
@@ -140,27 +155,34 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
     let subject = segment(&args.subject);
     let path = format!("/v1/policies/{policy}/subjects/{subject}/denials");
     let denials = all_found(|| request(&args.server, Method::GET, &path)).await?;
-    show(&args.server, &Value::Array(denials), print_denials)
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    show(&args.server, &Value::Array(denials), |denials| {
+        print_denials(denials, &local);
+    })
 }
 
-fn print_denials(denials: &Vec<FirstDenialAnswer>) {
+fn print_denials(denials: &Vec<FirstDenialAnswer>, local: &LocalTime) {
     if denials.is_empty() {
         println!("no denial of the last 30 days is stored");
     }
     for denial in denials {
-        let limits = denial.limits.iter().map(describe_limit);
+        let limits = denial
+            .limits
+            .iter()
+            .map(|limit| describe_limit(limit, local));
         let limits: Vec<String> = limits.collect();
         println!(
             "{}  claim of {}: {}",
-            written(denial.denied_at),
+            local.show(denial.denied_at),
             denial.units,
             limits.join("; "),
         );
     }
 }
 
-fn describe_limit(limit: &LimitUsage) -> String {
+fn describe_limit(limit: &LimitUsage, local: &LocalTime) -> String {
     let LimitUsage { used, max, per, .. } = limit;
-    let until = limit.resets_at.map(written).unwrap_or_default();
-    format!("{used} of {max} used per {per}, until {until}")
+    let until = limit.resets_at.map(|until| local.show(until));
+    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+    format!("{used} of {max} used per {per}{until}")
 }

@@ -43,7 +43,7 @@ pub async fn show(args: SubjectCommandArgs) -> anyhow::Result<ExitCode> {
     }
     for usage in &found {
         println!("{}:", usage.policy);
-        print_usage(usage);
+        print_usage(&args.server, usage);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -87,11 +87,12 @@ struct PolicyFile {
 
 pub async fn list(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     let items = all_items(&args.server, &versions_of(&args.policy)).await?;
-    show_all(&args.server, items, print_version)
+    let server = &args.server;
+    show_all(server, items, |version| print_version(server, version))
 }
 
-fn print_version(version: &PolicyAnswer) {
-    let local = LocalTime::new(&version.time_zone);
+fn print_version(server: &ServerArgs, version: &PolicyAnswer) {
+    let local = LocalTime::new(server, &version.time_zone);
     let is_scheduled = version.effective_at > version.changed_at;
     let from = is_scheduled.then(|| format!("  (from {})", local.show(version.effective_at)));
     let archived = if version.archived { "  (archived)" } else { "" };
@@ -120,7 +121,8 @@ pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
         from => Some(&find(&versions, &args.policy, from)?.json),
     };
     let after = &find(&versions, &args.policy, to)?.json;
-    let found: Vec<_> = differences(before, Some(after)).collect();
+    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
+    let found: Vec<_> = differences(before, Some(after), &local).collect();
     if args.server.json {
         let found = found
             .iter()
@@ -181,8 +183,9 @@ async fn restore_of(
     let newest = versions.first().filter(|newest| !newest.version.archived);
     let restored = find(versions, policy, version)?;
     let restored: PolicyAnswer = read(&restored.json)?;
+    let local = LocalTime::of_policy(&change.server, policy).await?;
     let body = PolicyBody {
-        effective: change.effective.clone(),
+        effective: change.effective(&local)?,
         orphaned_overrides: change.orphaned_overrides.clone(),
         reason: change.reason.clone(),
         ..restored.into()
@@ -195,7 +198,7 @@ async fn restore_of(
         _ => request,
     };
     let before = newest.map(|newest| newest.json.clone());
-    change.send(policy, before, request).await
+    change.send(policy, before, request, &local).await
 }
 
 pub async fn export(args: PolicyExportArgs) -> anyhow::Result<ExitCode> {

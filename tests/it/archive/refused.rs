@@ -56,9 +56,9 @@ async fn what_is_empty_is_said(stack: Stack) {
     let said = Said::by(&archivist.app, &archive(MORNING)).await.well(0);
     assert!(said.contains("nothing to archive"), "{said}");
     assert!(!archivist.folder.exists());
-    let said = Said::by(&archivist.app, &archive("yesterday")).await;
+    let said = Said::by(&archivist.app, &archive("soon")).await;
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.stderr.contains("write a date"), "{said:?}");
+    assert!(said.stderr.contains("write a time"), "{said:?}");
     let verify = ["verify", "--archive", folder];
     let fault = Said::by(&archivist.app, &verify).await.fault();
     assert!(fault.contains("is no archive"), "{fault}");

@@ -53,13 +53,11 @@ async fn what_was_changed_can_be_read() {
     );
     assert_eq!(text, expected);
 
-    let text = command(&app, "changes --policy benefit --limit 1")
-        .await
-        .well(0);
+    let text = command(&app, "changes benefit --limit 1").await.well(0);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].contains("override benefit member-42"), "{text}");
     assert!(lines[2].contains("--limit") && lines.len() == 3, "{text}");
-    let span = "--from 2026-11-21T03:05:00Z --to 2026-11-21T03:06:00Z";
+    let span = "--from 2026-11-21T03:05 --until 2026-11-21T03:06";
     let items = command(&app, &format!("changes --json {span}"))
         .await
         .json(0);

@@ -116,7 +116,7 @@ async fn every_command_prints_json_on_demand() {
     assert_eq!(told("key list", 0).await, json!([key]));
     let own = told("whoami", 0).await;
     assert_eq!(app.get("/v1/keys/me").await.is(200), own);
-    let end = "key end x --at 2100-01-01T00:00:00Z";
+    let end = "key end x --until 2100-01-01";
     assert_eq!(command(&app, end).await.code, 2, "a reason is required");
 }
 
@@ -130,10 +130,10 @@ async fn commands_say_what_is_wrong() {
     #[rustfmt::skip]
     let rows = [
         ("claim nothing member-42", here, "no policy nothing"),
-        ("claim benefit member-42 --units 0", here, "#/units: "),
+        ("claim benefit member-42 --units 0", here, "--units: "),
         ("claim benefit member-42 --units 4", here, "at most 3 fit per day"),
         ("claim benefit member-42 --metadata {", here, "--metadata is not a JSON object"),
-        ("claim benefit ''", here, "#/subject: "),
+        ("claim benefit ''", here, "SUBJECT: "),
         ("usage nothing member-42", here, "no policy nothing"),
         ("policy show nothing", here, "no policy nothing"),
         ("policy put a --limit '3 per day' --time-zone Asia/Shangai", here, "Asia/Shanghai"),
@@ -166,6 +166,11 @@ async fn what_may_succeed_later_has_a_code_of_its_own() {
             let said = Said::with_key(url, KEY, &words(line)).await;
             assert_eq!(said.code, 75, "{line}: {said:?}");
             assert!(said.stderr.contains(told), "{line}: {said:?}");
+            // Support finds the request in the log.
+            let has_id = said
+                .stderr
+                .contains("the server's log has this request as ");
+            assert_eq!(has_id, *url == app.url, "{line}: {said:?}");
         }
     }
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0);

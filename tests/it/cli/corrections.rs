@@ -50,7 +50,11 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     let fault = run("subject,units\nmember-4,1\nmember-5,-1\nmember-6,1\n")
         .await
         .fault();
-    for told in ["line 3 is refused", "adjustments entered before it: 1"] {
+    for told in [
+        "stopped at line 3",
+        "column units: ",
+        "adjustments entered before it: 1",
+    ] {
         assert!(fault.contains(told), "{fault}");
     }
     assert_eq!(used("member-4").await.as_deref(), Some("1"));

@@ -24,7 +24,7 @@ async fn days_are_shown_with_their_sums() {
         app.adjust(subject, adjusted, None).await;
     }
     all_is_recorded(&app, &ground).await;
-    let line = "stats --policy benefit --from 2025-11-01 --to 2025-12-01 --wait";
+    let line = "stats benefit --from 2025-11-01 --until 2025-12-01 --wait";
     let shown = command(&app, line).await.well(0);
     let lines: Vec<String> = shown
         .lines()
@@ -35,9 +35,15 @@ async fn days_are_shown_with_their_sums() {
     assert_eq!(lines[3], "total 0 0 0 0 8 0 8 0");
     let days = command(&app, &format!("{line} --json")).await.json(0);
     assert_eq!(days[0]["adjusted_up_units"], 7);
-    let fault = command(&app, "stats --from 2025-11-31").await.fault();
+    // Scripts write the flags of before.
+    let before = "stats --policy benefit --from 2025-11-01 --to 2025-12-01";
+    assert_eq!(command(&app, before).await.well(0), shown);
+    let wrong = command(&app, "stats --from 2025-11-31").await;
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.stderr.contains("write a time such as"), "{wrong:?}");
+    let fault = command(&app, "stats benefit --from 14:03").await.fault();
     assert!(
-        fault.contains("write a date, such as 2026-11-21"),
+        fault.contains("--from: figures are of whole days"),
         "{fault}"
     );
     let none = command(&app, "denials benefit a").await.well(0);

@@ -140,9 +140,9 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         format!("explain {grant}"),
         format!("reverse {grant} --reason test"),
         format!("key show {key}"),
-        format!("key end {key} --at 2100-01-01T00:00:00Z --reason test"),
+        format!("key end {key} --until 2100-01-01 --reason test"),
         format!(
-            "policy backtest benefit --from 2026-01-01 --to 2026-12-01 -f {}",
+            "policy backtest benefit --from 2026-01-01 --until 2026-12-01 -f {}",
             draft.display()
         ),
         format!("policy apply --dry-run -f {}", policies.display()),
@@ -199,6 +199,7 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("key list", "/items/0/role"),
         (key_show, "/policies"),
         ("whoami", "/role"),
+        ("subject member-42", "/items/0/has_entries"),
         (key_end, "/revoked"),
         ("key create other --role audit", "/secret"),
         (export, "/sha256"),

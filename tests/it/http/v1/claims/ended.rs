@@ -115,7 +115,7 @@ async fn what_comes_late_is_told_when_the_hold_lapsed(stack: Stack) {
             let detail = told["detail"].as_str().expect("a text");
             assert!(detail.contains(&lapsed), "{detail}");
         }
-        let fault = command(&app, &format!("confirm {hold}")).await.fault();
+        let fault = command(&app, &format!("confirm {hold}")).await.fault_of(3);
         assert!(fault.contains(&lapsed), "{fault}");
         app.claim("a", None).await.is(201);
         let explained = app.get(&format!("/v1/grants/{hold}/explanation")).await;
@@ -158,7 +158,7 @@ async fn a_retry_says_so_in_every_way(stack: Stack) {
     assert_eq!(said.code, 3, "{said:?}");
     assert!(
         said.stdout
-            .starts_with("denied: the grant of this Idempotency-Key was reversed"),
+            .starts_with("denied: the grant of this --idempotency-key was reversed"),
         "{said:?}"
     );
     let said = command(&app, "claim benefit a --idempotency-key in-force").await;
