@@ -12,6 +12,7 @@ mod blocks;
 mod changes;
 mod claims;
 mod client;
+mod completions;
 mod condition;
 mod config;
 mod corrections;
@@ -39,6 +40,7 @@ mod scope;
 mod seals;
 mod serve;
 mod statistics;
+mod status;
 mod subjects;
 mod telemetry;
 mod times;
@@ -112,6 +114,10 @@ enum Command {
     Openapi,
     /// Print who may call each operation of the HTTP API (docs/rights.md)
     Rights,
+    /// Print a script that lets a shell complete commands: bash, zsh or fish
+    Completions(completions::CompletionsArgs),
+    /// Show the state of an instance: health, reconciliation, seals, queue, rules and version
+    Status(ServerArgs),
     /// Claim units for a subject; exits with 3 when the claim is denied
     Claim(claims::ClaimArgs),
     /// Show a subject's limits and usage now
@@ -265,6 +271,8 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             print!("{}", rights());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Completions(args) => Ok(completions::completions(&args)),
+        Command::Status(args) => status::status(args).await,
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,
         Command::Subject(args) => subjects::show(args).await,

@@ -91,3 +91,14 @@ fn a_missing_key_is_a_setting_with_two_ways() {
         assert!(fault.contains(way), "{fault}");
     }
 }
+
+#[test]
+fn shells_complete_commands_and_flags() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell], &[]).well(0);
+        for word in ["claim", "idempotency-key", "backtest"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(run(&["completions", "tcsh"], &[]).code, 2);
+}

@@ -17,6 +17,7 @@ mod serving;
 mod sessions;
 mod settings;
 mod statistics;
+mod status;
 mod times;
 mod versions;
 mod warnings;

@@ -199,6 +199,7 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("key list", "/items/0/role"),
         (key_show, "/policies"),
         ("whoami", "/role"),
+        ("status", "/troubles"),
         ("subject member-42", "/items/0/has_entries"),
         (key_end, "/revoked"),
         ("key create other --role audit", "/secret"),
