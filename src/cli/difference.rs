@@ -1,5 +1,6 @@
 //! The differences between two versions, as text.
 
+use chrono::{DateTime, Utc};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,8 +94,26 @@ pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Op
 #[derive(Serialize, Deserialize)]
 struct AnyVersion {
     version: u32,
+    /// Of a policy: when the version takes effect, and which one is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force_version: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     orphaned_overrides: Option<OrphansBody>,
+}
+
+impl AnyVersion {
+    /// When the version takes effect, if that is told.
+    fn effect(&self, local: &LocalTime) -> Option<String> {
+        let at = self.effective_at?;
+        let is_in_force = self.in_force_version == Some(self.version);
+        Some(if is_in_force {
+            "now".to_owned()
+        } else {
+            local.show(at)
+        })
+    }
 }
 
 /// Prints what a change of `name` changed, as `policy apply` does. A new thing has no differences.
@@ -114,6 +133,11 @@ pub fn print_changes(
     }
     for (field, before, after) in differences(Some(before), Some(after), local) {
         println!("~ {name}: {field}: {before} → {after}");
+    }
+    if let (Some(before), Some(after)) = (old.effect(local), new.effect(local))
+        && before != after
+    {
+        println!("~ {name}: effective: {before} → {after}");
     }
     if let Some(orphans) = new.orphaned_overrides {
         println!("! {name}: {}", describe_orphans(&orphans));

@@ -28,6 +28,7 @@ mod local;
 mod offline;
 mod orphans;
 mod overrides;
+mod past_versions;
 mod pause;
 mod places;
 mod policies;
@@ -36,6 +37,7 @@ mod policy_command;
 mod reconciliation;
 mod refusal;
 mod rows;
+mod sandbox;
 mod scope;
 mod seals;
 mod serve;
@@ -167,6 +169,9 @@ enum Command {
     /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
     Key(keys::KeyCommand),
+    /// Move the clock of a sandbox, which `perdiem serve --sandbox` starts
+    #[command(subcommand)]
+    Sandbox(sandbox::SandboxCommand),
     /// Show your own key: its id, role, name, policies and end
     Whoami(ServerArgs),
 }
@@ -295,6 +300,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Override(command) => overrides::run(command).await,
         Command::Block(command) => blocks::run(command).await,
         Command::Key(command) => keys::run(command).await,
+        Command::Sandbox(command) => sandbox::run(command).await,
         Command::Whoami(args) => keys::whoami(args).await,
     }
 }

@@ -2,22 +2,23 @@
 
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use reqwest::header::IF_NONE_MATCH;
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{call, request};
+use super::client::{call, read, request};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
 use super::limits;
 use super::local::{LocalTime, present};
+use super::past_versions;
 use super::policies::{path_of, show_with_warnings};
 use super::refusal::Refused;
 use super::times::{EffectTime, TimeOrNone, Unplaced};
-use api::policies::{LimitBody, PolicyBody, PolicyPatch};
+use api::policies::{LimitBody, PolicyAnswer, PolicyBody, PolicyPatch};
 use api::strict::Object;
 
 #[derive(Debug, Args)]
@@ -134,8 +135,17 @@ pub struct ChangeArgs {
     pub server: ServerArgs,
 }
 
+/// A scheduled version that a change gives up, and the version in force until then, as it came.
+struct GivenUp {
+    newest: PolicyAnswer,
+    in_force: Value,
+}
+
 pub async fn create(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let change = &args.change;
+    if change.condition.if_version.is_some() {
+        bail!("a policy that does not exist has no version: leave out --if-version");
+    }
     let local = args.local();
     let request = change.request(Method::PUT, &args.policy)?;
     let request = request.header(IF_NONE_MATCH, "*").json(&args.body(&local)?);
@@ -252,6 +262,31 @@ impl ChangeArgs {
         text.transpose()
     }
 
+    /// The version that was scheduled, if the change is in force at once and so takes its place.
+    async fn given_up(
+        &self,
+        policy: &str,
+        before: Option<&Value>,
+        after: &Value,
+    ) -> anyhow::Result<Option<GivenUp>> {
+        let Some(newest) = before.map(read::<PolicyAnswer>).transpose()? else {
+            return Ok(None);
+        };
+        let after: PolicyAnswer = read(after)?;
+        let is_in_force =
+            |version: &PolicyAnswer| version.in_force_version == Some(version.version);
+        if is_in_force(&newest) || !is_in_force(&after) {
+            return Ok(None);
+        }
+        let number = newest.in_force_version.unwrap_or(newest.version);
+        let mut in_force = past_versions::version(&self.server, policy, number).await?;
+        // As the policy shows it while it is in force.
+        if let Value::Object(fields) = &mut in_force {
+            fields.insert("in_force_version".to_owned(), number.into());
+        }
+        Ok(Some(GivenUp { newest, in_force }))
+    }
+
     /// Sends a change, and shows what it changed.
     pub async fn send(
         &self,
@@ -262,7 +297,14 @@ impl ChangeArgs {
     ) -> anyhow::Result<ExitCode> {
         let answer = call(request).await?;
         if !self.server.json {
-            print_changes(policy, before.as_ref(), &answer, local)?;
+            let given_up = self.given_up(policy, before.as_ref(), &answer).await?;
+            let replaced = given_up.as_ref().map(|given_up| &given_up.in_force);
+            print_changes(policy, replaced.or(before.as_ref()), &answer, local)?;
+            if let Some(GivenUp { newest, .. }) = given_up {
+                let at = local.show(newest.effective_at);
+                let version = newest.version;
+                println!("! {policy}: version {version} does not take effect at {at} any more");
+            }
         }
         let shown = show_with_warnings(&self.server, &answer)?;
         self.condition.tell(&self.server);

@@ -8,7 +8,7 @@ use reqwest::Method;
 use super::client::{all_items, call, read, request, show_all};
 use super::local::LocalTime;
 use super::policies::{PolicyArgs, path_of, print_policy, print_settings, show_with_warnings};
-use super::{ServerArgs, apply, backtest, pause, policy_changes, versions};
+use super::{ServerArgs, apply, backtest, past_versions, pause, policy_changes, versions};
 use api::policies::PolicyAnswer;
 
 #[derive(Debug, Subcommand)]
@@ -95,7 +95,7 @@ async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     if !args.server.json {
         let policy: PolicyAnswer = read(&policy)?;
         print_settings(&args.server, &policy);
-        for version in versions::scheduled(&args.server, &policy).await? {
+        for version in past_versions::scheduled(&args.server, &policy).await? {
             let local = LocalTime::new(&args.server, &version.time_zone);
             let from = local.show(version.effective_at);
             println!(

@@ -39,7 +39,10 @@ pub async fn show(args: SubjectCommandArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if found.is_empty() {
-        println!("nothing is known about {}", args.subject);
+        println!(
+            "nothing is known about {} under the policies that this key may see, without archived ones",
+            args.subject
+        );
     }
     for usage in &found {
         println!("{}:", usage.policy);

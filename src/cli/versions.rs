@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use reqwest::Method;
 use reqwest::header::IF_MATCH;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{all_items, call, read, request, show_all};
@@ -16,8 +15,11 @@ use super::condition::ConditionArgs;
 use super::difference::{differences, in_one_line};
 use super::limits::describe_limits;
 use super::local::LocalTime;
+use super::past_versions::{KnownVersion, all_versions, find, versions_of};
 use super::policies::{PolicyArgs, path_of};
 use super::policy_changes::ChangeArgs;
+use api::instant::written;
+use api::overrides::OverrideAnswer;
 use api::policies::{PolicyAnswer, PolicyBody};
 
 #[derive(Debug, Args)]
@@ -56,9 +58,13 @@ pub struct CancelArgs {
     #[arg(long)]
     reason: String,
 
-    /// Only show what would change
+    /// Overrides that the version in force leaves without their limit, or beyond its bounds: drop them, or
+    /// keep them without an effect
     #[arg(long)]
-    dry_run: bool,
+    orphaned_overrides: Option<String>,
+
+    #[command(flatten)]
+    condition: ConditionArgs,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -71,12 +77,6 @@ pub struct PolicyExportArgs {
 
     #[command(flatten)]
     server: ServerArgs,
-}
-
-/// A version as the server answered it: as it came, and in its type.
-struct KnownVersion {
-    json: Value,
-    version: PolicyAnswer,
 }
 
 /// The file that `policy apply` reads.
@@ -161,15 +161,34 @@ pub async fn cancel(args: CancelArgs) -> anyhow::Result<ExitCode> {
     let versions = all_versions(&args.server, &args.policy).await?;
     let change = ChangeArgs {
         effective: None,
-        orphaned_overrides: None,
+        orphaned_overrides: args.orphaned_overrides,
         reason: Some(args.reason),
-        condition: ConditionArgs {
-            if_version: Some(newest.version),
-            dry_run: args.dry_run,
-        },
+        condition: args.condition,
         server: args.server,
     };
-    restore_of(&versions, &args.policy, in_force, &change).await
+    let cancelled = restore_of(&versions, &args.policy, in_force, &change).await?;
+    if !change.server.json {
+        tell_ended(&change.server, &newest).await?;
+    }
+    Ok(cancelled)
+}
+
+/// Names the overrides that end where a scheduled version was to take effect: they keep their ends.
+async fn tell_ended(server: &ServerArgs, scheduled: &PolicyAnswer) -> anyhow::Result<()> {
+    let path = format!("{}/overrides?limit=1000", path_of(&scheduled.name));
+    for found in all_items(server, &path).await? {
+        let found: OverrideAnswer = read(&found)?;
+        if found.until == Some(scheduled.effective_at) {
+            let local = LocalTime::new(server, &scheduled.time_zone);
+            println!(
+                "! {} {}: the override still ends at {}",
+                scheduled.name,
+                found.subject.as_deref().unwrap_or("(erased)"),
+                local.show(scheduled.effective_at)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Writes the settings of a version again. If somebody else changes the policy meanwhile, nothing is
@@ -214,7 +233,14 @@ pub async fn export(args: PolicyExportArgs) -> anyhow::Result<ExitCode> {
     let mut policies = BTreeMap::new();
     for item in &items {
         let policy: PolicyAnswer = read(item)?;
-        policies.insert(policy.name.clone(), policy.into());
+        let is_scheduled = policy.in_force_version != Some(policy.version);
+        let effective = is_scheduled.then(|| written(policy.effective_at));
+        let name = policy.name.clone();
+        let body = PolicyBody {
+            effective,
+            ..policy.into()
+        };
+        policies.insert(name, body);
     }
     let file = PolicyFile { policies };
     if args.server.json {
@@ -223,52 +249,4 @@ pub async fn export(args: PolicyExportArgs) -> anyhow::Result<ExitCode> {
         print!("{}", yaml_serde::to_string(&file)?);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The versions that are still to take effect, in this order.
-pub async fn scheduled(
-    server: &ServerArgs,
-    newest: &PolicyAnswer,
-) -> anyhow::Result<Vec<PolicyAnswer>> {
-    let in_force = newest.in_force_version.unwrap_or(newest.version);
-    if in_force == newest.version {
-        return Ok(Vec::new());
-    }
-    let mut later: Vec<PolicyAnswer> = Vec::new();
-    for known in all_versions(server, &newest.name).await? {
-        let version = known.version;
-        // A version that a higher one replaces before its time never takes effect.
-        let is_replaced = |higher: &PolicyAnswer| higher.effective_at <= version.effective_at;
-        if version.version > in_force && !later.iter().any(is_replaced) {
-            later.push(version);
-        }
-    }
-    later.reverse();
-    Ok(later)
-}
-
-fn versions_of(policy: &str) -> String {
-    format!("{}/versions?limit=1000", path_of(policy))
-}
-
-/// All versions of a policy, newest first.
-async fn all_versions(server: &ServerArgs, policy: &str) -> anyhow::Result<Vec<KnownVersion>> {
-    let items = all_items(server, &versions_of(policy)).await?;
-    let known = items.into_iter().map(|json| {
-        let version = read(&json)?;
-        Ok(KnownVersion { json, version })
-    });
-    known.collect()
-}
-
-fn find<'v>(
-    versions: &'v [KnownVersion],
-    policy: &str,
-    number: u32,
-) -> anyhow::Result<&'v KnownVersion> {
-    let mut found = versions.iter();
-    let found = found.find(|known| known.version.version == number);
-    found.with_context(|| {
-        format!("{policy} has no version {number}: see `perdiem policy versions {policy}`")
-    })
 }

@@ -36,8 +36,8 @@ const RIGHTS: [(&str, &str); 76] = [
     ("TABLE keys", "SELECT, INSERT"),
     (
         "TABLE key_versions",
-        "SELECT, INSERT (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
-             changed_by, reason)",
+        "SELECT, INSERT (key, version, revision, name, role, policies, bounds, ends_at, revoked,
+             changed_at, changed_by, reason)",
     ),
     ("TABLE overrides", "SELECT, INSERT"),
     (

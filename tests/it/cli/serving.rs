@@ -5,12 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use chrono::TimeDelta;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
-use super::{Process, SECRET, folder, get, sqlite_url};
-use crate::support::app::{Answer, KEY, client, eventually};
+use super::{Process, SECRET, folder, get, run, sqlite_url};
+use crate::support::app::{Answer, KEY, client, eventually, instant};
 use crate::support::servers::{self, Postgres};
 
 const POLICY: &str = "/v1/policies/benefit";
@@ -317,6 +318,17 @@ async fn a_sandbox_needs_nothing_and_leaves_nothing() {
     assert_eq!(ready.status, 200);
     assert_eq!(ready.header("perdiem-sandbox"), Some("true"));
     assert_eq!(get(&url, "/v1/sandbox/clock", &key).await.status, 200);
+    let clock = |words: &[&str]| {
+        let words = [&["sandbox", "clock", "--url", &url], words].concat();
+        let told = run(&words, &[("PERDIEM_KEY", key.as_str())]).well(0);
+        instant(told.trim())
+    };
+    let before = clock(&[]);
+    let moved = clock(&["+1d"]) - before;
+    assert!(
+        moved >= TimeDelta::days(1) && moved < TimeDelta::days(2),
+        "{moved}"
+    );
     process.end();
     for left in [folder.path(), temporary.path()] {
         assert_eq!(fs::read_dir(left).expect("a folder").count(), 0, "{left:?}");

@@ -233,10 +233,8 @@ async fn a_change_takes_effect_on_its_day(stack: Stack) {
         .await;
     assert_eq!(fine.at("/effective_at"), "2027-01-01T00:00:00.123456Z");
     assert_eq!(app.get(POLICY).await.json(), fine.json());
-    for far in ["9999-12-31", "+10000-01-01"] {
-        let far = json!({ "effective": far, "reason": "x", "day_starts_at": "23:59", "time_zone": "-12:00" });
-        assert_eq!(invalid_places(&patch(&app, far).await), ["#/effective"]);
-    }
+    let far = json!({ "effective": "+10000-01-01", "reason": "x" });
+    assert_eq!(invalid_places(&patch(&app, far).await), ["#/effective"]);
     for past in [NOON, "2026-11-21", "2026-11-20", "0000-01-01T00:00:00Z"] {
         let refused = app.put_policy("benefit", body(6, past)).await;
         assert_eq!(invalid_places(&refused), ["#/effective"], "{past}");
