@@ -13,6 +13,7 @@ use super::limits::print_limits;
 use super::local::{LocalTime, present};
 use super::places::ADJUSTMENT_LINE;
 use super::refusal::at_places;
+use super::taking_back::{GrantFilters, reverse_all};
 use super::times::GivenTime;
 use super::{ServerArgs, adjustment_file};
 use api::entries::{AdjustmentRequest, EntryBody};
@@ -22,10 +23,14 @@ use api::strict::WholeNumber;
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
     /// The grant's id
-    grant: String,
+    #[arg(required_unless_present = "policy", conflicts_with = "policy")]
+    grant: Option<String>,
+
+    #[command(flatten)]
+    filters: GrantFilters,
 
     /// Units to give back; needs a key [default: all that are left]
-    #[arg(long, requires = "idempotency_key")]
+    #[arg(long, requires = "idempotency_key", conflicts_with = "policy")]
     units: Option<u64>,
 
     /// A key that makes a retry safe: the same reversal with the same key is made once
@@ -96,7 +101,11 @@ pub struct AdjustArgs {
 }
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
+    if let Some(policy) = args.filters.policy() {
+        return reverse_all(&args.server, &args.filters, policy, &args.reason).await;
+    }
+    let grant = args.grant.as_deref().unwrap_or_default();
+    let path = format!("/v1/grants/{}/reversal", segment(grant));
     let body = ReversalRequest {
         reason: args.reason,
         units: args.units.map(|units| WholeNumber(units.into())),

@@ -63,7 +63,8 @@ pub struct EntryFilters {
     as_of: Option<GivenPlace>,
 }
 
-fn parse_member(text: &str) -> Result<(String, String), &'static str> {
+/// A member of metadata, such as `order=A-17`, as a filter.
+pub fn parse_member(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     Ok((format!("metadata.{name}"), value.to_owned()))
 }

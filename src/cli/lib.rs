@@ -44,6 +44,7 @@ mod serve;
 mod statistics;
 mod status;
 mod subjects;
+mod taking_back;
 mod telemetry;
 mod times;
 mod versions;
@@ -132,7 +133,7 @@ enum Command {
     Explain(explanation::ExplainArgs),
     /// Export entries to a file with a manifest; continues an interrupted export
     Export(export::ExportArgs),
-    /// Reverse a grant: give its units back
+    /// Reverse a grant, or all grants that filters name: give their units back
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
     Confirm(corrections::ConfirmArgs),

@@ -52,6 +52,12 @@ pub const CONFIRM: PlaceNames = &[
     ("Idempotency-Key", "GRANT"),
 ];
 pub const REVERSE: PlaceNames = &[
+    ("policy", "--policy"),
+    ("subject", "--subject"),
+    ("on", "--on"),
+    ("from", "--from"),
+    ("to", "--until"),
+    ("metadata", "--metadata"),
     ("id", "GRANT"),
     ("units", "--units"),
     ("reason", "--reason"),

@@ -91,5 +91,6 @@ sessions!(
     keys,
     overrides,
     policies,
-    policy_changes
+    policy_changes,
+    taking_back
 );
