@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::ServerArgs;
 use super::client::{all_items, call, read, request, show_all};
 use super::condition::ConditionArgs;
-use super::difference::{differences, in_one_line};
+use super::difference::{before_change, differences, in_one_line};
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::past_versions::{KnownVersion, all_versions, find, versions_of};
@@ -216,7 +216,7 @@ async fn restore_of(
         }
         _ => request,
     };
-    let before = newest.map(|newest| newest.json.clone());
+    let before = before_change(&change.server, &path_of(policy)).await?;
     change.send(policy, before, request, &local).await
 }
 

@@ -27,6 +27,12 @@ async fn count_claims(stack: Stack) {
     }
     app.claim_under("no-such-policy", json!({ "subject": "x" }), None)
         .await;
+    // A claim gives its place back a moment after its answer.
+    eventually("no claim is in progress", async || {
+        let metrics = app.get("/metrics").await;
+        value(&metrics.text, "perdiem_claims_under_way") == Some(0.0)
+    })
+    .await;
     let answer = app.get("/metrics").await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     let kind = answer.header("content-type").expect("a type");
