@@ -15,7 +15,7 @@ use super::keys::KeyAnswer;
 use super::overrides::OverrideAnswer;
 use super::page::page;
 use super::policies::PolicyAnswer;
-use super::words::{self, Word};
+use super::words::{self, Word, any_of};
 
 /// A change of a policy, an override, a block or a key; or an act, which is something that somebody did with
 /// the record.
@@ -155,7 +155,7 @@ pub struct ReadFilters {
 }
 
 /// A version of a policy, an override, a block or a key; or the details of an act.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum VersionAnswer {
     Policy(Box<PolicyAnswer>),
@@ -170,6 +170,24 @@ pub enum VersionAnswer {
     Erasure(ErasureAct),
     Read(ReadAct),
 }
+
+any_of!(
+    VersionAnswer,
+    "A version of a policy, an override, a block or a key; or the details of an act.",
+    [
+        PolicyAnswer,
+        OverrideAnswer,
+        BlockAnswer,
+        KeyAnswer,
+        ExportAct,
+        DayAct,
+        SealRestartAct,
+        ArchiveAct,
+        CutAct,
+        ErasureAct,
+        ReadAct
+    ]
+);
 
 page! {
     /// A page of changes.

@@ -85,7 +85,7 @@ pub struct PolicyBody {
     /// When the change takes effect: `now`; with `next_window` at the start of the policy's next local day;
     /// at the start of a local day, such as `2026-12-01`; or at an instant, such as
     /// `2026-12-01T00:00:00Z`. Default: `now`.
-    #[schema(example = "now", max_length = 64)]
+    #[schema(example = "now", format = "effective-time")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective: Option<String>,
     /// The reason: 1 to 1000 characters. Required when a policy is replaced or revived.
@@ -189,7 +189,7 @@ pub struct PolicyPatch {
     /// When the change takes effect, as in a new policy. Default: when the version that it changes takes
     /// effect, if that is later; otherwise now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "now", max_length = 64)]
+    #[schema(example = "now", format = "effective-time")]
     pub effective: Option<String>,
     /// The reason: 1 to 1000 characters. Required.
     #[serde(skip_serializing_if = "Option::is_none")]

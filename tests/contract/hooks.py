@@ -46,7 +46,10 @@ BEYOND_SCHEMAS = [
     ("Idempotency-Key", "the key of a batch is at most"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
-    ("#/effective", "a new policy takes effect at once|never take effect"),
+    ("#/effective", "a new policy takes effect at once|never take effect|is not in the future"),
+    # The bounds of a key compared with its role; one of two fields.
+    ("#/bounds", "a support key needs bounds|only a support key has bounds"),
+    ("#", "write either at or advance_seconds"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|only \d+ are used|a window would have more than"),
     # The present state of the grant; a header that one member of the body needs.
@@ -65,7 +68,7 @@ BEYOND_SCHEMAS = [
     ("by", "there is no key with this id"),
     # A recorded export has its own filters.
     ("export", "was made without this value"),
-    ("metadata.<name>", "name the policy, and a span"),
+    ("metadata.<name>", "name the policy, and a span|and no U\\+0000"),
     ("wait", "gets no new entries"),
     # This server runs without Redis.
     ("#(/policy)?/(durability|on_ledger_outage)", "requires Redis|Redis cannot count"),
@@ -84,6 +87,9 @@ schemathesis.openapi.format(
 schemathesis.openapi.format("position-or-instant", st.sampled_from(["0", "1", "2026-11-03T00:00:00Z"]))
 schemathesis.openapi.format(
     "maker", st.sampled_from(["PERDIEM_ADMIN_KEY", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42"])
+)
+schemathesis.openapi.format(
+    "effective-time", st.sampled_from(["now", "next_window", "2996-12-01", "2996-12-01T00:00:00Z"])
 )
 schemathesis.openapi.format("entity-tags", st.sampled_from(["*", '"1"', '"2", "3"', 'W/"1"']))
 

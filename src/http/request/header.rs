@@ -104,7 +104,7 @@ fn is_needless(name: &HeaderName, method: &Method) -> bool {
 #[expect(dead_code, reason = "read by the derive")]
 struct NeedlessKeyField {
     /// Not needed: a repeated request changes nothing more, with or without it.
-    #[param(rename = "Idempotency-Key", value_type = words::Anything, required = false)]
+    #[param(rename = "Idempotency-Key", value_type = String, required = false)]
     idempotency_key: Option<String>,
 }
 
