@@ -63,7 +63,17 @@ pub struct ServeArgs {
 
     /// Start a sandbox to develop against: its ledger is in a temporary folder, which goes with it, and
     /// `perdiem sandbox clock` moves its clock
-    #[arg(long, conflicts_with_all = ["database_url", "database_url_file", "redis_url", "redis_url_file", "read_only"])]
+    #[arg(
+        long,
+        env = "PERDIEM_SANDBOX",
+        conflicts_with_all = [
+            "database_url",
+            "database_url_file",
+            "redis_url",
+            "redis_url_file",
+            "read_only"
+        ]
+    )]
     pub sandbox: bool,
 
     /// Only read the ledger, which may be a standby of PostgreSQL: lists, exports, explanations and
