@@ -152,13 +152,11 @@ impl Admin {
                 let is_then = effective_at == Ok(newest.effective_at);
                 newest.rule == *rule && (newest.has_effect(now) || is_then)
             };
-            match newest {
-                Some(newest) if is_so(newest) => return Ok(Change::Keep),
-                Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
-                None if is_archived && reason.is_none() => {
-                    return Err(EditError::ReasonRequired);
-                }
-                Some(_) | None => {}
+            if newest.is_some_and(is_so) {
+                return Ok(Change::Keep);
+            }
+            if reason.is_none() && (newest.is_some() || is_archived) {
+                return Err(EditError::ReasonRequired);
             }
             if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
                 return Err(EditError::Orphans(orphans.to_vec()));
