@@ -58,10 +58,11 @@ CREATE INDEX policy_versions_xact ON policy_versions (xact, revision);
 CREATE TABLE overrides (
     account uuid PRIMARY KEY,
     policy integer NOT NULL REFERENCES policies (id),
-    subject text,
+    subject text COLLATE "C",
     blind uuid NOT NULL
 );
 CREATE INDEX overrides_policy ON overrides (policy, account);
+CREATE INDEX overrides_subject ON overrides (policy, subject) WHERE subject IS NOT NULL;
 
 -- A version changes the override or the block, never both. `limits` says which: [{"max":9,"per":"day"}] is an
 -- override, and NULL its deletion; {"blocked":true} is a block, and {"blocked":false} its removal. `until` is the
@@ -121,9 +122,11 @@ CREATE INDEX key_versions_xact ON key_versions (xact, revision);
 CREATE TABLE accounts (
     id uuid PRIMARY KEY,
     policy integer NOT NULL,
-    subject text,
+    subject text COLLATE "C",
     blind uuid NOT NULL
 );
+-- Subjects are searched by their beginnings, in the order of their bytes.
+CREATE INDEX accounts_subject ON accounts (policy, subject) WHERE subject IS NOT NULL;
 
 
 -- Entries.
@@ -319,6 +322,7 @@ CREATE INDEX denied_claims_days ON denied_claims (counted_on, policy);
 -- room. `totals` is as in `entries`.
 CREATE TABLE first_denials (
     account uuid NOT NULL,
+    policy integer NOT NULL REFERENCES policies (id),
     per text NOT NULL,
     window_start timestamptz NOT NULL,
     denied_at timestamptz NOT NULL,
@@ -328,6 +332,7 @@ CREATE TABLE first_denials (
     PRIMARY KEY (account, per, window_start)
 );
 CREATE INDEX first_denials_at ON first_denials (denied_at);
+CREATE INDEX first_denials_policy ON first_denials (policy, denied_at);
 
 
 -- Acts: what somebody did with the record, such as an export or an erasure.

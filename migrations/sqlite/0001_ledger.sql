@@ -57,6 +57,7 @@ CREATE TABLE overrides (
     blind blob NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX overrides_policy ON overrides (policy, account);
+CREATE INDEX overrides_subject ON overrides (policy, subject) WHERE subject IS NOT NULL;
 
 -- A version changes the override or the block, never both. `limits` says which: [{"max":9,"per":"day"}] is an
 -- override, and NULL its deletion; {"blocked":true} is a block, and {"blocked":false} its removal. `until` is the
@@ -119,6 +120,8 @@ CREATE TABLE accounts (
     subject text,
     blind blob NOT NULL
 ) STRICT, WITHOUT ROWID;
+-- Subjects are searched by their beginnings, in the order of their bytes.
+CREATE INDEX accounts_subject ON accounts (policy, subject) WHERE subject IS NOT NULL;
 
 
 -- Entries.
@@ -298,6 +301,7 @@ CREATE INDEX denied_claims_days ON denied_claims (counted_on, policy);
 -- room. `totals` is as in `entries`.
 CREATE TABLE first_denials (
     account blob NOT NULL,
+    policy integer NOT NULL REFERENCES policies (id),
     per text NOT NULL,
     window_start integer NOT NULL,
     denied_at integer NOT NULL,
@@ -307,6 +311,7 @@ CREATE TABLE first_denials (
     PRIMARY KEY (account, per, window_start)
 ) STRICT;
 CREATE INDEX first_denials_at ON first_denials (denied_at);
+CREATE INDEX first_denials_policy ON first_denials (policy, denied_at);
 
 
 -- Acts: what somebody did with the record, such as an export or an erasure.

@@ -124,3 +124,22 @@ page! {
     DenialList of FirstDenialAnswer
     /// The cursor of the next page; null on the last page. It stays valid while denials are stored.
 }
+
+/// A first denial in a list of all subjects.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct DenialItem {
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// Null where the ledger has no entry, override or block of the subject under the policy, and after the
+    /// subject was erased.
+    #[schema(example = "member-42")]
+    pub subject: Option<String>,
+    #[serde(flatten)]
+    pub denial: FirstDenialAnswer,
+}
+
+page! {
+    /// A page of first denials of all subjects.
+    DenialItemList of DenialItem
+    /// The cursor of the next page; null on the last page. It stays valid while denials are stored.
+}

@@ -16,6 +16,7 @@ mod completions;
 mod condition;
 mod config;
 mod corrections;
+mod denials;
 mod difference;
 mod erasure;
 mod explanation;
@@ -127,6 +128,10 @@ enum Command {
     Usage(claims::UsageArgs),
     /// Show a subject under all policies: its usage, its overrides and its blocks
     Subject(subjects::SubjectCommandArgs),
+    /// List the subjects that policies know, or those that begin with a text
+    Subjects(subjects::SubjectsArgs),
+    /// List the subjects that are at or near a limit of a policy
+    Near(subjects::NearArgs),
     /// Show entries of the ledger: grants and their corrections; those of one subject newest first
     Entries(history::EntriesArgs),
     /// Explain a grant, or how a claim at an instant is decided
@@ -145,8 +150,8 @@ enum Command {
     Changes(changes::ChangesArgs),
     /// Show figures for each local day: grants, corrections, denials
     Stats(statistics::StatsArgs),
-    /// Show why a subject's claims were denied: the first denial in each window
-    Denials(statistics::DenialsArgs),
+    /// Show why claims were denied: the first denial of each subject in each window
+    Denials(denials::DenialsArgs),
     /// Print the proof of a grant or of a change: a .tlog-proof
     Proof(seals::ProofArgs),
     /// Check the ledger, a proof, an export or an archive
@@ -182,9 +187,10 @@ impl Command {
     fn places(&self) -> PlaceNames {
         match self {
             Command::Claim(_) => places::CLAIM,
-            Command::Usage(_) | Command::Denials(_) | Command::Subject(_) => {
-                places::SUBJECT_OF_POLICY
-            }
+            Command::Usage(_) | Command::Subject(_) => places::SUBJECT_OF_POLICY,
+            Command::Subjects(_) => places::SUBJECTS,
+            Command::Near(_) => places::NEAR,
+            Command::Denials(_) => places::DENIALS,
             Command::Entries(_) | Command::Export(_) | Command::Changes(_) | Command::Stats(_) => {
                 places::LIST
             }
@@ -282,6 +288,8 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,
         Command::Subject(args) => subjects::show(args).await,
+        Command::Subjects(args) => subjects::list(args).await,
+        Command::Near(args) => subjects::near(args).await,
         Command::Entries(args) => history::entries(args).await,
         Command::Explain(args) => explanation::explain(args).await,
         Command::Export(args) => export::export(args).await,
@@ -291,7 +299,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
         Command::Stats(args) => statistics::stats(args).await,
-        Command::Denials(args) => statistics::denials(args).await,
+        Command::Denials(args) => denials::denials(args).await,
         Command::Proof(args) => seals::proof(args).await,
         Command::Verify(args) => seals::verify(args).await,
         Command::Archive(args) => archive::archive(args).await,

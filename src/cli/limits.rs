@@ -119,6 +119,14 @@ fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
     }
 }
 
+/// A limit with its usage, in a line with others.
+pub fn describe_usage(limit: &LimitUsage, local: &LocalTime) -> String {
+    let LimitUsage { used, max, per, .. } = limit;
+    let until = limit.resets_at.map(|until| local.show(until));
+    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+    format!("{used} of {max} used per {per}{until}")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

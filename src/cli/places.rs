@@ -21,6 +21,23 @@ pub const CLAIM: PlaceNames = &[
     ("metadata", "--metadata"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
+pub const SUBJECTS: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("prefix", "--prefix"),
+    ("limit", "--limit"),
+];
+pub const NEAR: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("at_least", "--at-least"),
+    ("per", "--per"),
+];
+pub const DENIALS: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "SUBJECT"),
+    ("on", "--on"),
+    ("from", "--from"),
+    ("to", "--until"),
+];
 /// Of lists, exports and figures.
 pub const LIST: PlaceNames = &[
     ("policy", "POLICY"),
@@ -236,6 +253,8 @@ mod tests {
         for line in [
             "claim a b",
             "usage a b",
+            "subjects a",
+            "near a",
             "denials a b",
             "entries",
             "explain a b",

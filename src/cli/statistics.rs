@@ -1,4 +1,4 @@
-//! `perdiem stats` and `perdiem denials`: the figures of local days, and why claims were denied.
+//! `perdiem stats`: the figures of local days.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,13 +10,12 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::ServerArgs;
-use super::client::{all_found, call, read, request, segment, show};
+use super::client::{all_found, call, read, request, show};
 use super::local::{LocalTime, present};
 use super::scope::PolicyScope;
 use super::times::GivenTime;
 use api::entries::HistoryList;
-use api::limits::LimitUsage;
-use api::statistics::{DayStatistics, FirstDenialAnswer, StatisticsList};
+use api::statistics::{DayStatistics, StatisticsList};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const WAIT_MOST: Duration = Duration::from_secs(60);
@@ -50,18 +49,6 @@ pub struct StatsArgs {
     /// Wait until the figures contain everything that is recorded
     #[arg(long)]
     wait: bool,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct DenialsArgs {
-    /// The policy's name
-    policy: String,
-
-    /// The subject whose claims were denied
-    subject: String,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -147,42 +134,4 @@ async fn wait_for_figures(server: &ServerArgs) -> anyhow::Result<()> {
 fn print_line(policy: &str, day: &str, figures: [String; COLUMNS.len()]) {
     let figures = figures.map(|figure| format!(" {figure:>10}")).concat();
     println!("{policy:<20} {day:<10}{figures}");
-}
-
-/// Lists a subject's first denials, newest first.
-pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
-    let policy = segment(&args.policy);
-    let subject = segment(&args.subject);
-    let path = format!("/v1/policies/{policy}/subjects/{subject}/denials");
-    let denials = all_found(|| request(&args.server, Method::GET, &path)).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    show(&args.server, &Value::Array(denials), |denials| {
-        print_denials(denials, &local);
-    })
-}
-
-fn print_denials(denials: &Vec<FirstDenialAnswer>, local: &LocalTime) {
-    if denials.is_empty() {
-        println!("no denial of the last 30 days is stored");
-    }
-    for denial in denials {
-        let limits = denial
-            .limits
-            .iter()
-            .map(|limit| describe_limit(limit, local));
-        let limits: Vec<String> = limits.collect();
-        println!(
-            "{}  claim of {}: {}",
-            local.show(denial.denied_at),
-            denial.units,
-            limits.join("; "),
-        );
-    }
-}
-
-fn describe_limit(limit: &LimitUsage, local: &LocalTime) -> String {
-    let LimitUsage { used, max, per, .. } = limit;
-    let until = limit.resets_at.map(|until| local.show(until));
-    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
-    format!("{used} of {max} used per {per}{until}")
 }

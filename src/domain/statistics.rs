@@ -9,7 +9,7 @@ use super::grant::{Direction, EntryKind, Provisional};
 use super::identity::AccountId;
 use super::limit::per::Per;
 use super::limit::total::Total;
-use super::policy::PolicyId;
+use super::policy::{Policy, PolicyId};
 use super::record::RecordPlace;
 use super::window::Window;
 
@@ -232,6 +232,7 @@ pub struct DenialCount {
 /// The first denial of an account in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstDenial {
+    pub policy: PolicyId,
     pub account: AccountId,
     pub denied_at: DateTime<Utc>,
     pub units: u64,
@@ -245,19 +246,20 @@ pub struct FirstDenial {
 impl FirstDenial {
     /// The denial of a claim for `units` by these totals; `None` if all of them have room.
     pub fn of(
+        policy: &Policy,
         account: AccountId,
         units: Units,
-        policy_version: u32,
         totals: &[Total],
         now: DateTime<Utc>,
     ) -> Option<Self> {
         let full = totals.iter().find(|total| !total.fits(units))?;
         let denied_at = denied_at(totals, now);
         Some(Self {
+            policy: policy.id,
             account,
             denied_at,
             units: units.get(),
-            policy_version,
+            policy_version: policy.version,
             window: full.denied_in(denied_at),
             totals: totals.to_vec(),
         })

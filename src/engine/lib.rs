@@ -41,12 +41,13 @@ pub use record::reconcile::ReconcileFailure;
 pub use record::seal::{
     DroppedLeaves, GivenSeal, SealTarget, Verified, VerifyFailure, restart_seals, verify_ledger,
 };
-pub use record::statistics::{CheckedFigures, FigureOfDay, FigurePage, FigureQuery};
+pub use record::statistics::{CheckedFigures, DenialQuery, FigureOfDay, FigurePage, FigureQuery};
 pub use record::{
     AsOf, Backtested, Bound, ChangeQuery, ClaimQuery, DaySpan, EntryExport, ExplainedClaim,
     ExplainedGrant, ExportEnd, ExportPiece, ExportPieces, GrantPage, GrantQuery, HistoryPage,
-    HistoryQuery, InstantSpan, InvalidCursor, LimitThen, LimitsThen, ListFailure, LivedWindow,
-    MadeBy, Misfit, PlacedEntry, ReadFailure, Record, RecordedEntry, SharedPage, WindowQuery,
+    HistoryQuery, InstantSpan, InvalidCursor, KnownSubject, LimitThen, LimitsThen, ListFailure,
+    LivedWindow, MadeBy, Misfit, NearQuery, NearSubject, PlacedEntry, ReadFailure, Record,
+    RecordedEntry, SharedPage, SubjectQuery, WindowQuery,
 };
 
 pub use ledger::{

@@ -21,9 +21,9 @@ use docs::pages;
 use docs::specification::{OPENAPI_YAML, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, blocks, changes, claims, corrections, entries, entry_exports, erasures,
-    explanation, exports, grants, history, keys, overrides, pauses, policies, reconciliations,
-    sandbox, seals, statistics, subjects, windows,
+    backtests, batches, blocks, changes, claims, corrections, denials, entries, entry_exports,
+    erasures, explanation, exports, grants, history, keys, overrides, pauses, policies,
+    reconciliations, sandbox, seals, statistics, subjects, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -54,12 +54,13 @@ fn routes() -> Routes {
             .get(blocks::get, blocks::GET)
             .put(blocks::put, blocks::PUT)
             .delete(blocks::remove, blocks::REMOVE),
+        at("/v1/policies/{policy}/near", Asked).get(subjects::near, subjects::NEAR),
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post, backtests::POST),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage, claims::USAGE),
         at("/v1/policies/{policy}/subjects/{subject}/entries", Asked)
             .get(entries::list, entries::LIST),
         at("/v1/policies/{policy}/subjects/{subject}/denials", Asked)
-            .get(statistics::denials, statistics::DENIALS),
+            .get(denials::of_subject, denials::OF_SUBJECT),
         at(
             "/v1/policies/{policy}/subjects/{subject}/adjustments",
             Claim,
@@ -79,6 +80,8 @@ fn routes() -> Routes {
         at("/v1/grants/{id}/proof", Asked).get(seals::proof, seals::PROOF),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse, corrections::REVERSE),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm, corrections::CONFIRM),
+        at("/v1/denials", Asked).get(denials::list, denials::LIST),
+        at("/v1/subjects", Asked).get(subjects::list, subjects::LIST),
         at("/v1/subjects/{subject}", Asked).get(subjects::get, subjects::GET),
         at("/v1/subjects/{subject}/erasure", Asked).post(erasures::post, erasures::POST),
         at("/v1/changes", Asked).get(changes::list, changes::LIST),

@@ -50,6 +50,7 @@ pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::cuts::{Cut, CutText, DropCursor};
+pub use tables::denials::{DenialFilter, DenialPlace, ListedDenial};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::entry_lists::EntryIndex;
 pub use tables::erasures::NewErasure;
@@ -68,6 +69,7 @@ pub use tables::recount::{CountedDay, NamedDay, RecordedDay, StoredFigures};
 pub use tables::replay::ReplayReading;
 pub use tables::seals::{Seal, SealOrigin, SealedLog};
 pub use tables::statistics::{EarlierEntry, FigureFilter, FiguresMark, PolicyDay};
+pub use tables::subjects::AccountEntry;
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 pub use time_bounds::TimeBounds;
 

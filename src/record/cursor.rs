@@ -28,13 +28,22 @@ pub fn decode<const N: usize>(
     list: &str,
     cursor: &str,
 ) -> Result<[u8; N], InvalidCursor> {
+    let position = decode_any(identity, list, cursor)?;
+    position.try_into().map_err(|_| InvalidCursor)
+}
+
+/// As [`decode`], for a position of any length.
+///
+/// # Errors
+/// [`InvalidCursor`].
+pub fn decode_any(identity: &Identity, list: &str, cursor: &str) -> Result<Vec<u8>, InvalidCursor> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| InvalidCursor)?;
     let split = bytes.len().checked_sub(TAG_BYTES).ok_or(InvalidCursor)?;
     let (position, tag) = bytes.split_at(split);
     if identity.cursor_tag(position, list) != *tag {
         return Err(InvalidCursor);
     }
-    position.try_into().map_err(|_| InvalidCursor)
+    Ok(position.to_vec())
 }
 
 /// Cuts a page that was read with one item too many. Returns its last item if there are more.

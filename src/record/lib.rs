@@ -26,11 +26,13 @@ mod history;
 mod lag;
 mod leaves;
 mod listed;
+mod near;
 mod progress;
 mod reader;
 mod reads;
 mod sharing;
 mod standby_follower;
+mod subjects;
 mod windows;
 mod zones;
 
@@ -51,11 +53,13 @@ pub use grants::{GrantPage, GrantQuery};
 pub use history::{AsOf, HistoryPage, HistoryQuery, HistoryQuestion, SharedPage};
 pub use leaves::{PlacedLeaf, leaves_of};
 pub use listed::{ListFailure, MadeBy, Misfit};
+pub use near::{NearQuery, NearSubject};
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use reads::{ReadFailure, ReadRecorder};
 pub use sharing::SharedReads;
 pub use standby_follower::StandbyFollower;
+pub use subjects::{KnownSubject, SubjectQuery};
 pub use windows::{LivedWindow, WindowQuery};
 
 use claims::Claims;

@@ -39,6 +39,8 @@ pub enum Misfit {
     MetadataWithoutSpan,
     #[error("there is no key with this id")]
     UnknownKey,
+    #[error("the policy has no such limit: write one that it has, such as day")]
+    NoSuchLimit,
     #[error(
         "figures are of whole days: write a date, or the instant at which a local day of the policy begins"
     )]

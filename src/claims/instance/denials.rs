@@ -81,10 +81,8 @@ impl Denials {
             noted.known.clear();
         }
         noted.known.insert(window);
-        let version = policy.version;
-        noted
-            .first
-            .extend(FirstDenial::of(account, units, version, totals, now));
+        let denial = FirstDenial::of(policy, account, units, totals, now);
+        noted.first.extend(denial);
     }
 
     /// Notes the denial of a blocked subject. It belongs to no window, so only its number is kept.

@@ -6,6 +6,7 @@ pub mod blocks;
 pub mod changes;
 pub mod claims;
 pub mod corrections;
+pub mod denials;
 pub mod entries;
 pub mod entry_exports;
 pub mod erasures;

@@ -1,4 +1,4 @@
-//! Statistics: the figures of policies' local days, and a subject's first denials.
+//! Statistics: the figures of policies' local days.
 
 use actix_web::HttpResponse;
 use serde::Deserialize;
@@ -6,12 +6,9 @@ use utoipa::IntoParams;
 
 use crate::answer::HttpAnswer;
 use crate::operation::describe;
-use crate::request::{
-    Auditor, Caller, Faults, InQuery, Page, PageQuery, PolicyPath, Query, RecordData, SubjectPath,
-};
-use api::statistics::{DayStatistics, DenialList, FirstDenialAnswer, StatisticsList};
+use crate::request::{Auditor, Caller, Faults, InQuery, PageQuery, Query, RecordData};
+use api::statistics::{DayStatistics, StatisticsList};
 use domain::policy::PolicyName;
-use domain::reads::ReadKind;
 use engine::{FigureOfDay, FigurePage, FigureQuery};
 
 fn day_statistics(found: FigureOfDay) -> DayStatistics {
@@ -110,27 +107,4 @@ pub async fn list(
     let query = faults.or(Some(query))?;
     let found = record.statistics(&query, page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(statistics_list(found)))
-}
-
-describe! {
-    /// List a subject's denials of the last 30 days, newest first: the first denial in each window.
-    ///
-    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
-    /// the others. A denial is listed within seconds.
-    DENIALS: "list_denials" of "entries", |it| it.json::<DenialList>(200, "A page.")
-}
-pub async fn denials(
-    caller: Caller<Auditor>,
-    policy: PolicyPath,
-    subject: SubjectPath,
-    page: Page,
-    record: RecordData,
-) -> HttpAnswer {
-    let policy = policy.0;
-    let subject = subject.0;
-    let found = record.first_denials(&policy, &subject, page.limit, page.cursor());
-    let found = found.await?;
-    let read = caller.record_read(&record, ReadKind::Denials, Some(&policy), subject.as_str());
-    read.await?;
-    Ok(HttpResponse::Ok().json(DenialList::new(found, FirstDenialAnswer::from)))
 }

@@ -1,4 +1,4 @@
-//! A subject under all policies.
+//! Subjects: one under all policies, those that begin with a text, and those near a limit.
 
 use actix_web::HttpResponse;
 use serde::Deserialize;
@@ -6,20 +6,26 @@ use utoipa::IntoParams;
 
 use super::claims::usage_body;
 use crate::answer::HttpAnswer;
-use crate::operation::describe;
+use crate::operation::{POLICY, describe};
 use crate::request::{
-    Auditor, ByHandler, Caller, ClaimsData, Faults, Query, RecordData, SubjectPath,
+    Auditor, ByHandler, Caller, ClaimsData, Faults, PageQuery, PolicyPath, Query, RecordData,
+    SubjectPath,
 };
-use api::subjects::SubjectAnswer;
+use api::limits::LimitUsage;
+use api::subjects::{NearItem, NearList, SubjectAnswer, SubjectItem, SubjectList};
+use api::words;
+use domain::claim::Subject;
+use domain::limit::per::Per;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
+use engine::{NearQuery, SubjectQuery};
 
 /// The most policies of an answer.
 const POLICIES_MOST: usize = 100;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct SubjectQuery {
+pub struct OneSubjectQuery {
     /// Only policies after this name: the `next_after` of the page before.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")]
     after: Option<String>,
@@ -38,7 +44,7 @@ describe! {
 pub async fn get(
     caller: Caller<Auditor, ByHandler>,
     subject: SubjectPath,
-    query: Query<SubjectQuery>,
+    query: Query<OneSubjectQuery>,
     claims: ClaimsData,
     record: RecordData,
 ) -> HttpAnswer {
@@ -62,4 +68,152 @@ pub async fn get(
             .map(|usage| usage_body(usage, subject))
             .collect(),
     }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SubjectsQuery {
+    /// Only subjects that begin with this text. Upper and lower case differ.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$",
+        example = "member-"
+    )]
+    prefix: Option<String>,
+    /// Only subjects that this policy knows, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")]
+    policy: Option<String>,
+}
+
+describe! {
+    /// List the subjects that policies know, in the order of their bytes.
+    ///
+    /// A policy knows a subject that has entries, an override or a block under it. Without `policy` the list is
+    /// about all policies but archived ones. A key that is confined to policies sees what these policies
+    /// know. An erased subject is not listed. A grant that Redis counted is in the list a moment later.
+    LIST: "list_subjects" of "claims", |it| it
+        .json::<SubjectList>(200, "A page.")
+        .is_about_nobody()
+}
+pub async fn list(
+    caller: Caller<Auditor, ByHandler>,
+    query: Query<SubjectsQuery>,
+    page: Query<PageQuery>,
+    record: RecordData,
+) -> HttpAnswer {
+    let SubjectsQuery { prefix, policy } = query.0;
+    let mut faults = Faults::default();
+    let prefix = faults.parameter("prefix", prefix.as_ref(), Subject::existing);
+    let policy = faults.parameter("policy", policy.as_ref(), PolicyName::new);
+    let page = page.0.check(&mut faults);
+    faults.or(Some(()))?;
+    if let Some(policy) = &policy {
+        caller.may_use(policy)?;
+    }
+    let query = SubjectQuery {
+        prefix,
+        policy,
+        confined_to: caller.policies(),
+    };
+    let found = record.subjects(query, page.limit, page.cursor()).await?;
+    Ok(
+        HttpResponse::Ok().json(SubjectList::new(found, |known| SubjectItem {
+            subject: known.subject,
+            policies: known.policies.iter().map(PolicyName::to_string).collect(),
+        })),
+    )
+}
+
+/// How much of a limit is used where nothing is asked for, in thousandths.
+const AT_LEAST_DEFAULT: u16 = 800;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct NearSubjectsQuery {
+    /// How much of a limit is used at least: from 0.001 to 1, with at most three digits after the point.
+    /// Default: 0.8.
+    #[param(value_type = Option<f64>, minimum = 0.001, maximum = 1, example = 0.8)]
+    at_least: Option<String>,
+    /// Only this limit of the policy. Default: any of its limits.
+    #[param(value_type = Option<words::LimitName>, example = "day")]
+    per: Option<String>,
+}
+
+/// A part of 1, in thousandths.
+fn parse_part(text: &str) -> Result<u16, &'static str> {
+    let help =
+        "write a part from 0.001 to 1 with at most three digits after the point, such as 0.8";
+    let (whole, digits) = text.split_once('.').unwrap_or((text, "0"));
+    let is_decimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !matches!(whole, "0" | "1") || !(1..=3).contains(&digits.len()) || !is_decimal(digits) {
+        return Err(help);
+    }
+    let thousandths = format!("{whole}{digits:0<3}").parse();
+    thousandths
+        .ok()
+        .filter(|part| (1..=1000).contains(part))
+        .ok_or(help)
+}
+
+describe! {
+    /// List the subjects that are at or near a limit of a policy now.
+    ///
+    /// A page looks at up to 500 entries, those that count in the limit, oldest first. So it can be empty, and
+    /// have a next page: follow `next_cursor` to the end. Each subject is listed once, with the usage that
+    /// the ledger has now. A subject that claims while you read the pages can be missing. For `ever` all entries
+    /// of the policy are looked at.
+    NEAR: "list_near_subjects" of "claims", |it| it
+        .json::<NearList>(200, "A page.")
+        .is_about_nobody()
+        .follows("put_policy", 201, POLICY)
+}
+pub async fn near(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    query: Query<NearSubjectsQuery>,
+    page: Query<PageQuery>,
+    record: RecordData,
+) -> HttpAnswer {
+    let NearSubjectsQuery { at_least, per } = query.0;
+    let mut faults = Faults::default();
+    let at_least = faults.parameter("at_least", at_least.as_ref(), parse_part);
+    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
+    let page = page.0.check(&mut faults);
+    faults.or(Some(()))?;
+    let query = NearQuery {
+        policy: policy.0,
+        at_least: at_least.unwrap_or(AT_LEAST_DEFAULT),
+        per,
+    };
+    let found = record.near(query, page.limit, page.cursor()).await?;
+    Ok(
+        HttpResponse::Ok().json(NearList::new(found, |near| NearItem {
+            subject: near.subject,
+            limits: LimitUsage::all(&near.totals),
+        })),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_to_the_thousandth() {
+        for (text, part) in [
+            ("0.8", 800),
+            ("1", 1000),
+            ("1.000", 1000),
+            ("0.001", 1),
+            ("0.85", 850),
+        ] {
+            assert_eq!(parse_part(text), Ok(part), "{text}");
+        }
+        for wrong in [
+            "", "0", "0.0", "1.001", "2", ".8", "0.", "0.8000", "80", "-0.8", "0,8", "1e-1", "0.+5",
+        ] {
+            assert!(parse_part(wrong).is_err(), "{wrong}");
+        }
+    }
 }

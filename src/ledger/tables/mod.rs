@@ -10,6 +10,7 @@ pub mod backtest;
 pub mod changes;
 pub mod closed_days;
 pub mod cuts;
+pub mod denials;
 pub mod due_lapses;
 pub mod entry_lists;
 pub mod erasures;
@@ -34,6 +35,7 @@ pub mod replacements;
 pub mod replay;
 pub mod seals;
 pub mod statistics;
+pub mod subjects;
 pub mod versions;
 
 /// The statements of lists and positions, by name, for a test that reads their plans.
@@ -44,6 +46,8 @@ pub fn list_texts() -> Vec<(String, super::query::Texts)> {
         grant_lists::texts(),
         positions::texts(),
         audit::texts(),
+        denials::texts(),
+        subjects::texts(),
     ]
     .concat()
 }

@@ -1,10 +1,9 @@
-//! Statistics: the figures of policies' local days, the entries behind them, and denials.
+//! Statistics: the figures of policies' local days, and the entries behind them.
 
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::json;
-use uuid::Uuid;
 
 use super::open_days::open;
 use crate::access::Ending;
@@ -14,13 +13,10 @@ use crate::row::{StoredRow, only};
 use crate::{FigureTables, LedgerError};
 use domain::identity::{AccountId, EntryId};
 use domain::kind::Kind;
-use domain::limit::text::{decode_totals, encode_totals};
+use domain::limit::text::decode_totals;
 use domain::policy::{PolicyId, PolicyName};
 use domain::record::RecordPlace;
-use domain::statistics::{
-    DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, OpenDay, TalliedEntry, sum,
-};
-use domain::window::Window;
+use domain::statistics::{DayFigures, FigureSums, OpenDay, TalliedEntry, sum};
 
 /// The first and the last day. Days are compared as texts, so a year has four digits.
 const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");
@@ -170,23 +166,6 @@ const FIGURES: &str = "WITH days AS (
     FROM found JOIN policies AS p ON p.id = found.policy
     ORDER BY found.counted_on, found.policy";
 
-const SAVE_DENIED: &str = "INSERT INTO denied_claims (run, policy, counted_on, denied, not_kept)
-    VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT (run, policy, counted_on)
-    DO UPDATE SET denied = excluded.denied, not_kept = excluded.not_kept";
-const ADD_FIRST_DENIAL: &str = "INSERT INTO first_denials
-    (account, per, window_start, denied_at, units, policy_version, totals)
-    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (account, per, window_start) DO NOTHING";
-const FIRST_DENIALS: &str =
-    "SELECT account, per, window_start, denied_at, units, policy_version, totals
-    FROM first_denials WHERE account = $1 AND (denied_at, window_start) < ($2, $3)
-    ORDER BY denied_at DESC, window_start DESC LIMIT $4";
-/// Deletes at most $2 first denials before an instant, the oldest first.
-const FORGET_DENIALS: &str = "DELETE FROM first_denials WHERE (account, per, window_start) IN (
-        SELECT account, per, window_start FROM first_denials
-        WHERE denied_at < $1 ORDER BY denied_at LIMIT $2
-    )";
-
 pub(super) fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
     let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
     let kind = decode_kind(row.get("kind")?, row.get("of_grant")?, None)?;
@@ -226,23 +205,6 @@ fn decode_earlier(row: &StoredRow<'_>) -> Result<EarlierEntry, LedgerError> {
         } else {
             None
         },
-    })
-}
-
-fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
-    let totals = decode_totals(&row.get::<String>("totals")?)?;
-    let per: String = row.get("per")?;
-    let start: DateTime<Utc> = row.get("window_start")?;
-    let denied_at: DateTime<Utc> = row.get("denied_at")?;
-    let mut windows = totals.iter().map(|total| total.denied_in(denied_at));
-    let window = windows.find(|(of, window)| of.to_string() == per && window.start == start);
-    Ok(FirstDenial {
-        account: row.get("account")?,
-        denied_at,
-        units: row.get("units")?,
-        policy_version: row.get("policy_version")?,
-        window: window.ok_or_else(|| LedgerError::Corrupt(format!("a denial of no {per}")))?,
-        totals,
     })
 }
 
@@ -359,82 +321,6 @@ impl FigureTables {
         limit: u32,
     ) -> Result<Vec<PolicyDay>, LedgerError> {
         figures_in(&mut self.ledger.reads().await?.lend(), filter, limit).await
-    }
-
-    /// Stores how many claims a run of an instance has denied so far, and first denials. A second
-    /// write of the same changes nothing.
-    pub async fn save_denials(
-        &self,
-        run: Uuid,
-        denied: &[(DeniedOn, DenialCount)],
-        first: &[FirstDenial],
-        open_days: &BTreeSet<OpenDay>,
-        now: DateTime<Utc>,
-    ) -> Result<(), LedgerError> {
-        self.ledger
-            .own_edit(async |mut session| {
-                // Counts change only on open days.
-                open(&mut session, open_days.iter().copied(), now).await?;
-                for (of, count) in denied {
-                    let save = query(SAVE_DENIED)
-                        .bind(run)
-                        .bind(of.policy)
-                        .bind(of.date)
-                        .bind(count.denied)
-                        .bind(count.not_kept);
-                    session.execute(save).await?;
-                }
-                for denial in first {
-                    let (per, Window { start, .. }) = denial.window;
-                    let add = query(ADD_FIRST_DENIAL)
-                        .bind(denial.account)
-                        .bind(per.to_string())
-                        .bind(start)
-                        .bind(denial.denied_at)
-                        .bind(denial.units)
-                        .bind(denial.policy_version)
-                        .bind(encode_totals(&denial.totals));
-                    session.execute(add).await?;
-                }
-                Ok(Ending::Commit(()))
-            })
-            .await
-    }
-
-    /// An account's first denials, newest first, at most `limit`: those before an instant, or at
-    /// this instant with a window that begins before another.
-    pub async fn first_denials(
-        &self,
-        account: AccountId,
-        (denied_at, window_start): (DateTime<Utc>, DateTime<Utc>),
-        limit: u32,
-    ) -> Result<Vec<FirstDenial>, LedgerError> {
-        let list = query(FIRST_DENIALS)
-            .bind(account)
-            .bind(denied_at)
-            .bind(window_start)
-            .bind(limit);
-        self.ledger
-            .reads()
-            .await?
-            .lend()
-            .all(list, decode_denial)
-            .await
-    }
-
-    /// Deletes first denials before an instant, at most `limit`.
-    pub async fn forget_denials(
-        &self,
-        before: DateTime<Utc>,
-        limit: u32,
-    ) -> Result<(), LedgerError> {
-        self.ledger
-            .own_edit(async |mut session| {
-                let forget = query(FORGET_DENIALS).bind(before).bind(limit);
-                session.execute(forget).await?;
-                Ok(Ending::Commit(()))
-            })
-            .await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lists of days with their figures, and of first denials.
+//! Lists of days with their figures.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,13 +8,9 @@ use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
 use crate::cursor::{self, cut_page};
 use crate::{Bound, InvalidCursor, ListFailure, Misfit, Record};
-use claims::instance::Failure;
-use domain::claim::Subject;
 use domain::local_days::LocalDays;
 use domain::policy::{Policy, PolicyId, PolicyName};
 use domain::record::RecordPlace;
-use domain::statistics::FirstDenial;
-use domain::window::Window;
 use ledger::{FigureFilter, PolicyDay};
 
 /// Which days to list. Filters combine.
@@ -130,43 +126,6 @@ impl Record {
             as_of,
         })
     }
-
-    /// A page of at most `limit` first denials of a subject, newest first, and the cursor of the
-    /// next page.
-    ///
-    /// # Errors
-    /// [`ListFailure`].
-    pub async fn first_denials(
-        self: &Arc<Self>,
-        policy: &PolicyName,
-        subject: &Subject,
-        limit: u32,
-        cursor: Option<&str>,
-    ) -> Result<(Vec<FirstDenial>, Option<String>), ListFailure> {
-        self.listed_policy(policy).await?;
-        let identity = self.ledger.identity();
-        let list = format!("denials {policy} {}", subject.as_str());
-        let account = self.instance.account_in_view(policy, subject).await?;
-        let before = match cursor {
-            Some(cursor) => decode_denial(cursor::decode(identity, &list, cursor)?)?,
-            None => (DateTime::<Utc>::MAX_UTC, DateTime::UNIX_EPOCH),
-        };
-        let record = self.clone();
-        let work = async move {
-            record
-                .ledger
-                .figures()
-                .first_denials(account, before, limit + 1)
-                .await
-        };
-        let mut found = self.instance.detached(work).await?.map_err(Failure::from)?;
-        let next = cut_page(&mut found, limit).map(|last| {
-            let (_, Window { start, .. }) = last.window;
-            let place = [last.denied_at, start].map(|at| at.timestamp_micros().to_be_bytes());
-            cursor::encode(identity, &list, place.as_flattened())
-        });
-        Ok((found, next))
-    }
 }
 
 fn encode_day(date: NaiveDate, policy: PolicyId) -> [u8; 8] {
@@ -178,12 +137,4 @@ fn decode_day(bytes: [u8; 8]) -> Result<(NaiveDate, PolicyId), InvalidCursor> {
     let both = i64::from_be_bytes(bytes);
     let date = NaiveDate::from_num_days_from_ce_opt((both >> 32) as i32);
     Ok((date.ok_or(InvalidCursor)?, PolicyId(both as i32)))
-}
-
-fn decode_denial(bytes: [u8; 16]) -> Result<(DateTime<Utc>, DateTime<Utc>), InvalidCursor> {
-    let both = u128::from_be_bytes(bytes);
-    let at = |micros: u64| DateTime::from_timestamp_micros(micros.cast_signed());
-    let denied_at = at((both >> 64) as u64);
-    let start = at(both as u64);
-    denied_at.zip(start).ok_or(InvalidCursor)
 }

@@ -3,6 +3,7 @@
 mod day_closer;
 mod days;
 mod denial_writer;
+mod denials;
 mod figure_follower;
 mod recount;
 mod subjects;
@@ -11,5 +12,6 @@ mod tally;
 pub use day_closer::DayCloser;
 pub use days::{FigureOfDay, FigurePage, FigureQuery};
 pub use denial_writer::DenialWriter;
+pub use denials::DenialQuery;
 pub use figure_follower::FigureFollower;
 pub use recount::{CheckedFigures, FigureFailure, check_figures};

@@ -11,8 +11,8 @@ use perdiem::api::overrides::{OverrideAnswer, OverrideList};
 use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
 use perdiem::api::problem::Problem;
 use perdiem::api::reconciliations::{ReconciliationAnswer, ReconciliationList};
-use perdiem::api::statistics::{DenialList, StatisticsList};
-use perdiem::api::subjects::SubjectAnswer;
+use perdiem::api::statistics::{DenialItemList, DenialList, StatisticsList};
+use perdiem::api::subjects::{NearList, SubjectAnswer, SubjectList};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,7 +89,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     }
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 24] = [
+    let rows: [(&str, Again); 27] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -109,6 +109,9 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
             again::<EntryList>,
         ),
         (denials, again::<DenialList>),
+        ("/v1/denials", again::<DenialItemList>),
+        ("/v1/policies/benefit/near", again::<NearList>),
+        ("/v1/subjects", again::<SubjectList>),
         ("/v1/subjects/a", again::<SubjectAnswer>),
         ("/v1/entries", again::<HistoryList>),
         ("/v1/stats", again::<StatisticsList>),

@@ -36,17 +36,29 @@ const OF_GRANTS: [&str; 10] = [
     "NULL::text",
     "NULL::text",
 ];
+/// The values of $1 to $7 for lists of denials.
+const OF_DENIALS: [&str; 7] = [
+    "now()",
+    "now()",
+    "now()",
+    ID,
+    "now()",
+    "100::bigint",
+    "1::bigint",
+];
 const ID: &str = "'0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid";
 const IDS: &str = "ARRAY['0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid]";
 /// What PostgreSQL adds to the cost of a way that is switched off. It takes such a way if there is no other.
 const SWITCHED_OFF: f64 = 1e10;
 
 /// What SQLite may read whole: values, the few kinds, and what another part of the statement has found.
-const FOUND: [&str; 8] = [
+const FOUND: [&str; 10] = [
     "CONSTANT",
     "json_each",
     "entry_kinds",
     "first",
+    "found",
+    "placed",
     "e",
     "places",
     "n",
@@ -71,6 +83,10 @@ fn values(name: &str) -> Vec<&'static str> {
         "audited" => vec![ID, "0::bigint", ID, "100::bigint"],
         "recent" => vec!["0::bigint", ID, "9::bigint", ID],
         "opened" => vec![ID, ID, "100::bigint"],
+        "subjects" => vec!["ARRAY['benefit']", "'a'", "'b'", "''", "100::bigint"],
+        "entries since" => vec!["1::bigint", ID, "100::bigint"],
+        "denials of all" => OF_DENIALS[..6].to_vec(),
+        "denials of policy" => OF_DENIALS.to_vec(),
         _ if name.starts_with("grants of") => of_accounts.to_vec(),
         _ if name.starts_with("grants") => OF_GRANTS.to_vec(),
         _ => OF_ENTRIES.to_vec(),

@@ -16,10 +16,11 @@ on_every_store!(
 
 /// The operations, besides those on a grant, whose handlers keep a confined key to its policies. A test tries each
 /// with a key of another policy: here, or in `entry_exports.rs`.
-const BY_HANDLER: [&str; 4] = [
+const BY_HANDLER: [&str; 5] = [
     "/v1/claims",
     "/v1/exports/{revision}",
     "/v1/policies",
+    "/v1/subjects",
     "/v1/subjects/{subject}",
 ];
 
@@ -214,6 +215,10 @@ async fn a_confined_key_sees_its_policies_and_grants_only(stack: Stack) {
 
     let subject = get("/v1/subjects/member-42").await;
     assert_eq!(column(&items(&subject), "policy"), ["benefit"]);
+    let subjects = items(&get("/v1/subjects?prefix=member").await);
+    assert_eq!(subjects.len(), 1);
+    assert_eq!(subjects[0]["policies"], json!(["benefit"]));
+    problem(&get("/v1/subjects?policy=a").await, 403, "forbidden");
 
     get(&format!("/v1/grants/{grant}")).await.is(200);
     let grants = get("/v1/grants?policy=benefit&subject=member-42").await;

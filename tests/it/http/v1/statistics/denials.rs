@@ -6,11 +6,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::v1::keys::{make_role, with};
-use crate::http::{all_items, invalid_places, items};
+use crate::http::{all_items, invalid_places, items, problem};
 use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
 
-on_every_store!(denials_are_counted_and_the_first_ones_kept);
+on_every_store!(
+    denials_are_counted_and_the_first_ones_kept,
+    denials_of_all_subjects_are_listed,
+);
 
 async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
     let ground = Ground::new(stack);
@@ -140,4 +143,97 @@ async fn bad_input_is_told_with_its_place() {
         .send()
         .await;
     assert_eq!(asked.expect("an answer").status(), 403);
+}
+
+async fn denials_of_all_subjects_are_listed(stack: Stack) {
+    let ground = Ground::new(stack);
+    // 11:04 on the 21st in Shanghai.
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone())
+    })
+    .await;
+    app.benefit(1, "Asia/Shanghai").await;
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    app.put_policy("other", rule).await.is(201);
+    for subject in ["a", "b"] {
+        app.claim(subject, None).await.is(201);
+        app.claim(subject, None).await.is(429);
+        clock.advance(TimeDelta::minutes(1));
+    }
+    app.claim("c", None).await.is(201);
+    app.claim("c", None).await.is(429);
+    let body = json!({ "subject": "b" });
+    for status in [201, 429] {
+        app.claim_under("other", body.clone(), None)
+            .await
+            .is(status);
+    }
+    clock.advance(TimeDelta::days(1));
+    app.override_day("d", 1).await;
+    app.claim("d", None).await.is(201);
+    app.claim("d", None).await.is(429);
+
+    let found = async |query: &str| {
+        let denials = items(&app.get(&format!("/v1/denials{query}")).await);
+        let names = denials.iter().map(|denial| {
+            let subject = denial["subject"].as_str().unwrap_or("-");
+            format!("{} {subject}", denial["policy"].as_str().expect("a name"))
+        });
+        names.collect::<Vec<_>>()
+    };
+    eventually("the denials are stored", async || {
+        found("").await.len() == 5
+    })
+    .await;
+    let all = found("").await;
+    let [newest, .., oldest] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!((&**newest, &**oldest), ("benefit d", "benefit a"));
+    let of_policy = ["benefit d", "benefit c", "benefit b", "benefit a"];
+    assert_eq!(found("?policy=benefit").await, of_policy);
+    assert_eq!(found("?policy=benefit&on=2026-11-21").await, of_policy[1..]);
+    assert_eq!(
+        found("?policy=benefit&from=2026-11-22").await,
+        of_policy[..1]
+    );
+    let first = format!("?policy=benefit&to={}", "2026-11-21T03:05:00Z");
+    assert_eq!(found(&first).await, of_policy[3..]);
+    assert_eq!(found("?policy=other").await, ["other b"]);
+    // Page by page, each of them once.
+    let paged = all_items(&app, "/v1/denials?limit=1").await;
+    assert_eq!(paged, items(&app.get("/v1/denials").await));
+    // A list of a subject has the same.
+    let of_subject = items(&app.get("/v1/policies/benefit/subjects/a/denials").await);
+    assert_eq!(of_subject[0]["limits"], paged[4]["limits"]);
+    for (query, place) in [
+        ("on=2026-11-21", "on"),
+        ("from=today&policy=benefit", "from"),
+        ("policy=B", "policy"),
+        ("limit=0", "limit"),
+    ] {
+        let wrong = app.get(&format!("/v1/denials?{query}")).await;
+        assert_eq!(invalid_places(&wrong), [place], "{query}");
+    }
+    problem(
+        &app.get("/v1/denials?policy=none").await,
+        404,
+        "unknown-policy",
+    );
+    // An erased subject has no denials.
+    let path = "POST /v1/subjects/b/erasure";
+    app.ask(path, json!({ "reason": "asked for" }))
+        .await
+        .is(200);
+    eventually("the denials are erased", async || {
+        found("").await.len() == 3
+    })
+    .await;
+    // A key of one policy must name it.
+    let key = make_role(&app, "audit", Some("other")).await.secret;
+    for (query, status) in [("?policy=other", 200), ("", 403), ("?policy=benefit", 403)] {
+        let path = format!("GET /v1/denials{query}");
+        app.ask_as(&key, &path, Value::Null).await.is(status);
+    }
 }

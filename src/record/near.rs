@@ -1,0 +1,189 @@
+//! Subjects that are at or near a limit of a policy.
+//!
+//! The walk goes over the entries that may count now, oldest first. An account is met at the first of them, and
+//! its present usage is computed as for a claim. So nothing is stored for this list, a change of the policy or of
+//! an override is seen at once, and a page costs the same however many entries there are.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::cursor;
+use crate::listed::Misfit;
+use crate::{ListFailure, Record};
+use claims::instance::Failure;
+use claims::protocol::totals;
+use domain::grant::Line;
+use domain::identity::{AccountId, EntryId};
+use domain::limit::per::Per;
+use domain::limit::total::Total;
+use domain::policy::{Policy, PolicyName};
+use domain::replay::ReplayedLimit;
+use ledger::{AccountEntry, LedgerError, Look};
+
+/// How many entries a page reads at most.
+const ENTRIES_MOST: u32 = 500;
+
+/// A thousandth of a limit.
+const THOUSAND: u128 = 1000;
+
+/// Which subjects to list.
+#[derive(Debug, Clone)]
+pub struct NearQuery {
+    pub policy: PolicyName,
+    /// How much of a limit is used at least, in thousandths.
+    pub at_least: u16,
+    /// This limit; `None` for any limit of the policy.
+    pub per: Option<Per>,
+}
+
+/// A subject, and the policy's limits with its present usage.
+#[derive(Debug)]
+pub struct NearSubject {
+    pub subject: String,
+    pub totals: Vec<Total>,
+}
+
+/// Where a page begins: the first entry of the walk, and the last one of the page before.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    from: EntryId,
+    after: EntryId,
+}
+
+impl Record {
+    /// A page of at most `limit` subjects, and the cursor of the next page. A page reads some entries only, so it can
+    /// be empty and have a next page. The walk sees the entries that the ledger has.
+    ///
+    /// # Errors
+    /// [`ListFailure`]; [`ListFailure::UnknownOrArchived`] for a policy that is not in use.
+    pub async fn near(
+        self: &Arc<Self>,
+        query: NearQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<NearSubject>, Option<String>), ListFailure> {
+        let name = &query.policy;
+        let policy = self.instance.usable_policy(name, Instant::now()).await?;
+        let policy = policy.filter(|policy| !policy.archived);
+        let policy = policy.ok_or_else(|| ListFailure::UnknownOrArchived(name.clone()))?;
+        let now = self.instance.clock.now();
+        let identity = self.ledger.identity();
+        let list = format!("near {name} {} {:?}", query.at_least, query.per);
+        let walk = match cursor {
+            Some(cursor) => Walk::decode(cursor::decode(identity, &list, cursor)?),
+            None => Walk::begin(&policy, query.per, now)?,
+        };
+        let record = self.clone();
+        let work = async move { record.walk(&policy, &query, walk, limit, now).await };
+        let (found, next) = self.instance.detached(work).await?.map_err(Failure::from)?;
+        let next = next.map(|after| {
+            let walk = Walk { after, ..walk };
+            cursor::encode(identity, &list, &walk.encode())
+        });
+        Ok((found, next))
+    }
+
+    /// Goes on until the page is full, and returns the last entry that it has read if there may be more.
+    async fn walk(
+        &self,
+        policy: &Arc<Policy>,
+        query: &NearQuery,
+        walk: Walk,
+        limit: u32,
+        now: DateTime<Utc>,
+    ) -> Result<(Vec<NearSubject>, Option<EntryId>), LedgerError> {
+        // 1. Read entries, and the last lines of the accounts that are met.
+        let tables = self.ledger.record();
+        let entries = tables.entries_since(policy.id, walk.after, ENTRIES_MOST);
+        let entries = entries.await?;
+        let last = entries
+            .last()
+            .filter(|_| entries.len() == ENTRIES_MOST as usize);
+        let last = last.map(|entry| entry.id);
+        let is_met = |entry: &AccountEntry| entry.before.is_none_or(|before| before < walk.from);
+        let mut met = entries;
+        met.retain(is_met);
+        let look = Look {
+            accounts: met.iter().map(|entry| entry.account).collect(),
+            ..Look::default()
+        };
+        let mut lines = self.ledger.claims().look(&look).await?.lines;
+        // 2. Compute the usage of each.
+        let mut found = Vec::new();
+        for entry in met {
+            // A subject that was erased has no name.
+            let Some(subject) = entry.subject else {
+                continue;
+            };
+            let line = lines.remove(&entry.account);
+            let totals = self.usage_after(policy, entry.account, line, now).await?;
+            if totals.iter().any(|total| query.is_near(total)) {
+                found.push(NearSubject { subject, totals });
+            }
+            if found.len() == limit as usize {
+                return Ok((found, Some(entry.id)));
+            }
+        }
+        Ok((found, last))
+    }
+
+    async fn usage_after(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<Line>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Total>, LedgerError> {
+        let policies = &self.instance.policies;
+        let terms = policies
+            .terms_after(policy, account, last.as_ref(), now)
+            .await?;
+        totals(&self.ledger.claims(), &terms, account, last, now).await
+    }
+}
+
+impl NearQuery {
+    fn is_near(&self, total: &Total) -> bool {
+        let [used, most] = [total.used(), total.at_once()].map(u128::from);
+        let is_asked = self.per.is_none_or(|per| per == total.per());
+        is_asked && used * THOUSAND >= most * u128::from(self.at_least)
+    }
+}
+
+impl Walk {
+    /// Begins at the first entry that may count now in a limit.
+    fn begin(policy: &Policy, per: Option<Per>, now: DateTime<Utc>) -> Result<Self, ListFailure> {
+        let rule = &policy.rule;
+        let asked = rule.limits.iter().filter(|limit| {
+            let is_other = per.is_some_and(|per| per != limit.per());
+            !is_other
+        });
+        let from = asked.map(|limit| ReplayedLimit::counts_from(limit, &rule.calendar, now));
+        let from = from.min();
+        let from = from.ok_or(ListFailure::Misfit("per", Misfit::NoSuchLimit))?;
+        Ok(Self {
+            from: EntryId::first_from(from),
+            after: EntryId::first_from(from),
+        })
+    }
+
+    fn encode(self) -> [u8; 32] {
+        let [from, after] = [self.from, self.after].map(|id| id.0.as_u128());
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&from.to_be_bytes());
+        bytes[16..].copy_from_slice(&after.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: [u8; 32]) -> Self {
+        let (from, after) = bytes.split_at(16);
+        let id = |bytes: &[u8]| EntryId(Uuid::from_slice(bytes).unwrap_or_default());
+        Self {
+            from: id(from),
+            after: id(after),
+        }
+    }
+}
