@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -138,9 +139,6 @@ pub fn request_without_key(
     method: Method,
     path: &str,
 ) -> anyhow::Result<RequestBuilder> {
-    // Another part of the program may have installed it already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
     let is_http = Url::parse(&url).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
     if !is_http {
@@ -150,7 +148,21 @@ pub fn request_without_key(
                 .to_owned(),
         });
     }
-    Ok(client.request(method, url))
+    Ok(client()?.request(method, url))
+}
+
+/// The client of all requests: it reads the certificates of this machine once. A connection serves one request, because
+/// a server may close one that waits.
+fn client() -> anyhow::Result<&'static Client> {
+    static CLIENT: OnceLock<Client> = OnceLock::new();
+    if let Some(client) = CLIENT.get() {
+        return Ok(client);
+    }
+    // Another part of the program may have installed it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::builder().timeout(TIMEOUT).pool_max_idle_per_host(0);
+    let client = client.build()?;
+    Ok(CLIENT.get_or_init(|| client))
 }
 
 /// The request, which is done once for each key.

@@ -8,11 +8,13 @@ use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
+use super::bulk::{BulkArgs, BulkRun, LineResult, ONE};
 use super::client::{once, read, request, segment, send};
+use super::csv_lines::CsvLine;
 use super::limits::print_limits;
 use super::local::{LocalTime, present};
-use super::places::ADJUSTMENT_LINE;
-use super::refusal::at_places;
+use super::places::{ADJUSTMENT_LINE, REVERSAL_LINE};
+use super::reversal_file::reverse_lines;
 use super::taking_back::{GrantFilters, reverse_all};
 use super::times::GivenTime;
 use super::{ServerArgs, adjustment_file};
@@ -22,24 +24,35 @@ use api::strict::WholeNumber;
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
-    /// The grant's id
-    #[arg(required_unless_present = "policy", conflicts_with = "policy")]
+    /// The grant's id; with --file, the file names the grants
+    #[arg(group = ONE, required_unless_present_any = ["policy", "file"], conflicts_with_all = ["policy", "file"])]
     grant: Option<String>,
 
     #[command(flatten)]
     filters: GrantFilters,
 
     /// Units to give back; needs a key [default: all that are left]
-    #[arg(long, requires = "idempotency_key", conflicts_with = "policy")]
+    #[arg(long, requires = "idempotency_key", conflicts_with_all = ["policy", "file"])]
     units: Option<u64>,
 
     /// A key that makes a retry safe: the same reversal with the same key is made once
-    #[arg(long)]
+    #[arg(long, conflicts_with = "file")]
     idempotency_key: Option<String>,
 
-    /// Reason of the correction
-    #[arg(long)]
-    reason: String,
+    /// CSV file with the column grant, and if wanted units and reason
+    #[arg(long, conflicts_with = "policy")]
+    file: Option<PathBuf>,
+
+    /// A name for this file, if it gives back parts of grants: under the same name no part is given back twice
+    #[arg(long, requires = "file", conflicts_with = ONE)]
+    name: Option<String>,
+
+    #[command(flatten)]
+    bulk: BulkArgs,
+
+    /// Reason of the correction; with --file, of the lines that have none
+    #[arg(long, required_unless_present = "file")]
+    reason: Option<String>,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -64,7 +77,7 @@ pub struct AdjustArgs {
     policy: String,
 
     /// The subject; with --file, the file names the subjects
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(group = ONE, required_unless_present = "file", conflicts_with = "file")]
     subject: Option<String>,
 
     /// Units to add to the usage; a negative number subtracts
@@ -84,30 +97,48 @@ pub struct AdjustArgs {
     #[arg(long, conflicts_with = "file")]
     idempotency_key: Option<String>,
 
-    /// CSV file with the columns subject and units; the column at is optional
+    /// CSV file with the columns subject and units, and if wanted at and reason
     #[arg(long, requires = "name", conflicts_with = "units")]
     file: Option<PathBuf>,
 
     /// A name for this file of adjustments: a second run under the same name enters nothing twice
-    #[arg(long, requires = "file")]
+    #[arg(long, requires = "file", conflicts_with = ONE)]
     name: Option<String>,
 
-    /// Reason of the correction
-    #[arg(long)]
-    reason: String,
+    #[command(flatten)]
+    bulk: BulkArgs,
+
+    /// Only check the file, and show what would be entered
+    #[arg(long, requires = "file", conflicts_with = ONE)]
+    dry_run: bool,
+
+    /// Reason of the correction; with --file, of the lines that have none
+    #[arg(long, required_unless_present = "file")]
+    reason: Option<String>,
 
     #[command(flatten)]
     server: ServerArgs,
 }
 
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.file {
+        let run = BulkRun {
+            server: &args.server,
+            keeps_going: args.bulk.keep_going,
+            is_dry_run: args.filters.dry_run,
+            places: REVERSAL_LINE,
+            words: ["reversed", "already reversed"],
+        };
+        return reverse_lines(&run, file, args.name.as_ref(), args.reason.as_ref()).await;
+    }
+    let reason = args.reason.unwrap_or_default();
     if let Some(policy) = args.filters.policy() {
-        return reverse_all(&args.server, &args.filters, policy, &args.reason).await;
+        return reverse_all(&args.server, &args.filters, policy, &reason).await;
     }
     let grant = args.grant.as_deref().unwrap_or_default();
     let path = format!("/v1/grants/{}/reversal", segment(grant));
     let body = ReversalRequest {
-        reason: args.reason,
+        reason,
         units: args.units.map(|units| WholeNumber(units.into())),
     };
     let request = request(&args.server, Method::POST, &path)?.json(&body);
@@ -162,7 +193,7 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     let body = AdjustmentRequest {
         units: WholeNumber(args.units.unwrap_or_default().into()),
         at: local.at(present()).instant_text(at)?,
-        reason: args.reason.clone(),
+        reason: args.reason.clone().unwrap_or_default(),
     };
     let key = args.idempotency_key.as_ref();
     let (status, answer) = enter(&args, subject, &body, key).await?;
@@ -177,37 +208,48 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {
-    let rows = adjustment_file::read(file);
-    let rows = rows.with_context(|| format!("{} cannot be read", file.display()))?;
-    let times: Vec<Option<GivenTime>> = rows.iter().map(|row| row.at).collect();
+    // 1. Read the file, and know which instants its times are.
+    let lines = adjustment_file::read(file, args.reason.as_ref())?;
+    let times: Vec<Option<GivenTime>> = lines.iter().map(|line| line.content.at).collect();
     let local = LocalTime::to_read(&args.server, Some(&args.policy), &times).await?;
     let local = local.at(present());
-    let mut entered = 0;
-    let mut before = 0;
-    for row in &rows {
+    let requests = lines.into_iter().map(|CsvLine { number, content }| {
+        let at = local.instant_text(content.at);
+        let at = at.with_context(|| format!("nothing was sent: line {number}, column at"))?;
+        let key = content.key(name);
         let body = AdjustmentRequest {
-            units: WholeNumber(row.units.into()),
-            at: local.instant_text(row.at)?,
-            reason: args.reason.clone(),
+            units: WholeNumber(content.units.into()),
+            at,
+            reason: content.reason,
         };
-        let key = row.key(name);
-        let entering = enter(args, &row.subject, &body, Some(&key)).await;
-        let entering = entering.map_err(|error| at_places(error, ADJUSTMENT_LINE));
-        let (status, _) = entering.with_context(|| {
-            format!(
-                "stopped at line {}; adjustments entered before it: {}; correct the file, and run \
-                 the command again under the same name: nothing is entered twice",
-                row.line,
-                entered + before,
-            )
-        })?;
-        match status {
-            StatusCode::OK => before += 1,
-            _ => entered += 1,
+        let content = (content.subject, body, key);
+        Ok(CsvLine { number, content })
+    });
+    let requests = requests.collect::<anyhow::Result<Vec<_>>>()?;
+    // 2. Enter them.
+    let run = BulkRun {
+        server: &args.server,
+        keeps_going: args.bulk.keep_going,
+        is_dry_run: args.dry_run,
+        places: ADJUSTMENT_LINE,
+        words: ["entered", "already entered"],
+    };
+    run.send(&requests, async |(subject, body, key)| {
+        if run.is_dry_run {
+            if run.tells_lines() {
+                let at = body.at.as_ref();
+                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+                println!("+ {} {subject}: {} units{at}", args.policy, body.units.0);
+            }
+            return Ok(LineResult::Done);
         }
-    }
-    println!("entered {entered}, already entered {before}");
-    Ok(ExitCode::SUCCESS)
+        let (status, _) = enter(args, subject, body, Some(key)).await?;
+        Ok(match status {
+            StatusCode::OK => LineResult::DoneBefore,
+            _ => LineResult::Done,
+        })
+    })
+    .await
 }
 
 async fn enter(

@@ -9,6 +9,7 @@ mod apply;
 mod archive;
 mod backtest;
 mod blocks;
+mod bulk;
 mod changes;
 mod claims;
 mod client;
@@ -16,9 +17,11 @@ mod completions;
 mod condition;
 mod config;
 mod corrections;
+mod csv_lines;
 mod denials;
 mod difference;
 mod erasure;
+mod exception_file;
 mod explanation;
 mod export;
 mod export_check;
@@ -37,6 +40,7 @@ mod policy_changes;
 mod policy_command;
 mod reconciliation;
 mod refusal;
+mod reversal_file;
 mod rows;
 mod sandbox;
 mod scope;
@@ -138,7 +142,7 @@ enum Command {
     Explain(explanation::ExplainArgs),
     /// Export entries to a file with a manifest; continues an interrupted export
     Export(export::ExportArgs),
-    /// Reverse a grant, or all grants that filters name: give their units back
+    /// Reverse a grant, or all grants that filters or a file name: give their units back
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
     Confirm(corrections::ConfirmArgs),

@@ -1,24 +1,29 @@
 //! The commands about overrides.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, RequestBuilder};
 
 use super::ServerArgs;
+use super::bulk::{BulkArgs, BulkRun, ONE};
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
+use super::csv_lines::CsvColumn;
 use super::difference::{before_change, print_changes};
+use super::exception_file::{ExceptionLine, put_lines};
 use super::limits::parse_max;
 use super::local::{LocalTime, present};
 use super::orphans::describe_maxes;
+use super::places::EXCEPTION_LINE;
 use super::times::GivenTime;
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
 use api::strict::Object;
 
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {
-    /// Create or replace a subject's override
+    /// Create or replace a subject's override, or those of a file
     Put(PutArgs),
     /// Show a subject's override
     Show(SubjectArgs),
@@ -33,12 +38,13 @@ pub struct PutArgs {
     /// The policy's name
     policy: String,
 
-    /// The subject
-    subject: String,
+    /// The subject; with --file, the file names the subjects
+    #[arg(group = ONE, required_unless_present = "file", conflicts_with = "file")]
+    subject: Option<String>,
 
     /// Another max for one of the policy's limits, such as "10 per day". Repeat the option for more
     /// limits
-    #[arg(long = "limit", required = true, value_parser = parse_max)]
+    #[arg(long = "limit", required_unless_present = "file", value_parser = parse_max)]
     limits: Vec<OverrideLimitBody>,
 
     /// Time at which the override ends [default: no end]
@@ -48,6 +54,13 @@ pub struct PutArgs {
     /// Reason of the change; required to replace an override
     #[arg(long)]
     reason: Option<String>,
+
+    /// CSV file with the columns subject, limit, until and reason; a flag says what the file leaves out
+    #[arg(long, conflicts_with = "if_version")]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    bulk: BulkArgs,
 
     #[command(flatten)]
     condition: ConditionArgs,
@@ -106,23 +119,54 @@ pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.file {
+        return put_file(&args, file).await;
+    }
+    let subject = args.subject.unwrap_or_default();
     let local = LocalTime::of_policy(&args.server, &args.policy).await?;
     let body = OverrideBody {
         limits: args.limits.into_iter().map(Object).collect(),
         until: local.at(present()).instant_text(args.until)?,
         reason: args.reason,
     };
-    let path = path(&args.policy, &args.subject);
+    let path = path(&args.policy, &subject);
     let before = before_change(&args.server, &path).await?;
     let request = request(&args.server, Method::PUT, &path)?.json(&body);
     let answer = call(args.condition.on(request)).await?;
     if !args.server.json {
-        let name = format!("{} {}", args.policy, args.subject);
+        let name = format!("{} {subject}", args.policy);
         print_changes(&name, before.as_ref(), &answer, &local)?;
     }
     let shown = client::show(&args.server, &answer, |found| print_override(found, &local));
     args.condition.tell(&args.server);
     shown
+}
+
+async fn put_file(args: &PutArgs, file: &Path) -> anyhow::Result<ExitCode> {
+    let run = BulkRun {
+        server: &args.server,
+        keeps_going: args.bulk.keep_going,
+        is_dry_run: args.condition.dry_run,
+        places: EXCEPTION_LINE,
+        words: ["put", "already so"],
+    };
+    let of_all = ExceptionLine {
+        limits: args.limits.clone(),
+        until: args.until,
+        reason: args.reason.clone(),
+        ..ExceptionLine::default()
+    };
+    let columns = [
+        CsvColumn::or_flag("limit", "--limit", !args.limits.is_empty()),
+        CsvColumn::or_flag("reason", "--reason", true),
+    ];
+    let list = list_of(&args.policy);
+    let body = |line: &ExceptionLine, until| OverrideBody {
+        limits: line.limits.iter().cloned().map(Object).collect(),
+        until,
+        reason: line.reason.clone(),
+    };
+    put_lines(&run, &args.policy, &list, file, &columns, &of_all, body).await
 }
 
 async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
@@ -133,10 +177,7 @@ async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
-    let path = format!(
-        "/v1/policies/{}/overrides?limit=1000",
-        segment(&args.policy)
-    );
+    let path = format!("{}?limit=1000", list_of(&args.policy));
     let items = all_items(&args.server, &path).await?;
     let local = LocalTime::of_policy(&args.server, &args.policy).await?;
     show_all(&args.server, items, |found| print_override(found, &local))
@@ -162,10 +203,12 @@ impl DeleteArgs {
     }
 }
 
+fn list_of(policy: &str) -> String {
+    format!("/v1/policies/{}/overrides", segment(policy))
+}
+
 fn path(policy: &str, subject: &str) -> String {
-    let policy = segment(policy);
-    let subject = segment(subject);
-    format!("/v1/policies/{policy}/overrides/{subject}")
+    format!("{}/{}", list_of(policy), segment(subject))
 }
 
 fn print_override(found: &OverrideAnswer, local: &LocalTime) {

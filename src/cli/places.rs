@@ -94,7 +94,14 @@ pub const ADJUSTMENT_LINE: PlaceNames = &[
     ("subject", "column subject"),
     ("units", "column units"),
     ("at", "column at"),
-    ("reason", "--reason"),
+    ("reason", "column reason or --reason"),
+    ("Idempotency-Key", "--name"),
+];
+/// Of a line in the file of reversals.
+pub const REVERSAL_LINE: PlaceNames = &[
+    ("id", "column grant"),
+    ("units", "column units"),
+    ("reason", "column reason or --reason"),
     ("Idempotency-Key", "--name"),
 ];
 pub const PROOF: PlaceNames = &[("id", "GRANT"), ("revision", "--change")];
@@ -129,6 +136,14 @@ pub const EXCEPTION: PlaceNames = &[
     ("limits", "--limit"),
     ("until", "--until"),
     ("reason", "--reason"),
+];
+/// Of a line in the file of overrides or blocks.
+pub const EXCEPTION_LINE: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "column subject"),
+    ("limits", "column limit or --limit"),
+    ("until", "column until or --until"),
+    ("reason", "column reason or --reason"),
 ];
 pub const KEY: PlaceNames = &[
     ("id", "ID"),

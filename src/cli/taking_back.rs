@@ -61,8 +61,8 @@ pub struct GrantFilters {
     metadata: Option<(String, String)>,
 
     /// Only show how many grants and units would be given back
-    #[arg(long, requires = "policy")]
-    dry_run: bool,
+    #[arg(long, conflicts_with = "grant")]
+    pub dry_run: bool,
 }
 
 /// What was given back.
@@ -119,12 +119,10 @@ pub async fn reverse_all(
         .iter()
         .map(read)
         .collect::<anyhow::Result<Vec<GrantBody>>>()?;
-    let is_left = |grant: &GrantBody| ["granted", "held"].contains(&&*grant.state);
     let grants: Vec<GrantBody> = found.into_iter().filter(is_left).collect();
-    let left = |grant: &GrantBody| grant.units - grant.returned_units;
     let mut taken = TakenBack {
         grants: grants.len() as u64,
-        units: grants.iter().map(left).sum(),
+        units: grants.iter().map(units_left).sum(),
         ..TakenBack::default()
     };
     // 2. Say what is about to happen.
@@ -165,6 +163,22 @@ pub async fn reverse_all(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether a unit of the grant is left.
+pub fn is_left(grant: &GrantBody) -> bool {
+    ["granted", "held"].contains(&&*grant.state)
+}
+
+/// The units that a reversal would give back, if any are left.
+pub fn units_left(grant: &GrantBody) -> u64 {
+    grant.units - grant.returned_units
+}
+
+/// Whether a grant was not reversed because none of its units was left.
+pub fn had_ended(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Refused>();
+    refused.is_some_and(|refused| ["grant-reversed", "hold-lapsed"].contains(&refused.code()))
+}
+
 /// Reverses what is left of a grant. Returns its units, or `None` if it had ended.
 async fn reverse(
     server: &ServerArgs,
@@ -183,11 +197,7 @@ async fn reverse(
             let CorrectionAnswer { grant: after, .. } = read(&answer)?;
             Ok(Some(after.units - grant.returned_units))
         }
-        Err(error) => match error.downcast_ref::<Refused>() {
-            Some(refused) if ["grant-reversed", "hold-lapsed"].contains(&refused.code()) => {
-                Ok(None)
-            }
-            _ => Err(error),
-        },
+        Err(error) if had_ended(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }

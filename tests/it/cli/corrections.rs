@@ -53,7 +53,7 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     for told in [
         "stopped at line 3",
         "column units: ",
-        "adjustments entered before it: 1",
+        "before it: entered 1, already entered 0",
     ] {
         assert!(fault.contains(told), "{fault}");
     }

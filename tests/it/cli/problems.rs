@@ -149,6 +149,19 @@ async fn every_problem_is_told_in_the_words_of_the_command_line() {
         ("override put benefit a --limit '5 per hour'", 1, ": --limit (the first one), per: "),
         ("override put benefit vip --limit '5 per day'", 1, ": --reason: "),
         ("override put benefit vip --limit '5 per day' --reason x --if-version 7", 1, "write --if-version 1"),
+        ("override put benefit --file {folder}/overrides.csv", 1,
+            "stopped at line 2; before it: put 0, already so 0; correct the line, and run the command again: nothing \
+             is done twice: column limit or --limit (the first one), per: "),
+        ("override put benefit --file {folder}/overrides.csv --keep-going", 1,
+            "put 0, already so 0, refused 2\nperdiem: line 2: column limit or --limit (the first one), per: "),
+        ("override put benefit --file {folder}/overrides.csv --keep-going", 1,
+            "line 3: column reason or --reason: "),
+        ("override put gone --file {folder}/overrides.csv", 1, "no policy gone"),
+        ("block put benefit --file {folder}/grants.csv --reason x", 1, "line 1, column 1: \"grant\" is unknown"),
+        ("block put benefit --file {folder}/past.csv --reason x", 1, ": column until or --until: "),
+        ("reverse --file {folder}/grants.csv --reason x", 1, "stopped at line 2"),
+        ("adjust gone --file {folder}/balances.csv --name a --reason x", 1, "or it is archived"),
+        ("adjust benefit --file {folder}/balances.csv --name a --reason x", 1, ": column units: only 0 are used"),
         ("override show benefit a", 1, "no override"),
         ("override delete benefit vip --reason ' '", 1, ": --reason: "),
         ("override list nothing", 1, "no policy nothing"),
@@ -176,6 +189,13 @@ async fn every_problem_is_told_in_the_words_of_the_command_line() {
         "right.yaml",
         "time_zone: GMT+8\nlimits: [{ max: 1, per: day }]\n",
     );
+    file(
+        "overrides.csv",
+        "subject,limit\na,5 per hour\nvip,5 per day\n",
+    );
+    file("past.csv", "subject,until\na,2020-01-01\n");
+    file("grants.csv", &format!("grant\n{unknown}\n"));
+    file("balances.csv", "subject,units\na,-1\n");
     let policies = "policies:\n  benefit: { time_zone: GMT+8, limits: [{ max: 0, per: day }] }\n";
     file("policies.yaml", policies);
     let mut faults = Vec::new();

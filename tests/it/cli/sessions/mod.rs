@@ -88,6 +88,7 @@ sessions!(
     claims,
     corrections,
     explanation,
+    import,
     keys,
     overrides,
     policies,
