@@ -10,7 +10,8 @@ use super::orphans::OrphansBody;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
-use domain::policy::{Policy, PolicyPause, Rule, format_minute, weekday_name};
+use domain::limit::draft::LimitDraft;
+use domain::policy::{Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name};
 use domain::zone_hints::warning;
 
 /// A pause to begin.
@@ -239,6 +240,32 @@ impl PolicyPatch {
 }
 
 /// The settings of a version, to write them again.
+/// Without the instants, which are texts here.
+impl From<PolicyBody> for RuleDraft {
+    fn from(body: PolicyBody) -> Self {
+        let limits = body.limits.into_iter().map(|Object(limit)| LimitDraft {
+            max: limit.max.0,
+            per: limit.per,
+            kind: limit.kind,
+            step: limit.step,
+            burst: limit.burst.map(|burst| burst.0),
+        });
+        Self {
+            description: body.description,
+            time_zone: body.time_zone,
+            limits: limits.collect(),
+            day_starts_at: body.day_starts_at,
+            week_starts_on: body.week_starts_on,
+            active_from: None,
+            active_until: None,
+            paused: false,
+            mode: body.mode,
+            durability: body.durability,
+            on_ledger_outage: body.on_ledger_outage,
+        }
+    }
+}
+
 impl From<PolicyAnswer> for PolicyBody {
     fn from(version: PolicyAnswer) -> Self {
         Self {

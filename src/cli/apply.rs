@@ -171,7 +171,7 @@ fn check_orphans(steps: &[PlanStep]) -> anyhow::Result<()> {
 }
 
 /// The policies of a file, by name, each with a reason if there is one.
-fn policies_of(
+pub fn policies_of(
     file: Value,
     reason: Option<&str>,
 ) -> anyhow::Result<Vec<(String, Map<String, Value>)>> {
@@ -304,7 +304,7 @@ async fn rehearse(
 ///
 /// # Errors
 /// The error is none, or the same command can succeed the next time.
-fn refusal_of(error: anyhow::Error) -> anyhow::Result<String> {
+pub fn refusal_of(error: anyhow::Error) -> anyhow::Result<String> {
     match error.downcast_ref::<Refused>() {
         Some(refused) if refused.code() == "precondition-failed" => Ok(
             "somebody changed the policy meanwhile: run the command again to see the difference"

@@ -48,6 +48,10 @@ pub enum PolicyCommand {
     /// exit code is 0 when nothing would change, and 5 when something would.
     Apply(apply::ApplyArgs),
     /// Show which grants a draft of a policy would have denied
+    ///
+    /// The draft is a file with the fields of a policy. The file that `policy apply` reads has several drafts: those
+    /// that are named are tried, or all whose limits or calendar differ from what is in force. Without --from and
+    /// --until the drafts are tried on the last 7 local days of the policy, of which today is the last.
     Backtest(backtest::BacktestArgs),
 }
 

@@ -14,9 +14,7 @@ use crate::request::{
 use api::orphans::OrphansBody;
 use api::policies::{PauseAnswer, PolicyAnswer, PolicyBody, PolicyList, PolicyPatch};
 use api::problem::InvalidPart;
-use api::strict::Object;
 use api::words;
-use domain::limit::draft::LimitDraft;
 use domain::policy::{Durability, OnLedgerOutage, RuleDraft};
 use domain::schedule::Effective;
 use engine::{EditError, EditedPolicy, PolicyChange, Precondition, Standing};
@@ -44,25 +42,12 @@ pub fn check(
     faults.reason(body.reason.as_ref());
     let on_orphans = body.orphaned_overrides.as_deref().map(str::parse);
     let on_orphans = faults.body("/orphaned_overrides", on_orphans.transpose());
-    let limits = body.limits.into_iter().map(|Object(limit)| LimitDraft {
-        max: limit.max.0,
-        per: limit.per,
-        kind: limit.kind,
-        step: limit.step,
-        burst: limit.burst.map(|burst| burst.0),
-    });
+    let reason = body.reason.clone();
+    let paused = body.paused;
     let draft = RuleDraft {
-        description: body.description,
-        time_zone: body.time_zone,
-        limits: limits.collect(),
-        day_starts_at: body.day_starts_at,
-        week_starts_on: body.week_starts_on,
         active_from,
         active_until,
-        paused: false,
-        mode: body.mode,
-        durability: body.durability,
-        on_ledger_outage: body.on_ledger_outage,
+        ..RuleDraft::from(body)
     };
     let rule = faults.draft(draft.check());
     if let Some(rule) = &rule
@@ -81,8 +66,8 @@ pub fn check(
     Ok(PolicyChange {
         rule,
         effective,
-        reason: body.reason,
-        paused: body.paused,
+        reason,
+        paused,
         on_orphans,
     })
 }

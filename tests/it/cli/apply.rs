@@ -9,7 +9,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::app::{Answer, App, Stack};
-use crate::support::command_line::command;
+use crate::support::command_line::{command, words};
 use crate::support::desk::on_every_store;
 use crate::support::terminal::Said;
 
@@ -234,4 +234,143 @@ async fn a_backtest_is_a_table() {
         fault.contains("--file, limits (the first one), max: "),
         "{fault}"
     );
+}
+
+/// Without days the last ones are tried, until today.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backtest_without_days_tries_the_last_seven() {
+    let scene = Scene {
+        app: App::on(Stack::Sqlite).await,
+        folder: tempfile::tempdir().expect("a temporary folder"),
+    };
+    scene.app.benefit(9, "GMT+8").await;
+    for subject in ["a", "a", "b"] {
+        assert_eq!(scene.app.claim(subject, None).await.status, 201);
+    }
+    let draft = scene.write("time_zone: GMT+8\nlimits: [{ max: 1, per: day }]\n");
+    let line = format!("policy backtest benefit -f {draft}");
+    let table = command(&scene.app, &line).await.well(0);
+    let lines: Vec<&str> = table.lines().collect();
+    let days = lines[0].strip_suffix("; write other days with --from and --until");
+    let first = lines[2].split(' ').next().expect("a day");
+    let last = lines[8].split(' ').next().expect("a day");
+    assert_eq!(days, Some(&*format!("{first} to {last}")), "{table}");
+    assert!(lines[9].starts_with("total "), "{table}");
+    for (days, count) in [
+        ("", 7),
+        ("--from yesterday", 2),
+        ("--until tomorrow", 7),
+        ("--from 2026-01-01 --until 2026-01-11", 10),
+    ] {
+        let told = command(&scene.app, &format!("{line} --json {days}")).await;
+        let told = told.json(0);
+        let tried = told["days"].as_array().expect("days");
+        assert_eq!(tried.len(), count, "{days}");
+        let grants = if days.ends_with("11") { 0 } else { 3 };
+        assert_eq!(told["total"]["grants"], grants, "{days}");
+    }
+    let fault = command(&scene.app, &format!("{line} --until 0000-01-01")).await;
+    assert!(fault.fault().contains("--until: "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backtest_takes_the_file_of_apply() {
+    let scene = Scene::on(Stack::Sqlite).await;
+    scene.app.benefit(9, "GMT+8").await;
+    let file = scene.write(&POLICIES.replace("benefit:", "new:"));
+    let line = format!("policy apply -f {file} --reason 'a test'");
+    command(&scene.app, &line).await.well(0);
+    for subject in ["a", "a", "b", "a"] {
+        assert_eq!(scene.app.claim(subject, None).await.status, 201);
+    }
+    let path = scene.write(&format!(
+        "{}  tea: {{ time_zone: UTC, limits: [{{ max: 1, per: day }}] }}\n",
+        POLICIES.replace("max: 3,", "max: 2,")
+    ));
+    let line = format!("policy backtest -f {path} --from 2026-11-20 --until 2026-11-22");
+    let run = async |names: &str| {
+        command(&scene.app, &line.replace(" -f", &format!(" {names} -f"))).await
+    };
+    // Those that differ, and what the others are.
+    let told = run("").await.well(0);
+    let lines: Vec<String> = told
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "~ benefit:",
+            "day grants units denied their units",
+            "2026-11-20 0 0 0 0",
+            "2026-11-21 4 4 1 1",
+            "total 4 4 1 1",
+            "",
+            "subjects denied: 1; the first:",
+            "2026-11-21T11:04:05.678901+08:00 a 1 denied",
+            "= sms: its limits and its calendar are those in force",
+            "= tea: new, so it has no grants to try it on",
+        ]
+    );
+    let told = command(&scene.app, &format!("{line} --json")).await.json(0);
+    assert_eq!(told.as_array().map(Vec::len), Some(1));
+    assert_eq!(told[0]["policy"], "benefit");
+    assert_eq!(told[0]["total"]["denied_grants"], 1);
+    // Those that are named, whatever they are.
+    let told = run("sms").await.well(0);
+    assert!(told.starts_with("~ sms:\nday "), "{told}");
+    assert!(!told.contains("benefit"), "{told}");
+    for (names, told) in [
+        ("tea", "tea: there is no policy tea"),
+        (
+            "coffee",
+            "coffee is not in the file: write one of its policies: benefit, sms, tea",
+        ),
+    ] {
+        let fault = run(names).await.fault();
+        assert!(fault.contains(told), "{fault}");
+    }
+    // An auditor may try what only an admin may change.
+    let key = command(&scene.app, "key create books --role audit --json").await;
+    let key = key.json(0)["secret"].as_str().expect("a secret").to_owned();
+    let said = Said::with_key(&scene.app.url, &key, &words(&line)).await;
+    assert!(said.well(0).starts_with("~ benefit:"));
+    // What is only scheduled is not in force.
+    let schedule = "policy set benefit --limit '2 per day' --limit '30 per month' \
+                    --effective next_window --reason x";
+    command(&scene.app, schedule).await.well(0);
+    assert!(run("").await.well(0).starts_with("~ benefit:"));
+    scene.write("policies:\n  benefit: { time_zone: UTC+8, limits: [{ max: 9, per: day }] }\n");
+    let told = run("").await.well(0);
+    assert_eq!(
+        told,
+        "= benefit: its limits and its calendar are those in force\n"
+    );
+    // Every policy that is wrong is told.
+    scene.write(
+        &POLICIES
+            .replace("max: 3,", "max: 0,")
+            .replace("berlin", "berlim"),
+    );
+    let fault = run("").await.fault();
+    for told in [
+        "benefit: --file, limits (the first one), max: ",
+        "; sms: --file, time_zone: ",
+    ] {
+        assert!(fault.contains(told), "{told}: {fault}");
+    }
+    // A draft is of one policy.
+    for (text, told) in [
+        (
+            "time_zone: GMT+8\nlimits: [{ max: 1, per: day }]\n",
+            "write the name of this policy",
+        ),
+        ("policies: {}\n", "no policies"),
+        ("policies: { Benefit: {} }\n", "Benefit"),
+        ("", "write policies: in the file"),
+    ] {
+        scene.write(text);
+        let fault = run("").await.fault();
+        assert!(fault.contains(told), "{text}: {fault}");
+    }
 }
