@@ -113,6 +113,14 @@ CREATE TABLE key_versions (
 );
 CREATE INDEX key_versions_xact ON key_versions (xact, revision);
 
+-- The days (of UTC) on which a key was used. An instance adds a day some seconds after the first use on it. The
+-- rows are no part of the record.
+CREATE TABLE key_uses (
+    key uuid NOT NULL REFERENCES keys (id),
+    used_on text NOT NULL,
+    PRIMARY KEY (key, used_on)
+);
+
 
 -- Accounts: one for each subject of each policy.
 

@@ -108,6 +108,14 @@ CREATE TABLE key_versions (
 ) STRICT;
 CREATE INDEX key_versions_xact ON key_versions (xact, revision);
 
+-- The days (of UTC) on which a key was used. An instance adds a day some seconds after the first use on it. The
+-- rows are no part of the record.
+CREATE TABLE key_uses (
+    key blob NOT NULL REFERENCES keys (id),
+    used_on text NOT NULL,
+    PRIMARY KEY (key, used_on)
+) STRICT;
+
 
 -- Accounts: one for each subject of each policy.
 

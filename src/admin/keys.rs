@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::{Admin, Editor, Precondition};
 use claims::instance::{Failure, first_version, generate_secret, hash};
-use domain::key::{Key, KeyRule};
+use domain::key::{Key, KeyRule, UsedKey};
 use domain::policy::PolicyName;
-use ledger::Change;
+use ledger::{Change, KeyReplacement};
 use record::ListFailure;
 use record::cursor::{self, cut_page};
 
@@ -25,6 +25,9 @@ pub enum KeyError {
     /// A revoked key cannot get another end.
     #[error("the key is revoked")]
     Revoked,
+    /// A key that has ended cannot be replaced: the new one would have the same end.
+    #[error("the key has ended")]
+    Ended,
     /// Without this key nobody could make keys any more.
     #[error("it is the last admin key without an end")]
     LastAdmin,
@@ -98,6 +101,60 @@ impl Admin {
         };
         self.change_key(id, reason, precondition, editor, change)
             .await
+    }
+
+    /// Makes a key with the same rights, and ends the old one after `keep`, or when it ends anyway. Returns the
+    /// secret of the new key, which is stored nowhere.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn replace_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        keep: TimeDelta,
+        reason: String,
+        precondition: Precondition,
+        editor: Editor,
+    ) -> Result<Result<(KeyReplacement, String), KeyError>, Failure> {
+        let admin = self.clone();
+        let work = async move {
+            let now = admin.instance.clock.now();
+            let Editor {
+                key: by,
+                is_dry_run,
+                ..
+            } = editor;
+            let decide = |key: Option<&Key>| {
+                let old = key.ok_or(KeyError::UnknownKey)?;
+                if old.rule.revoked {
+                    return Err(KeyError::Revoked);
+                }
+                if !old.rule.is_valid(now) {
+                    return Err(KeyError::Ended);
+                }
+                if !precondition.holds(Some(old.version)) {
+                    return Err(KeyError::PreconditionFailed(old.version));
+                }
+                // The new key is as lasting as the old one, so the last admin key may be replaced. The policies of
+                // the key are not looked up: one of them may be archived by now.
+                let key = first_version(old.rule.clone(), Some(reason.clone()), &by, now);
+                let ends_at = now + keep;
+                let replaced = match old.rule.ends_at {
+                    Some(end) if end <= ends_at => old.clone(),
+                    _ => old.ended(ends_at, reason, &by, now),
+                };
+                Ok(KeyReplacement { replaced, key })
+            };
+            let secret = generate_secret();
+            let hash = hash(&secret);
+            let replaced = admin.ledger.replace_key(id, &hash, is_dry_run, decide);
+            let replaced = replaced.await?;
+            if !is_dry_run {
+                admin.learn_keys().await;
+            }
+            Ok(replaced.map(|replacement| (replacement, secret)))
+        };
+        self.instance.detached(work).await?
     }
 
     /// Revokes a key for good. A revoked key is left as it is.
@@ -179,7 +236,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn key(self: &Arc<Self>, id: Uuid) -> Result<Option<Key>, Failure> {
+    pub async fn key(self: &Arc<Self>, id: Uuid) -> Result<Option<UsedKey>, Failure> {
         let admin = self.clone();
         let work = async move { admin.ledger.key(id).await };
         Ok(self.instance.detached(work).await??)
@@ -193,7 +250,7 @@ impl Admin {
         self: &Arc<Self>,
         limit: u32,
         cursor: Option<&str>,
-    ) -> Result<(Vec<Key>, Option<String>), ListFailure> {
+    ) -> Result<(Vec<UsedKey>, Option<String>), ListFailure> {
         const LIST: &str = "keys";
         let identity = self.ledger.identity();
         let before = match cursor {
@@ -204,7 +261,7 @@ impl Admin {
         let work = async move { admin.ledger.keys(before, limit + 1).await };
         let mut keys = self.instance.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut keys, limit)
-            .map(|last| cursor::encode(identity, LIST, last.id.as_bytes()));
+            .map(|last| cursor::encode(identity, LIST, last.key.id.as_bytes()));
         Ok((keys, next))
     }
 }

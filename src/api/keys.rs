@@ -1,6 +1,6 @@
 //! API keys.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -9,7 +9,7 @@ use super::page::page;
 use super::reading::flattened;
 use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
-use domain::key::{Key, SupportBounds};
+use domain::key::{Key, SupportBounds, UsedKey};
 
 /// A key to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -85,6 +85,19 @@ pub struct KeyEndBody {
     /// The reason: 1 to 1000 characters. Required where the end changes.
     #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
     pub reason: Option<String>,
+}
+
+/// The replacement of a key.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "keep_seconds": 86400, "reason": "once a year" }))]
+pub struct KeyReplacementBody {
+    /// For how many seconds the old key still works. Default: 86400, which is a day.
+    #[schema(value_type = Option<u32>, example = 86400, minimum = 0, maximum = 31_536_000)]
+    pub keep_seconds: Option<WholeNumber>,
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "once a year", min_length = 1, max_length = 1000)]
+    pub reason: String,
 }
 
 /// A field that can be null, but not absent.
@@ -165,9 +178,44 @@ pub struct CreatedKey {
     pub secret: String,
 }
 
+/// A new key in the place of an old one, with its secret.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct KeyReplacementAnswer {
+    #[serde(flatten, deserialize_with = "flattened")]
+    pub key: KeyAnswer,
+    /// The secret of the new key, as in the answer to the creation of a key. Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, pattern = "^perdiem_[0-9a-f]{48}$")]
+    pub secret: Option<String>,
+    /// The old key, with its end.
+    pub replaced: KeyAnswer,
+}
+
+/// A key, without its secret, and when it was used.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ListedKey {
+    #[serde(flatten, deserialize_with = "flattened")]
+    pub key: KeyAnswer,
+    /// The last day, in UTC, on which a request was sent with the key while the key was valid. Absent if there
+    /// was none. A request that was refused for the role or the policies of the key is a use too. A use is shown
+    /// after a few seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = "2026-11-21")]
+    pub last_used_on: Option<NaiveDate>,
+}
+
+impl From<UsedKey> for ListedKey {
+    fn from(used: UsedKey) -> Self {
+        Self {
+            key: used.key.into(),
+            last_used_on: used.last_used_on,
+        }
+    }
+}
+
 page! {
     /// A page of keys.
-    KeyList of KeyAnswer
+    KeyList of ListedKey
     /// The cursor of the next page; null on the last page.
 }
 

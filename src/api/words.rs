@@ -86,7 +86,7 @@ pub const CHANGE_KINDS: [&str; 11] = [
 ];
 
 /// The kinds of problems. `http/answer/problem.rs` describes them, and a test there compares the two.
-pub const PROBLEM_CODES: [&str; 31] = [
+pub const PROBLEM_CODES: [&str; 32] = [
     "malformed",
     "unauthorized",
     "forbidden",
@@ -98,6 +98,7 @@ pub const PROBLEM_CODES: [&str; 31] = [
     "claim-in-progress",
     "last-admin-key",
     "key-revoked",
+    "key-ended",
     "being-erased",
     "grant-reversed",
     "hold-lapsed",

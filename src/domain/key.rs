@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -125,6 +125,54 @@ pub struct Key {
     pub changed_by: String,
     /// The reason; optional for a first version.
     pub reason: Option<String>,
+}
+
+impl Key {
+    /// The next version, with another end.
+    pub fn ended(
+        &self,
+        ends_at: DateTime<Utc>,
+        reason: String,
+        by: &str,
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            version: self.version + 1,
+            rule: KeyRule {
+                ends_at: Some(ends_at),
+                ..self.rule.clone()
+            },
+            changed_at: now,
+            changed_by: by.to_owned(),
+            reason: Some(reason),
+            ..self.clone()
+        }
+    }
+}
+
+/// A key, and when it was used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedKey {
+    pub key: Key,
+    /// The last day, in UTC, on which a request was authenticated with the key; `None` if there is no such
+    /// day.
+    pub last_used_on: Option<NaiveDate>,
+}
+
+/// How long a key that was replaced still works, if nobody says.
+pub const KEEP_DEFAULT: TimeDelta = TimeDelta::days(1);
+/// The longest time for which a key that was replaced still works, in seconds: 365 days.
+pub const KEEP_SECONDS_MOST: u32 = 31_536_000;
+
+/// Checks for how many seconds a key that is replaced still works.
+///
+/// # Errors
+/// The fault of the number.
+pub fn check_keep(seconds: i128) -> Result<TimeDelta, String> {
+    let seconds = u32::try_from(seconds).ok();
+    let seconds = seconds.filter(|seconds| *seconds <= KEEP_SECONDS_MOST);
+    let keep = seconds.map(|seconds| TimeDelta::seconds(seconds.into()));
+    keep.ok_or_else(|| format!("write 0 to {KEEP_SECONDS_MOST} seconds"))
 }
 
 /// A new key as a client wrote it, before it is checked.
@@ -357,6 +405,16 @@ mod tests {
         let many: Vec<String> = (0..=POLICIES_MOST).map(|index| index.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(pointers(draft("claim", Some(&many))), ["/policies"]);
+    }
+
+    #[test]
+    fn a_replaced_key_is_kept_for_a_year_at_most() {
+        assert_eq!(check_keep(0), Ok(TimeDelta::zero()));
+        assert_eq!(check_keep(86_400), Ok(KEEP_DEFAULT));
+        assert_eq!(check_keep(31_536_000), Ok(TimeDelta::days(365)));
+        for wrong in [-1, 31_536_001, i128::MAX] {
+            assert!(check_keep(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

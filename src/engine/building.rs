@@ -17,8 +17,8 @@ use admin::{Admin, Eraser};
 use claims::Claims;
 use claims::counted::{Counting, Drainer, ask_ledger_all, count_again_all, count_all};
 use claims::instance::{
-    Access, AdminKey, Callers, Denials, DrainSignal, Instance, Memory, Metrics, Places, Policies,
-    Standby, Watch, Watcher, WrongKeys,
+    Access, AdminKey, Callers, Denials, DrainSignal, Instance, KeyUseWriter, Memory, Metrics,
+    Places, Policies, Standby, Watch, Watcher, WrongKeys,
 };
 use claims::lapses::LapseSweep;
 use claims::protocol::{
@@ -114,6 +114,7 @@ impl Engine {
         let seals = parts.start_sealing(&options, &mut background);
         let denials = Arc::new(Denials::default());
         let denial_writer = parts.start_counting_days(denials.clone(), &progress, &mut background);
+        let key_use_writer = parts.start_writing_key_uses(&access, &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
         let eraser = parts.start_erasing(&mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
@@ -183,6 +184,7 @@ impl Engine {
             seals,
             running_time,
             denial_writer,
+            key_use_writer,
             background: background.tasks,
         };
         Ok(Arc::new(engine))
@@ -367,6 +369,21 @@ impl WorkerParts<'_> {
         background.keep_running(move || closer.clone().run());
         let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
         let writer = Arc::new(writer);
+        let writing = writer.clone();
+        background.keep_running(move || writing.clone().run());
+        writer
+    }
+
+    fn start_writing_key_uses(
+        &self,
+        access: &Arc<Access>,
+        background: &mut Background,
+    ) -> Arc<KeyUseWriter> {
+        let writer = Arc::new(KeyUseWriter {
+            access: access.clone(),
+            ledger: self.ledger.admin(),
+            watch: self.watch.clone(),
+        });
         let writing = writer.clone();
         background.keep_running(move || writing.clone().run());
         writer

@@ -51,10 +51,11 @@ pub use record::{
 };
 
 pub use ledger::{
-    Act, ActKind, ChangeKind, Changed, EditedPolicy, LedgerError, PastChange, ProvisionalScope,
-    Seal, SealOrigin, Standing,
+    Act, ActKind, ChangeKind, Changed, EditedPolicy, KeyReplacement, LedgerError, PastChange,
+    ProvisionalScope, Seal, SealOrigin, Standing,
 };
 
+use claims::instance::KeyUseWriter;
 use record::seal::SealStatus;
 use record::statistics::DenialWriter;
 
@@ -141,6 +142,7 @@ pub struct Engine {
     seals: Arc<SealStatus>,
     running_time: Arc<RunningTime>,
     denial_writer: Arc<DenialWriter>,
+    key_use_writer: Arc<KeyUseWriter>,
     /// Tasks that run beside the claims.
     background: Vec<AbortHandle>,
 }
@@ -172,6 +174,7 @@ impl Engine {
         }
         if !self.instance.is_read_only() {
             self.write_last_denials(deadline).await;
+            self.write_last_key_uses(deadline).await;
         }
         if timeout_at(deadline, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
@@ -182,6 +185,13 @@ impl Engine {
         match timeout_at(deadline, self.denial_writer.write()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => tracing::warn!("the last denials could not be counted"),
+        }
+    }
+
+    async fn write_last_key_uses(&self, deadline: Instant) {
+        match timeout_at(deadline, self.key_use_writer.write()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => tracing::warn!("the last uses of keys could not be written"),
         }
     }
 }

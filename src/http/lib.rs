@@ -106,6 +106,7 @@ fn routes() -> Routes {
             .get(keys::get, keys::GET)
             .patch(keys::patch, keys::PATCH)
             .delete(keys::revoke, keys::REVOKE),
+        at("/v1/keys/{id}/replacement", Asked).post(keys::replace, keys::REPLACE),
         at("/v1/sandbox/clock", Asked)
             .get(sandbox::get, sandbox::GET)
             .post(sandbox::post, sandbox::POST),

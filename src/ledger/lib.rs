@@ -57,7 +57,8 @@ pub use tables::erasures::NewErasure;
 pub use tables::grant_lists::{FoundGrants, GrantFilter, GrantScope, ProvisionalScope};
 pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
 pub use tables::instances::ClockReading;
-pub use tables::keys::{KeyVersion, SecretHash};
+pub use tables::key_uses::KeyUse;
+pub use tables::keys::{KeyReplacement, KeyVersion, SecretHash};
 #[cfg(feature = "faults")]
 pub use tables::list_texts;
 pub use tables::overrides::StoredTerms;

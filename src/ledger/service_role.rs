@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials only grow.
-const RIGHTS: [(&str, &str); 76] = [
+const RIGHTS: [(&str, &str); 77] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -39,6 +39,7 @@ const RIGHTS: [(&str, &str); 76] = [
         "SELECT, INSERT (key, version, revision, name, role, policies, bounds, ends_at, revoked,
              changed_at, changed_by, reason)",
     ),
+    ("TABLE key_uses", "SELECT, INSERT"),
     ("TABLE overrides", "SELECT, INSERT"),
     (
         "TABLE override_versions",

@@ -18,7 +18,7 @@ from perdiem_client.api.grants import (
     list_grants,
     reverse_grant,
 )
-from perdiem_client.api.keys import create_key, get_key, get_own_key, list_keys, revoke_key
+from perdiem_client.api.keys import create_key, get_key, get_own_key, list_keys, replace_key, revoke_key
 from perdiem_client.api.overrides import (
     delete_override,
     get_override,
@@ -49,6 +49,7 @@ from perdiem_client.models import (
     GrantState,
     KeyAnswer,
     KeyBody,
+    KeyReplacementBody,
     LimitBody,
     Mode,
     OnlyTrue,
@@ -252,7 +253,14 @@ def drafts():
 
 
 def keys():
-    """Makes a key for a backend and one policy, and revokes it."""
+    """Replaces a key. Makes a key for a backend and one policy, and revokes it."""
+    till = ask(create_key, 201, body=KeyBody(name="till", role=Role.CLAIM, policies=["benefit"]))
+    new = ask(replace_key, 201, till.id, body=KeyReplacementBody(keep_seconds=3600, reason="once a year"))
+    assert (new.name, new.policies, new.replaced.id) == ("till", ["benefit"], till.id)
+    assert new.secret != till.secret and new.ends_at is None and new.replaced.ends_at is not None
+    for key in [till, new]:
+        client = AuthenticatedClient(base_url=os.environ["PERDIEM_URL"], token=key.secret)
+        assert get_own_key.sync_detailed(client=client).parsed.id == key.id
     shop = KeyBody(name="shop", role=Role.CLAIM, policies=["benefit"], reason="the shop's backend")
     made = ask(create_key, 201, body=shop)
     assert made.role is Role.CLAIM and made.secret.startswith("perdiem_")
@@ -264,7 +272,8 @@ def keys():
     assert (own.id, own.name, own.policies, own.ends_at) == (made.id, "shop", ["benefit"], UNSET)
     assert ask(get_own_key, 200).role is Role.ADMIN
     revoked = ask(revoke_key, 200, made.id, reason="the shop moved")
-    assert revoked.revoked and ask(get_key, 200, made.id) == revoked
+    shown = ask(get_key, 200, made.id)
+    assert revoked.revoked and (shown.revoked, shown.version) == (True, revoked.version)
     assert claim.sync_detailed("benefit", client=backend, body=order).status_code == 401
     assert [key.id for key in ask(list_keys, 200).items][0] == made.id
 

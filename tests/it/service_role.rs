@@ -222,6 +222,12 @@ async fn the_role_is_enough_to_serve() {
     let key = json!({ "name": "a till", "role": "claim", "reason": "a test" });
     let key = app.ask("POST /v1/keys", key).await.is(201);
     let id = key["id"].as_str().expect("an id");
+    let replace = format!("POST /v1/keys/{id}/replacement");
+    let replaced = app.ask(&replace, json!({ "reason": "a test" })).await;
+    let secret = replaced.is(201)["secret"].clone();
+    let secret = secret.as_str().expect("a secret");
+    let own = app.ask_as(secret, "GET /v1/keys/me", json!(null)).await;
+    assert_eq!(own.status, 200, "{own:?}");
     let revoke = app.request(Method::DELETE, &format!("/v1/keys/{id}?reason=a+test"));
     assert!(Answer::of(revoke).await.status.is_success());
 
@@ -256,6 +262,10 @@ async fn the_role_is_enough_to_serve() {
     eventually("the denials are written", || async {
         cast.execute("SELECT sum(denied) FROM denied_claims") == "2"
             && cast.execute("SELECT count(*) FROM first_denials") == "1"
+    })
+    .await;
+    eventually("the use of a key is written", || async {
+        cast.execute("SELECT count(*) FROM key_uses") == "1"
     })
     .await;
     let export = app.get("/v1/entries/export?format=ndjson").await;

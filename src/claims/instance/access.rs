@@ -10,9 +10,10 @@ use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::last_use::LastUse;
 use domain::key::{Key, KeyNumber, KeyRule, Role, SupportBounds};
 use domain::policy::PolicyName;
-use ledger::{AdminTables, KeyVersion, LedgerError, SecretHash};
+use ledger::{AdminTables, KeyUse, KeyVersion, LedgerError, SecretHash};
 
 /// The shortest admin key in the settings, in characters.
 const SECRET_LEAST: usize = 16;
@@ -142,6 +143,8 @@ pub struct Access {
 struct CachedKey {
     key: Key,
     principal: Principal,
+    /// All versions of a key share it.
+    last_use: Arc<LastUse>,
 }
 
 impl Access {
@@ -200,7 +203,8 @@ impl Access {
         Ok(true)
     }
 
-    /// The owner of a secret, as far as this instance knows.
+    /// The owner of a secret, as far as this instance knows. A key that is valid was used then, also
+    /// where the request is refused afterwards, for its role or for anything else.
     pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {
         let hash = blake3::hash(secret.as_bytes());
         if let Some(of_settings) = &self.of_settings
@@ -210,6 +214,7 @@ impl Access {
         }
         match self.known.load().get(&hash) {
             Some(known) if known.key.rule.is_valid(now) => {
+                known.last_use.note(now);
                 Recognition::Valid(known.principal.clone())
             }
             // A revoked key stays revoked.
@@ -238,7 +243,7 @@ impl Access {
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn read_all(&self, revision: u64) -> Result<(), LedgerError> {
-        let versions = known_keys(self.ledger.keys_between(0, revision).await?);
+        let versions = self.known_keys(self.ledger.keys_between(0, revision).await?);
         self.known.store(Arc::new(versions.into_iter().collect()));
         self.revision.store(revision, Ordering::SeqCst);
         self.changed.send_replace(());
@@ -294,7 +299,7 @@ impl Access {
 
     /// Adds versions that are newer than the known versions.
     fn learn(&self, versions: Vec<KeyVersion>) {
-        let versions = known_keys(versions);
+        let versions = self.known_keys(versions);
         if versions.is_empty() {
             return;
         }
@@ -312,19 +317,34 @@ impl Access {
         });
         self.changed.send_replace(());
     }
-}
 
-fn known_keys(versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<CachedKey>)> {
-    let known = |version: KeyVersion| {
-        let hash = blake3::Hash::from_bytes(version.secret_hash);
-        let known = CachedKey::new(version.key, version.number, hash);
-        (hash, Arc::new(known))
-    };
-    versions.into_iter().map(known).collect()
+    fn known_keys(&self, versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<CachedKey>)> {
+        let before = self.known.load();
+        let known = |version: KeyVersion| {
+            let hash = blake3::Hash::from_bytes(version.secret_hash);
+            // A use that is not written yet must outlive a change of the key.
+            let last_use = before.get(&hash).map(|known| known.last_use.clone());
+            let last_use = last_use.unwrap_or_default();
+            let known = CachedKey::new(version.key, version.number, hash, last_use);
+            (hash, Arc::new(known))
+        };
+        versions.into_iter().map(known).collect()
+    }
+
+    /// The last uses of keys that are not written yet.
+    pub fn unwritten_uses(&self) -> Vec<(KeyUse, Arc<LastUse>)> {
+        let known = self.known.load();
+        let unwritten = known.values().filter_map(|known| {
+            let used_on = known.last_use.unwritten()?;
+            let key = known.key.id;
+            Some((KeyUse { key, used_on }, known.last_use.clone()))
+        });
+        unwritten.collect()
+    }
 }
 
 impl CachedKey {
-    fn new(key: Key, number: KeyNumber, secret: blake3::Hash) -> Self {
+    fn new(key: Key, number: KeyNumber, secret: blake3::Hash, last_use: Arc<LastUse>) -> Self {
         let principal = Principal {
             key: key.id.to_string().into(),
             number,
@@ -333,7 +353,11 @@ impl CachedKey {
             bounds: key.rule.bounds,
             secret,
         };
-        Self { key, principal }
+        Self {
+            key,
+            principal,
+            last_use,
+        }
     }
 }
 

@@ -81,6 +81,10 @@ pub enum ApiError {
     #[error("this key is revoked and cannot be changed: create a new key")]
     KeyRevoked,
     #[error(
+        "this key has ended, and its replacement would have the same end: give it another end first, or create a new key"
+    )]
+    KeyEnded,
+    #[error(
         "this subject is being erased, and an override or a block would store its name again: try again \
         after {at}",
         at = written(*.0)
@@ -372,6 +376,7 @@ impl ApiError {
             Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,
             Self::LastAdminKey => problem::LAST_ADMIN_KEY,
             Self::KeyRevoked => problem::KEY_REVOKED,
+            Self::KeyEnded => problem::KEY_ENDED,
             Self::BeingErased(_) => problem::BEING_ERASED,
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
             Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,

@@ -122,6 +122,7 @@ impl From<KeyError> for ApiError {
             KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
             KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
             KeyError::Revoked => Self::KeyRevoked,
+            KeyError::Ended => Self::KeyEnded,
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {
                 let part = |(index, name): (usize, PolicyName)| {

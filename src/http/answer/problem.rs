@@ -115,6 +115,11 @@ KEY_REVOKED = CONFLICT "key-revoked" "Key revoked" None,
     means "The key is revoked. A revoked key cannot be changed."
     do "Create a new key."
     retry "No.";
+KEY_ENDED = CONFLICT "key-ended" "Key ended" None,
+    "a key that has ended cannot be replaced"
+    means "The key has ended. Its replacement would have the same end, so it would not work either."
+    do "Give the key another end with `PATCH /v1/keys/{id}`, and replace it then. Or create a new key."
+    retry "No, not before the key has another end.";
 BEING_ERASED = CONFLICT "being-erased" "Being erased" None,
     "an override for a subject that is being erased"
     means "An erasure of the subject is not finished yet. An override would store the name of the \

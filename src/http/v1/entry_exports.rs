@@ -22,7 +22,6 @@ use crate::request::{
 };
 use api::exports::{ExportAct, Manifest};
 use api::format::ExportFormat;
-use api::keys::KeyName;
 use domain::claim::Subject;
 use domain::reads::ReadKind;
 use engine::{Act, AsOf, EntryExport, ExportPiece, Failure, HistoryQuery, LedgerError};
@@ -73,7 +72,7 @@ async fn made(admin: &AdminData, act: Act) -> Result<ExportMade, ApiError> {
     Ok(ExportMade {
         act,
         about,
-        key: key.map(KeyName::from),
+        key: key.map(|found| found.key.into()),
     })
 }
 

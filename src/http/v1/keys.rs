@@ -2,7 +2,7 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::answer::{ApiError, HttpAnswer, changed, versioned};
 use crate::operation::{ID, describe};
@@ -10,13 +10,16 @@ use crate::request::{
     AboutNoPolicy, Admin, AdminData, Anyone, Auditor, Body, Caller, DryRun, Faults, IdPath,
     IfMatch, Page, Reason, RecordData, Then,
 };
-use api::keys::{BoundsAnswer, CreatedKey, KeyAnswer, KeyBody, KeyEndBody, KeyList, OwnKeyAnswer};
+use api::keys::{
+    BoundsAnswer, CreatedKey, KeyAnswer, KeyBody, KeyEndBody, KeyList, KeyReplacementAnswer,
+    KeyReplacementBody, ListedKey, OwnKeyAnswer,
+};
 use api::problem::InvalidPart;
 use api::strict::Object;
 use domain::identity::to_micros;
-use domain::key::{Key, KeyDraft, KeyRule, check_end};
+use domain::key::{KEEP_DEFAULT, Key, KeyDraft, KeyRule, check_end, check_keep};
 use domain::policy::check_reason;
-use engine::OwnKey;
+use engine::{KeyReplacement, OwnKey};
 
 fn check_new(body: KeyBody, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
     let mut faults = Faults::default();
@@ -51,6 +54,14 @@ fn check_new_end(
     faults.or(reason.map(|reason| (ends_at, reason)))
 }
 
+fn check_replacement(body: KeyReplacementBody) -> Result<(TimeDelta, String), ApiError> {
+    let mut faults = Faults::default();
+    let keep = body.keep_seconds.map(|seconds| check_keep(seconds.0));
+    let keep = faults.body("/keep_seconds", keep.unwrap_or(Ok(KEEP_DEFAULT)));
+    faults.reason(Some(&body.reason));
+    faults.or(keep.map(|keep| (keep, body.reason)))
+}
+
 const REASON_NEEDED: &str = "the reason is missing: write why the key gets another end";
 
 describe! {
@@ -76,14 +87,14 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, admin: AdminData) 
 describe! {
     /// List the keys, newest first.
     ///
-    /// Revoked keys are listed too. The answer has no secrets.
+    /// Revoked keys are listed too. The answer has no secrets. It shows the last day on which each key was used.
     LIST: "list_keys" of "keys", |it| it
         .json::<KeyList>(200, "A page.")
         .is_about_nobody()
 }
 pub async fn list(_caller: Caller<Auditor>, page: Page, admin: AdminData) -> HttpAnswer {
     let found = admin.keys(page.limit, page.cursor()).await?;
-    Ok(HttpResponse::Ok().json(KeyList::new(found, KeyAnswer::from)))
+    Ok(HttpResponse::Ok().json(KeyList::new(found, ListedKey::from)))
 }
 
 fn own_key_answer(key: OwnKey) -> OwnKeyAnswer {
@@ -115,16 +126,17 @@ pub async fn own(caller: Caller<Anyone, AboutNoPolicy>, record: RecordData) -> H
 describe! {
     /// Show a key, without its secret. The ETag is its version.
     ///
-    /// A revoked key is shown too.
+    /// A revoked key is shown too. The answer shows the last day on which the key was used.
     GET: "get_key" of "keys", |it| it
-        .json::<KeyAnswer>(200, "The key.").etag()
+        .json::<ListedKey>(200, "The key.").etag()
         .is_about_nobody()
         .follows("create_key", 201, ID)
 }
 pub async fn get(_caller: Caller<Auditor>, id: IdPath, admin: AdminData) -> HttpAnswer {
     let key = admin.key(id.0).await?;
     let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
-    Ok(rendered(key, false))
+    let mut response = versioned(StatusCode::OK, key.key.version);
+    Ok(response.json(ListedKey::from(key)))
 }
 
 fn rendered(key: Key, is_dry_run: bool) -> HttpResponse {
@@ -154,6 +166,44 @@ pub async fn patch(
     let is_dry_run = editor.is_dry_run;
     let ended = admin.end_key(id.0, ends_at, reason, precondition, editor);
     Ok(rendered(ended.await??, is_dry_run))
+}
+
+describe! {
+    /// Replace a key: make a new key with the same rights, and end the old one.
+    ///
+    /// The new key has the name, the role, the policies, the bounds and the end of the old one. The old key works for
+    /// a day longer, or for `keep_seconds`, but not longer than before. Both changes are made, or neither is. Only
+    /// this answer has the new key's secret, and every request makes another key. So if the answer is lost, replace
+    /// the newest key with this name.
+    REPLACE: "replace_key" of "keys", |it| it
+        .json::<KeyReplacementAnswer>(201, "The new key with its secret, and the old key.")
+        .header::<String>("Location", "The URL of the new key.").etag()
+        .json::<KeyReplacementAnswer>(200, "The result of a dry run, without a secret.")
+        .problem(409, "`key-revoked`: a revoked key cannot be changed; `key-ended`: a key that has \
+            ended cannot be replaced.")
+        .problem(412, "`precondition-failed`: the key has another version.")
+        .follows("create_key", 201, ID)
+}
+pub async fn replace(
+    caller: Caller<Admin>,
+    dry_run: DryRun,
+    Then(body, (id, IfMatch(precondition))): Then<Body<KeyReplacementBody>, (IdPath, IfMatch)>,
+    admin: AdminData,
+) -> HttpAnswer {
+    let (keep, reason) = check_replacement(body.0)?;
+    let editor = caller.editor(dry_run);
+    let is_dry_run = editor.is_dry_run;
+    let replaced = admin.replace_key(id.0, keep, reason, precondition, editor);
+    let (KeyReplacement { replaced, key }, secret) = replaced.await??;
+    let mut response = changed(StatusCode::CREATED, key.version, is_dry_run);
+    if !is_dry_run {
+        response.insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)));
+    }
+    Ok(response.json(KeyReplacementAnswer {
+        key: key.into(),
+        secret: (!is_dry_run).then_some(secret),
+        replaced: replaced.into(),
+    }))
 }
 
 describe! {

@@ -9,7 +9,7 @@ use crate::encoding::encode_names;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
 use crate::{AdminTables, LedgerError};
-use domain::key::{Key, KeyNumber, KeyRule, SupportBounds};
+use domain::key::{Key, KeyNumber, KeyRule, SupportBounds, UsedKey};
 
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];
@@ -22,6 +22,15 @@ pub struct KeyVersion {
     pub number: KeyNumber,
     /// The hash that recognises the secret.
     pub secret_hash: SecretHash,
+}
+
+/// A key and the key that takes its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyReplacement {
+    /// The last version of the key that is replaced. It is a new version unless the key ends as early anyway.
+    pub replaced: Key,
+    /// The first version of the new key.
+    pub key: Key,
 }
 
 fn decode_bounds(row: &StoredRow<'_>) -> Result<Option<SupportBounds>, LedgerError> {
@@ -50,6 +59,13 @@ fn decode(row: &StoredRow<'_>) -> Result<Key, LedgerError> {
         changed_at: row.get("changed_at")?,
         changed_by: row.get("changed_by")?,
         reason: row.get("reason")?,
+    })
+}
+
+fn decode_used(row: &StoredRow<'_>) -> Result<UsedKey, LedgerError> {
+    Ok(UsedKey {
+        key: decode(row)?,
+        last_used_on: row.get("last_used_on")?,
     })
 }
 
@@ -84,9 +100,16 @@ const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.versio
         v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
+const SHOWN: &str =
+    "SELECT k.id, k.created_at, v.version, v.name, v.role, v.policies, v.bounds, v.ends_at,
+        v.revoked, v.changed_at, v.changed_by, v.reason,
+        (SELECT MAX(used_on) FROM key_uses WHERE key = k.id) AS last_used_on
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
 const LISTED: &str =
-    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    "SELECT k.id, k.created_at, v.version, v.name, v.role, v.policies, v.bounds, v.ends_at,
+        v.revoked, v.changed_at, v.changed_by, v.reason,
+        (SELECT MAX(used_on) FROM key_uses WHERE key = k.id) AS last_used_on
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
     ORDER BY k.id DESC LIMIT $2";
@@ -178,6 +201,38 @@ impl AdminTables {
         Ok(edited.await?.map(|edited| edited.after))
     }
 
+    /// Replaces a key as `decide` says, in one transaction. `decide` gets the last version of the key while no
+    /// other change is possible. The new key comes first, so at every revision there is a key that works. The
+    /// errors and the dry run are those of [`AdminTables::edit_key`].
+    pub async fn replace_key<E: Send>(
+        &self,
+        id: Uuid,
+        secret_hash: &SecretHash,
+        dry_run: bool,
+        decide: impl FnOnce(Option<&Key>) -> Result<KeyReplacement, E> + Send,
+    ) -> Result<Result<KeyReplacement, E>, LedgerError> {
+        self.ledger
+            .edit(async |mut session| {
+                let revision = next_revision(&mut session).await?;
+                let before = last_key(&mut session, id).await?;
+                let replacement = match decide(before.as_ref()) {
+                    Ok(replacement) => replacement,
+                    Err(error) => return Ok(Ending::Rollback(Err(error))),
+                };
+                insert_key(&mut session, &replacement.key, secret_hash, revision).await?;
+                if before.as_ref() != Some(&replacement.replaced) {
+                    let revision = next_revision(&mut session).await?;
+                    insert_version(&mut session, &replacement.replaced, revision).await?;
+                }
+                Ok(if dry_run {
+                    Ending::Rollback(Ok(replacement))
+                } else {
+                    Ending::Commit(Ok(replacement))
+                })
+            })
+            .await
+    }
+
     /// The versions of keys after a revision and up to another, in order.
     pub async fn keys_between(
         &self,
@@ -201,15 +256,26 @@ impl AdminTables {
         self.ledger.reads().await?.lend().first(number, only).await
     }
 
-    /// A key's last version.
-    pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        last_key(&mut self.ledger.reads().await?.lend(), id).await
+    /// A key's last version, and its last use.
+    pub async fn key(&self, id: Uuid) -> Result<Option<UsedKey>, LedgerError> {
+        let shown = query(SHOWN).bind(id);
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .first(shown, decode_used)
+            .await
     }
 
     /// The last versions of the keys below an id, newest key first, at most `limit`.
-    pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<Key>, LedgerError> {
+    pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<UsedKey>, LedgerError> {
         let keys = query(LISTED).bind(before).bind(limit);
-        self.ledger.reads().await?.lend().all(keys, decode).await
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(keys, decode_used)
+            .await
     }
 }
 

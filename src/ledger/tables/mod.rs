@@ -20,6 +20,7 @@ pub mod grant_lists;
 pub mod grants;
 pub mod history;
 pub mod instances;
+pub mod key_uses;
 pub mod keys;
 pub mod leaves;
 pub mod open_days;

@@ -6,7 +6,7 @@ use perdiem::api::claims::{BatchAnswer, DenialBody, UsageBody};
 use perdiem::api::entries::{EntryList, HistoryList};
 use perdiem::api::explanation::{ClaimExplanation, GrantExplanation};
 use perdiem::api::grants::{ClaimAnswer, CorrectionAnswer, GrantBody, GrantList};
-use perdiem::api::keys::{KeyList, OwnKeyAnswer};
+use perdiem::api::keys::{KeyList, KeyReplacementAnswer, ListedKey, OwnKeyAnswer};
 use perdiem::api::overrides::{OverrideAnswer, OverrideList};
 use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
 use perdiem::api::problem::Problem;
@@ -72,9 +72,23 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     app.override_day("a", 9).await;
     app.block("cheat").await;
     let key = json!({ "name": "shop", "role": "claim", "policies": ["benefit"] });
-    Answer::of(app.request(Method::POST, "/v1/keys").json(&key))
+    let key = Answer::of(app.request(Method::POST, "/v1/keys").json(&key)).await;
+    let key = key.is(201)["id"].as_str().expect("an id").to_owned();
+    let of_key = format!("/v1/keys/{key}");
+    let replace = format!("POST {of_key}/replacement");
+    let replaced = app.ask(&replace, json!({ "reason": "a test" })).await;
+    same(&replaced, again::<KeyReplacementAnswer>);
+    let secret = replaced.is(201)["secret"]
+        .as_str()
+        .expect("a secret")
+        .to_owned();
+    let of_new_key = format!(
+        "/v1/keys/{}",
+        replaced.is(201)["id"].as_str().expect("an id")
+    );
+    app.ask_as(&secret, "GET /v1/keys/me", json!(null))
         .await
-        .is(201);
+        .is(200);
     let reconciliation = app
         .request(Method::POST, "/v1/reconciliations")
         .json(&json!({}));
@@ -87,9 +101,13 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     for path in ["/v1/entries", "/v1/stats", denials] {
         eventually(path, || async { !items(&app.get(path).await).is_empty() }).await;
     }
+    eventually("the use of a key is written", || async {
+        app.get(&of_new_key).await.json()["last_used_on"].is_string()
+    })
+    .await;
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 27] = [
+    let rows: [(&str, Again); 29] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -120,6 +138,8 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         (&explained, again::<GrantExplanation>),
         ("/v1/changes", again::<ChangeList>),
         ("/v1/keys", again::<KeyList>),
+        (&of_key, again::<ListedKey>),
+        (&of_new_key, again::<ListedKey>),
         ("/v1/keys/me", again::<OwnKeyAnswer>),
         ("/v1/reconciliations", again::<ReconciliationList>),
         ("/v1/policies/nothing", again::<Problem>),
@@ -129,9 +149,8 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     }
 }
 
-/// The types that tests of their own read: of keys and seals, and of answers that are one of several types.
-const ELSEWHERE: [&str; 7] = [
-    "KeyAnswer",
+/// The types that tests of their own read: of seals, and of answers that are one of several types.
+const ELSEWHERE: [&str; 6] = [
     "LatestSeal",
     "Manifest",
     "SandboxClockAnswer",

@@ -5,9 +5,11 @@ mod claimed_by;
 mod lasting;
 mod life;
 mod own;
+mod replacement;
 mod rights;
 mod support;
 mod terminal;
+mod uses;
 mod wrong;
 
 use std::net::Ipv4Addr;
