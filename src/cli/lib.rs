@@ -214,6 +214,7 @@ impl Command {
             ) => places::POLICY_PUT,
             Command::Policy(_) => places::POLICY_STOP,
             Command::Override(_) | Command::Block(_) => places::EXCEPTION,
+            Command::Key(keys::KeyCommand::Replace(_)) => places::KEY_REPLACE,
             Command::Key(_) => places::KEY,
             _ => places::NOWHERE,
         }
