@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::ServerArgs;
 use super::client::{call, read, request};
 use super::difference::{differences, in_one_line};
+use super::key_names::KeyNames;
 use super::local::{LocalTime, present};
 use super::scope::ScopeArgs;
 use super::times::GivenTime;
@@ -76,16 +77,17 @@ pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let changes: Vec<ChangeAnswer> = read(&Value::Array(page.items))?;
+    let names = KeyNames::of(server, changes.iter().map(|change| &*change.by)).await?;
     changes
         .iter()
-        .try_for_each(|change| print_change(change, &local))?;
+        .try_for_each(|change| print_change(change, &local, &names))?;
     if page.next_cursor.is_some() {
         println!("… older changes exist: show more with --limit, or earlier ones with --until");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_change(change: &ChangeAnswer, local: &LocalTime) -> anyhow::Result<()> {
+fn print_change(change: &ChangeAnswer, local: &LocalTime, names: &KeyNames) -> anyhow::Result<()> {
     let key = change.key.map(|key| key.to_string());
     let named = [&change.policy, &change.subject, &key];
     let named = named.into_iter().flatten().map(String::as_str);
@@ -95,7 +97,7 @@ fn print_change(change: &ChangeAnswer, local: &LocalTime) -> anyhow::Result<()> 
         "{}  {}, by {}{}",
         local.show(change.at),
         parts.join(" "),
-        change.by,
+        names.show(&change.by),
         reason.map_or_else(String::new, |reason| format!(": {}", in_one_line(reason))),
     );
     let version = |version: &Option<Box<RawValue>>| {

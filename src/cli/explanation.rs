@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use reqwest::Method;
+use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{call, read, request, segment, show};
+use super::key_names::KeyNames;
 use super::limits::describe_use;
 use super::local::{LocalTime, present};
 use super::orphans::describe_maxes;
@@ -74,17 +76,35 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         None => format!("/v1/grants/{about}/explanation"),
     };
     let answer = call(request(server, Method::GET, &path)?.query(&query)).await?;
-    let Some(subject) = &args.subject else {
-        return show(server, &answer, |grant| print_grant(server, grant));
-    };
-    if !server.json {
-        let claim: ClaimExplanation = read(&answer)?;
-        let uses_nothing = claim.limits.iter().all(|limit| limit.entry_count == 0);
-        if uses_nothing && is_unseen(server, &args.about, subject).await? {
-            println!("{subject} was never seen under {}", args.about);
-        }
+    if server.json {
+        return show(server, &answer, |_: &Value| ());
     }
-    show(server, &answer, |claim| print_claim(server, claim, local))
+    let Some(subject) = &args.subject else {
+        let grant: GrantExplanation = read(&answer)?;
+        let names = names_of(server, [&grant.terms]).await?;
+        print_grant(server, &grant, &names);
+        return Ok(ExitCode::SUCCESS);
+    };
+    let claim: ClaimExplanation = read(&answer)?;
+    let uses_nothing = claim.limits.iter().all(|limit| limit.entry_count == 0);
+    if uses_nothing && is_unseen(server, &args.about, subject).await? {
+        println!("{subject} was never seen under {}", args.about);
+    }
+    let names = names_of(server, &claim.terms).await?;
+    print_claim(server, &claim, local, &names);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The names of those who made the terms.
+async fn names_of<'t>(
+    server: &ServerArgs,
+    terms: impl IntoIterator<Item = &'t TermsBody>,
+) -> anyhow::Result<KeyNames> {
+    let makers = terms.into_iter().flat_map(|terms| {
+        let exception = terms.exception.iter().map(|it| &*it.changed_by);
+        exception.chain([&*terms.version.changed_by])
+    });
+    KeyNames::of(server, makers).await
 }
 
 /// Whether a subject has no entries under a policy. Nobody knows that of an archived policy.
@@ -101,7 +121,12 @@ async fn is_unseen(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::
     }
 }
 
-fn print_claim(server: &ServerArgs, claim: &ClaimExplanation, of_policy: LocalTime) {
+fn print_claim(
+    server: &ServerArgs,
+    claim: &ClaimExplanation,
+    of_policy: LocalTime,
+    names: &KeyNames,
+) {
     let version = claim.terms.as_ref().map(|terms| &terms.version);
     let zone_then = version.map(|version| LocalTime::new(server, &version.time_zone));
     let local = zone_then.unwrap_or(of_policy);
@@ -114,14 +139,14 @@ fn print_claim(server: &ServerArgs, claim: &ClaimExplanation, of_policy: LocalTi
         );
     }
     if let Some(terms) = &claim.terms {
-        print_terms(terms, &local);
+        print_terms(terms, &local, names);
     }
     for limit in &claim.limits {
         print_limit(limit, &local);
     }
 }
 
-fn print_grant(server: &ServerArgs, explanation: &GrantExplanation) {
+fn print_grant(server: &ServerArgs, explanation: &GrantExplanation, names: &KeyNames) {
     let GrantExplanation { grant, terms, .. } = explanation;
     let local = LocalTime::new(server, &terms.version.time_zone);
     let took: Vec<String> = explanation.took.iter().map(describe_took).collect();
@@ -143,7 +168,7 @@ fn print_grant(server: &ServerArgs, explanation: &GrantExplanation) {
     for entry in since {
         print_entry(entry, entry.at, &local);
     }
-    print_terms(terms, &local);
+    print_terms(terms, &local, names);
     println!("the limits before the grant:");
     for limit in &explanation.limits {
         print_limit(limit, &local);
@@ -172,7 +197,7 @@ fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-fn print_terms(terms: &TermsBody, local: &LocalTime) {
+fn print_terms(terms: &TermsBody, local: &LocalTime, names: &KeyNames) {
     let because = |reason: &Option<String>| match reason {
         Some(reason) => format!(": {reason}"),
         None => String::new(),
@@ -182,7 +207,7 @@ fn print_terms(terms: &TermsBody, local: &LocalTime) {
         "by version {} of the policy, in force from {}, made by {}{}",
         version.version,
         local.show(version.effective_at),
-        version.changed_by,
+        names.show(&version.changed_by),
         because(&version.reason),
     );
     if let Some(found) = &terms.exception {
@@ -195,7 +220,7 @@ fn print_terms(terms: &TermsBody, local: &LocalTime) {
             describe_maxes(&found.limits),
             until.unwrap_or_default(),
             local.show(found.changed_at),
-            found.changed_by,
+            names.show(&found.changed_by),
             because(&found.reason),
         );
     }

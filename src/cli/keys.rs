@@ -264,12 +264,17 @@ async fn revoke(args: KeyRevokeArgs) -> anyhow::Result<ExitCode> {
     shown
 }
 
+/// All keys, newest first.
+pub async fn all_keys(server: &ServerArgs) -> anyhow::Result<Vec<ListedKey>> {
+    read(&Value::Array(all_items(server, KEYS).await?))
+}
+
 /// The path of a key.
 async fn path(server: &ServerArgs, key: &NamedKey) -> anyhow::Result<String> {
     let id = match key.named.parse::<Uuid>() {
         Ok(id) => id,
         Err(_) => {
-            let keys = read::<Vec<ListedKey>>(&Value::Array(all_items(server, KEYS).await?))?;
+            let keys = all_keys(server).await?;
             find(&key.named, keys.into_iter().map(|listed| listed.key))?
         }
     };

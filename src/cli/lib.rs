@@ -26,6 +26,7 @@ mod explanation;
 mod export;
 mod export_check;
 mod history;
+mod key_names;
 mod keys;
 mod limits;
 mod local;

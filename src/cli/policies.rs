@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::ServerArgs;
 use super::client::{read, segment, show};
 use super::difference::in_one_line;
+use super::key_names::KeyNames;
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use api::policies::PolicyAnswer;
@@ -73,14 +74,14 @@ pub fn print_policy(server: &ServerArgs, policy: &PolicyAnswer) {
 }
 
 /// Prints the settings that a line has no room for.
-pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer) {
+pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNames) {
     let local = LocalTime::new(server, &policy.time_zone);
     let instant = |at: Option<_>| at.map_or("none".to_owned(), |at| local.show(at));
     let reason = policy.reason.as_deref().unwrap_or_default();
     let changed = format!(
         "{} by {}: {}",
         local.show(policy.changed_at),
-        policy.changed_by,
+        names.show(&policy.changed_by),
         in_one_line(reason)
     );
     for (name, value) in [

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 
 use super::client::{all_items, call, read, request, show_all};
+use super::key_names::KeyNames;
 use super::local::LocalTime;
 use super::policies::{PolicyArgs, path_of, print_policy, print_settings, show_with_warnings};
 use super::{ServerArgs, apply, backtest, past_versions, pause, policy_changes, versions};
@@ -98,7 +99,8 @@ async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     let shown = show_with_warnings(&args.server, &policy)?;
     if !args.server.json {
         let policy: PolicyAnswer = read(&policy)?;
-        print_settings(&args.server, &policy);
+        let names = KeyNames::of(&args.server, [&*policy.changed_by]).await?;
+        print_settings(&args.server, &policy, &names);
         for version in past_versions::scheduled(&args.server, &policy).await? {
             let local = LocalTime::new(&args.server, &version.time_zone);
             let from = local.show(version.effective_at);

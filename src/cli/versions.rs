@@ -8,11 +8,13 @@ use clap::Args;
 use reqwest::Method;
 use reqwest::header::IF_MATCH;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{all_items, call, read, request, show_all};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, differences, in_one_line};
+use super::key_names::KeyNames;
 use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::past_versions::{KnownVersion, all_versions, find, versions_of};
@@ -86,12 +88,20 @@ struct PolicyFile {
 }
 
 pub async fn list(args: PolicyArgs) -> anyhow::Result<ExitCode> {
-    let items = all_items(&args.server, &versions_of(&args.policy)).await?;
     let server = &args.server;
-    show_all(server, items, |version| print_version(server, version))
+    let items = all_items(server, &versions_of(&args.policy)).await?;
+    if server.json {
+        return show_all(server, items, |_: &Value| ());
+    }
+    let versions: Vec<PolicyAnswer> = read(&Value::Array(items))?;
+    let names = KeyNames::of(server, versions.iter().map(|it| &*it.changed_by)).await?;
+    for version in &versions {
+        print_version(server, version, &names);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn print_version(server: &ServerArgs, version: &PolicyAnswer) {
+fn print_version(server: &ServerArgs, version: &PolicyAnswer, names: &KeyNames) {
     let local = LocalTime::new(server, &version.time_zone);
     let is_scheduled = version.effective_at > version.changed_at;
     let from = is_scheduled.then(|| format!("  (from {})", local.show(version.effective_at)));
@@ -102,7 +112,7 @@ fn print_version(server: &ServerArgs, version: &PolicyAnswer) {
         "version {:<4} {}  by {}  {}{}{paused}{archived}{}",
         version.version,
         local.show(version.changed_at),
-        version.changed_by,
+        names.show(&version.changed_by),
         describe_limits(&version.limits),
         from.unwrap_or_default(),
         reason
