@@ -137,7 +137,7 @@ pub async fn near(args: NearArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A percentage as a part of 1: `80%` is `0.800`.
+/// A percentage as a part of 1: `80%` is `0.80`.
 fn part(text: &str) -> Option<String> {
     let percent: u8 = text.strip_suffix('%')?.parse().ok()?;
     Some(format!("{}.{:02}", percent / 100, percent % 100))

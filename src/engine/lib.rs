@@ -46,8 +46,8 @@ pub use record::{
     AsOf, Backtested, Bound, ChangeQuery, ClaimQuery, DaySpan, EntryExport, ExplainedClaim,
     ExplainedGrant, ExportEnd, ExportPiece, ExportPieces, GrantPage, GrantQuery, HistoryPage,
     HistoryQuery, InstantSpan, InvalidCursor, KnownSubject, LimitThen, LimitsThen, ListFailure,
-    LivedWindow, MadeBy, Misfit, NearQuery, NearSubject, PlacedEntry, ReadFailure, Record,
-    RecordedEntry, SharedPage, SubjectQuery, WindowQuery,
+    LivedWindow, MadeBy, Misfit, NearQuery, NearSubject, PartOfLimit, PlacedEntry, ReadFailure,
+    Record, RecordedEntry, SharedPage, SubjectQuery, WindowQuery,
 };
 
 pub use ledger::{

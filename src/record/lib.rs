@@ -53,7 +53,7 @@ pub use grants::{GrantPage, GrantQuery};
 pub use history::{AsOf, HistoryPage, HistoryQuery, HistoryQuestion, SharedPage};
 pub use leaves::{PlacedLeaf, leaves_of};
 pub use listed::{ListFailure, MadeBy, Misfit};
-pub use near::{NearQuery, NearSubject};
+pub use near::{NearQuery, NearSubject, PartOfLimit};
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use reads::{ReadFailure, ReadRecorder};

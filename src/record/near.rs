@@ -4,6 +4,7 @@
 //! its present usage is computed as for a claim. So nothing is stored for this list, a change of the policy or of
 //! an override is seen at once, and a page costs the same however many entries there are.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -24,17 +25,56 @@ use domain::replay::ReplayedLimit;
 use ledger::{AccountEntry, LedgerError, Look};
 
 /// How many entries a page reads at most.
-const ENTRIES_MOST: u32 = 500;
+const ENTRIES_MOST: u32 = 300;
 
-/// A thousandth of a limit.
-const THOUSAND: u128 = 1000;
+/// The most digits of a part after the point: as many as a double can need from 0.001 on.
+const DIGITS_MOST: usize = 20;
+
+/// A part of a limit: so many of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartOfLimit {
+    parts: u128,
+    of: u128,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write a part from 0.001 to 1, such as 0.8")]
+pub struct NoPart;
+
+impl PartOfLimit {
+    /// Four fifths.
+    pub const MOST: Self = Self { parts: 4, of: 5 };
+
+    fn is_in(self, used: u64, most: u64) -> bool {
+        u128::from(used) * self.of >= u128::from(most) * self.parts
+    }
+}
+
+impl FromStr for PartOfLimit {
+    type Err = NoPart;
+
+    fn from_str(text: &str) -> Result<Self, NoPart> {
+        let (whole, digits) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_short = (1..=DIGITS_MOST).contains(&digits.len());
+        if !matches!(whole, "0" | "1") || !is_number || !is_short {
+            return Err(NoPart);
+        }
+        let parts = format!("{whole}{digits}").parse().map_err(|_| NoPart)?;
+        let of = 10_u128.pow(digits.len() as u32);
+        let part = Self { parts, of };
+        (of <= 1000 * parts && parts <= of)
+            .then_some(part)
+            .ok_or(NoPart)
+    }
+}
 
 /// Which subjects to list.
 #[derive(Debug, Clone)]
 pub struct NearQuery {
     pub policy: PolicyName,
-    /// How much of a limit is used at least, in thousandths.
-    pub at_least: u16,
+    /// How much of a limit is used at least.
+    pub at_least: PartOfLimit,
     /// This limit; `None` for any limit of the policy.
     pub per: Option<Per>,
 }
@@ -71,7 +111,7 @@ impl Record {
         let policy = policy.ok_or_else(|| ListFailure::UnknownOrArchived(name.clone()))?;
         let now = self.instance.clock.now();
         let identity = self.ledger.identity();
-        let list = format!("near {name} {} {:?}", query.at_least, query.per);
+        let list = format!("near {query:?}");
         let walk = match cursor {
             Some(cursor) => Walk::decode(cursor::decode(identity, &list, cursor)?),
             None => Walk::begin(&policy, query.per, now)?,
@@ -147,9 +187,8 @@ impl Record {
 
 impl NearQuery {
     fn is_near(&self, total: &Total) -> bool {
-        let [used, most] = [total.used(), total.at_once()].map(u128::from);
         let is_asked = self.per.is_none_or(|per| per == total.per());
-        is_asked && used * THOUSAND >= most * u128::from(self.at_least)
+        is_asked && self.at_least.is_in(total.used(), total.at_once())
     }
 }
 
@@ -184,6 +223,40 @@ impl Walk {
         Self {
             from: id(from),
             after: id(after),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_exact() {
+        let is_in = |text: &str, used, most| text.parse::<PartOfLimit>().unwrap().is_in(used, most);
+        assert!(is_in("0.07", 7, 100) && !is_in("0.07", 6, 100));
+        assert!(is_in("0.8", 4, 5) && !is_in("0.80000000000000004441", 4, 5));
+        assert!(is_in("1", 5, 5) && is_in("1.000", 6, 5) && !is_in("1.0", 4, 5));
+        assert!(is_in("0.001", 1, 1000) && is_in("0.001", 0, 0));
+        let most = domain::claim::UNITS_MAX;
+        assert!(is_in("0.99999999999999999999", most, most) && !is_in("1", most - 1, most));
+        for wrong in [
+            "",
+            "0",
+            "0.0",
+            "0.0009",
+            "1.001",
+            "2",
+            ".8",
+            "0.",
+            "80",
+            "-0.8",
+            "0,8",
+            "1e-1",
+            "0.+5",
+            "0.800000000000000000000",
+        ] {
+            assert_eq!(wrong.parse::<PartOfLimit>(), Err(NoPart), "{wrong}");
         }
     }
 }

@@ -38,6 +38,8 @@ BEYOND_SCHEMAS = [
     # Properties of characters, and normalization.
     ("#/subject|subject", "with a blank|looks like another|nobody can see|normalization form"),
     ("#/metadata", r"at most \d+ bytes|has U\+0000|nests too deep"),
+    # Numbers between 64-bit integers and doubles.
+    ("#/metadata", "is not kept exactly"),
     ("#(/policy)?/(description|reason)|reason", r"the text has U\+0000"),
     # A number with a hole in its range.
     ("#/units", "but not 0"),
@@ -60,6 +62,9 @@ BEYOND_SCHEMAS = [
     ("#/ends_at", "is not in the future"),
     ("#/policies", "an admin key cannot be limited"),
     (r"#/policies/\d+", "the policy name is invalid|there is no policy|names this policy twice"),
+    # The limits of the policy; a number as a decimal.
+    ("per", "the policy has no such limit"),
+    ("at_least", "write a part from 0.001 to 1"),
     # A local day belongs to a policy; positions and keys must exist.
     ("on|from|to|recorded_from|recorded_to", "name the policy too"),
     ("from|to|recorded_from|recorded_to", "figures are of whole days"),

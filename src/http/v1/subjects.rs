@@ -18,7 +18,7 @@ use domain::claim::Subject;
 use domain::limit::per::Per;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
-use engine::{NearQuery, SubjectQuery};
+use engine::{NearQuery, PartOfLimit, SubjectQuery};
 
 /// The most policies of an answer.
 const POLICIES_MOST: usize = 100;
@@ -125,14 +125,10 @@ pub async fn list(
     )
 }
 
-/// How much of a limit is used where nothing is asked for, in thousandths.
-const AT_LEAST_DEFAULT: u16 = 800;
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct NearSubjectsQuery {
-    /// How much of a limit is used at least: from 0.001 to 1, with at most three digits after the point.
-    /// Default: 0.8.
+    /// How much of a limit is used at least: from 0.001 to 1. Default: 0.8.
     #[param(value_type = Option<f64>, minimum = 0.001, maximum = 1, example = 0.8)]
     at_least: Option<String>,
     /// Only this limit of the policy. Default: any of its limits.
@@ -140,26 +136,10 @@ pub struct NearSubjectsQuery {
     per: Option<String>,
 }
 
-/// A part of 1, in thousandths.
-fn parse_part(text: &str) -> Result<u16, &'static str> {
-    let help =
-        "write a part from 0.001 to 1 with at most three digits after the point, such as 0.8";
-    let (whole, digits) = text.split_once('.').unwrap_or((text, "0"));
-    let is_decimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !matches!(whole, "0" | "1") || !(1..=3).contains(&digits.len()) || !is_decimal(digits) {
-        return Err(help);
-    }
-    let thousandths = format!("{whole}{digits:0<3}").parse();
-    thousandths
-        .ok()
-        .filter(|part| (1..=1000).contains(part))
-        .ok_or(help)
-}
-
 describe! {
     /// List the subjects that are at or near a limit of a policy now.
     ///
-    /// A page looks at up to 500 entries, those that count in the limit, oldest first. So it can be empty, and
+    /// A page looks at up to 300 entries, those that count in the limit, oldest first. So it can be empty, and
     /// have a next page: follow `next_cursor` to the end. Each subject is listed once, with the usage that
     /// the ledger has now. A subject that claims while you read the pages can be missing. For `ever` all entries
     /// of the policy are looked at.
@@ -177,13 +157,13 @@ pub async fn near(
 ) -> HttpAnswer {
     let NearSubjectsQuery { at_least, per } = query.0;
     let mut faults = Faults::default();
-    let at_least = faults.parameter("at_least", at_least.as_ref(), parse_part);
+    let at_least = faults.parameter("at_least", at_least.as_ref(), str::parse::<PartOfLimit>);
     let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
     let page = page.0.check(&mut faults);
     faults.or(Some(()))?;
     let query = NearQuery {
         policy: policy.0,
-        at_least: at_least.unwrap_or(AT_LEAST_DEFAULT),
+        at_least: at_least.unwrap_or(PartOfLimit::MOST),
         per,
     };
     let found = record.near(query, page.limit, page.cursor()).await?;
@@ -193,27 +173,4 @@ pub async fn near(
             limits: LimitUsage::all(&near.totals),
         })),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_read_to_the_thousandth() {
-        for (text, part) in [
-            ("0.8", 800),
-            ("1", 1000),
-            ("1.000", 1000),
-            ("0.001", 1),
-            ("0.85", 850),
-        ] {
-            assert_eq!(parse_part(text), Ok(part), "{text}");
-        }
-        for wrong in [
-            "", "0", "0.0", "1.001", "2", ".8", "0.", "0.8000", "80", "-0.8", "0,8", "1e-1", "0.+5",
-        ] {
-            assert!(parse_part(wrong).is_err(), "{wrong}");
-        }
-    }
 }
