@@ -25,7 +25,7 @@ pub struct SubjectAnswer {
 pub struct SubjectItem {
     #[schema(example = "member-42")]
     pub subject: String,
-    /// The policies that have entries, an override or a block of the subject, by name.
+    /// The policies that have entries of the subject, or ever had an override or a block of it, by name.
     #[schema(example = json!(["benefit"]))]
     pub policies: Vec<String>,
 }

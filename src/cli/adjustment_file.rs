@@ -52,12 +52,8 @@ fn read_line(cells: &mut CsvCells<'_>, reason: Option<&String>) -> Option<Adjust
     let at = cells.time("at");
     let at_text = cells.text("at").unwrap_or_default().to_owned();
     let reason = cells.reason(reason);
-    let subject = subject?;
-    let identity = key_of("line", [&subject, &at_text, ""]);
-    let remedy = "add the two up in one line";
-    cells.once(identity, "subject and instant", remedy);
     Some(AdjustmentLine {
-        subject,
+        subject: subject?,
         units: units?,
         at,
         at_text,

@@ -84,21 +84,21 @@ async fn backtest_file(
         let names = names.join(", ");
         bail!("{unknown} is not in the file: write one of its policies: {names}");
     }
-    let in_force = if args.policies.is_empty() {
-        rules_in_force(&args.server).await?
-    } else {
-        HashMap::new()
-    };
+    let in_force = rules_in_force(&args.server).await?;
     // 2. Try each one. All refusals are collected, to report them at once.
     let mut answers = Vec::new();
     let mut refusals = Vec::new();
     for (name, draft) in policies {
-        if args.policies.is_empty() {
-            if let Some(why) = why_not(&draft, in_force.get(&name)) {
-                args.say(format_args!("= {name}: {why}"));
-                continue;
-            }
-        } else if !args.policies.contains(&name) {
+        if !args.policies.is_empty() && !args.policies.contains(&name) {
+            continue;
+        }
+        let why_not = match in_force.get(&name) {
+            None => Some("new, so it has no grants to try it on"),
+            Some(in_force) if args.policies.is_empty() => why_not(&draft, in_force.as_ref()),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
+            args.say(format_args!("= {name}: {why}"));
             continue;
         }
         match args.try_on(&name, &Value::Object(draft)).await {
@@ -142,14 +142,11 @@ async fn rules_in_force(server: &ServerArgs) -> anyhow::Result<HashMap<String, O
 }
 
 /// Why there is nothing to try with a draft.
-fn why_not(draft: &Map<String, Value>, in_force: Option<&Option<Rule>>) -> Option<&'static str> {
-    let Some(in_force) = in_force else {
-        return Some("new, so it has no grants to try it on");
-    };
+fn why_not(draft: &Map<String, Value>, in_force: Option<&Rule>) -> Option<&'static str> {
     // The server says what is wrong with a draft that is no rule.
     let draft = serde_json::from_value(Value::Object(draft.clone())).ok()?;
     let draft = rule_of(draft)?;
-    let in_force = in_force.as_ref()?;
+    let in_force = in_force?;
     // A backtest tries nothing else of a policy.
     let is_same = draft.limits == in_force.limits && draft.calendar == in_force.calendar;
     is_same.then_some("its limits and its calendar are those in force")

@@ -99,6 +99,7 @@ async fn put_file(args: &BlockArgs, file: &Path) -> anyhow::Result<ExitCode> {
         server: &args.server,
         keeps_going: args.bulk.keep_going,
         is_dry_run: args.condition.dry_run,
+        is_tried: true,
         places: EXCEPTION_LINE,
         words: ["blocked", "already blocked"],
     };

@@ -33,8 +33,10 @@ pub struct BulkArgs {
 pub struct BulkRun<'a> {
     pub server: &'a ServerArgs,
     pub keeps_going: bool,
-    /// A dry run tries every line.
+    /// A dry run says of every line what it would do.
     pub is_dry_run: bool,
+    /// Whether the server tries a line in a dry run. Otherwise it can still refuse one.
+    pub is_tried: bool,
     /// Where the parts of a line's request are in the file.
     pub places: PlaceNames,
     /// What is done with a line, and what is said if it was done before.
@@ -179,7 +181,12 @@ impl BulkRun<'_> {
         }
         println!("{}", self.counts(summary));
         if self.is_dry_run {
-            println!("dry run: nothing was changed");
+            let untried = if self.is_tried {
+                ""
+            } else {
+                "; the server tried no line"
+            };
+            println!("dry run: nothing was changed{untried}");
         }
         for RefusedLine { line, detail } in &summary.refused {
             eprintln!("perdiem: line {line}: {detail}");

@@ -1,9 +1,10 @@
 //! The commands that correct: reverse, confirm and adjust.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -126,6 +127,7 @@ pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
             server: &args.server,
             keeps_going: args.bulk.keep_going,
             is_dry_run: args.filters.dry_run,
+            is_tried: false,
             places: REVERSAL_LINE,
             words: ["reversed", "already reversed"],
         };
@@ -226,11 +228,23 @@ async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow:
         Ok(CsvLine { number, content })
     });
     let requests = requests.collect::<anyhow::Result<Vec<_>>>()?;
-    // 2. Enter them.
+    // 2. No two lines are about one subject and instant, however its times are written.
+    let mut seen = HashMap::new();
+    for CsvLine { number, content } in &requests {
+        let (subject, body, _) = content;
+        if let Some(first) = seen.insert((subject, &body.at), number) {
+            bail!(
+                "nothing was sent: line {number}: line {first} has the same subject and instant: add the \
+                 two up in one line"
+            );
+        }
+    }
+    // 3. Enter them.
     let run = BulkRun {
         server: &args.server,
         keeps_going: args.bulk.keep_going,
         is_dry_run: args.dry_run,
+        is_tried: false,
         places: ADJUSTMENT_LINE,
         words: ["entered", "already entered"],
     };

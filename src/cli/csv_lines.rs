@@ -131,6 +131,7 @@ fn parse<T>(
             faults: &mut faults,
         };
         cells.check_count();
+        cells.check_quotes();
         let content = read_line(&mut cells);
         let content = content.filter(|_| faults.len() == fault_count);
         lines.extend(content.map(|content| CsvLine {
@@ -285,6 +286,14 @@ impl<'f> CsvCells<'f> {
             self.fault("?", why);
         }
     }
+
+    /// A quote that is not closed takes the lines below it into its cell.
+    fn check_quotes(&mut self) {
+        if self.record.iter().any(|cell| cell.contains('\n')) {
+            let why = "a cell has more than one line: close its quotes, or write it in one line";
+            self.fault("?", why);
+        }
+    }
 }
 
 /// The idempotency key of a line: a second run of the file is safe, in any order of lines.
@@ -349,6 +358,11 @@ mod tests {
         ] {
             assert!(all.contains(part), "{part}: {all}");
         }
+        let open = told("subject,reason\na,\"x\nb,y\nc,z\n");
+        assert!(
+            open.contains("line 2, column ?: a cell has more than one line"),
+            "{open}"
+        );
         let many = told(format!("subject,reason\n{}", ",x\n".repeat(30)));
         assert!(many.contains("line 21, column subject"), "{many}");
         assert!(!many.contains("line 22"), "{many}");

@@ -93,18 +93,20 @@ pub fn print_limits(limits: &[LimitUsage], local: &LocalTime) {
 pub fn describe_use(limit: &LimitUsage) -> String {
     let LimitUsage {
         per,
-        kind,
-        max,
         used,
         remaining,
         ..
     } = limit;
-    let most = if kind == LimitKind::Rate.as_str() {
-        used + remaining
-    } else {
-        *max
-    };
+    let most = most_at_once(limit);
     format!("{per:<7} {used} of {most} used, {remaining} left")
+}
+
+fn most_at_once(limit: &LimitUsage) -> u64 {
+    if limit.kind == LimitKind::Rate.as_str() {
+        limit.used + limit.remaining
+    } else {
+        limit.max
+    }
 }
 
 /// Says when units return, such as ` until …`.
@@ -121,7 +123,8 @@ fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
 
 /// A limit with its usage, in a line with others.
 pub fn describe_usage(limit: &LimitUsage, local: &LocalTime) -> String {
-    let LimitUsage { used, max, per, .. } = limit;
+    let LimitUsage { used, per, .. } = limit;
+    let max = most_at_once(limit);
     let until = limit.resets_at.map(|until| local.show(until));
     let until = until.map_or_else(String::new, |until| format!(", until {until}"));
     format!("{used} of {max} used per {per}{until}")

@@ -147,6 +147,7 @@ async fn put_file(args: &PutArgs, file: &Path) -> anyhow::Result<ExitCode> {
         server: &args.server,
         keeps_going: args.bulk.keep_going,
         is_dry_run: args.condition.dry_run,
+        is_tried: true,
         places: EXCEPTION_LINE,
         words: ["put", "already so"],
     };

@@ -139,6 +139,23 @@ pub async fn near(args: NearArgs) -> anyhow::Result<ExitCode> {
 
 /// A percentage as a part of 1: `80%` is `0.80`.
 fn part(text: &str) -> Option<String> {
-    let percent: u8 = text.strip_suffix('%')?.parse().ok()?;
-    Some(format!("{}.{:02}", percent / 100, percent % 100))
+    let (whole, decimals) = match text.strip_suffix('%')?.split_once('.') {
+        Some((whole, decimals)) => (whole, decimals),
+        None => (text.strip_suffix('%')?, ""),
+    };
+    let whole: u32 = whole.parse().ok()?;
+    Some(format!("{}.{:02}{decimals}", whole / 100, whole % 100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_are_parts() {
+        let parts = ["80%", "99.5%", "100%", "8%", "120%"].map(part);
+        let expected = ["0.80", "0.995", "1.00", "0.08", "1.20"].map(|part| Some(part.to_owned()));
+        assert_eq!(parts, expected);
+        assert_eq!(["80", "x%", "%", "-1%"].map(part), [const { None }; 4]);
+    }
 }

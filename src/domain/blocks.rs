@@ -47,7 +47,7 @@ impl SubjectTerms for BlockTerms {
 /// Checks the end of terms that a client wrote at `now`.
 pub fn check_end(until: Option<DateTime<Utc>>, now: DateTime<Utc>, faults: &mut Vec<Fault>) {
     if until.is_some_and(|until| until <= now) {
-        let detail = "until has passed; write a later instant, or null for no end";
+        let detail = "until has passed; write a later instant, or leave it out for no end";
         faults.push(Fault::new("/until", detail));
     }
 }

@@ -137,7 +137,7 @@ impl Record {
     ) -> Result<(Vec<NearSubject>, Option<EntryId>), LedgerError> {
         // 1. Read entries, and the last lines of the accounts that are met.
         let tables = self.ledger.record();
-        let entries = tables.entries_since(policy.id, walk.after, ENTRIES_MOST);
+        let entries = tables.entries_since(policy.id, walk.from, walk.after, ENTRIES_MOST);
         let entries = entries.await?;
         let last = entries
             .last()

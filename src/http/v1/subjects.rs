@@ -89,7 +89,7 @@ pub struct SubjectsQuery {
 describe! {
     /// List the subjects that policies know, in the order of their bytes.
     ///
-    /// A policy knows a subject that has entries, an override or a block under it. Without `policy` the list is
+    /// A policy knows a subject that has entries under it, or ever had an override or a block. Without `policy` the list is
     /// about all policies but archived ones. A key that is confined to policies sees what these policies
     /// know. An erased subject is not listed. A grant that Redis counted is in the list a moment later.
     LIST: "list_subjects" of "claims", |it| it
@@ -142,7 +142,8 @@ describe! {
     /// A page looks at up to 300 entries, those that count in the limit, oldest first. So it can be empty, and
     /// have a next page: follow `next_cursor` to the end. Each subject is listed once, with the usage that
     /// the ledger has now. A subject that claims while you read the pages can be missing. For `ever` all entries
-    /// of the policy are looked at.
+    /// of the policy are looked at; for a `rate` those of the time in which all units return, so a subject that owes
+    /// more than the burst, after an adjustment or under a lower `max`, can be missing.
     NEAR: "list_near_subjects" of "claims", |it| it
         .json::<NearList>(200, "A page.")
         .is_about_nobody()

@@ -50,25 +50,33 @@ const SUBJECTS: Texts = Texts {
     sqlite: subjects!("IN (SELECT value FROM json_each($1))"),
 };
 
-// The entries of the policy $1 after the id $2, oldest first, at most $3, each with the entry before it of its account.
+// The entries of the policy $1 after the id $2, oldest first, at most $3. Each has an entry before it of its account: the
+// last one that is a grant or has an id from $4 on. The ids of grants grow with their numbers; an adjustment of the past
+// has an earlier one.
 const ENTRIES_SINCE: Texts = Texts {
-    postgres: "SELECT e.id, e.account, a.subject, before.id AS before
+    postgres: "SELECT e.id, e.account, a.subject, (
+            SELECT b.id FROM entries AS b
+            WHERE b.account = e.account AND b.number < e.number AND (b.kind = 1 OR b.id >= $4)
+            ORDER BY b.number DESC LIMIT 1
+        ) AS before
         FROM (
             SELECT id, account, number FROM entries
             WHERE policy = $1 AND substring(uuid_send(id), 1, 5) >= substring(uuid_send($2), 1, 5) AND id > $2
             ORDER BY policy, substring(uuid_send(id), 1, 5), id LIMIT $3
         ) AS e
         JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN entries AS before ON before.account = e.account AND before.number = e.number - 1
         ORDER BY e.id",
-    sqlite: "SELECT e.id, e.account, a.subject, before.id AS before
+    sqlite: "SELECT e.id, e.account, a.subject, (
+            SELECT b.id FROM entries AS b
+            WHERE b.account = e.account AND b.number < e.number AND (b.kind = 1 OR b.id >= $4)
+            ORDER BY b.number DESC LIMIT 1
+        ) AS before
         FROM (
             SELECT id, account, number FROM entries
             WHERE policy = $1 AND substr(id, 1, 5) >= substr($2, 1, 5) AND id > $2
             ORDER BY policy, substr(id, 1, 5), id LIMIT $3
         ) AS e
         JOIN accounts AS a ON a.id = e.account
-        LEFT JOIN entries AS before ON before.account = e.account AND before.number = e.number - 1
         ORDER BY e.id",
 };
 
@@ -81,13 +89,14 @@ pub(super) fn texts() -> Vec<(String, Texts)> {
     ]
 }
 
-/// An entry, its subject, and the entry before it of its account.
+/// An entry, its subject, and an entry before it of its account.
 #[derive(Debug)]
 pub struct AccountEntry {
     pub id: EntryId,
     pub account: AccountId,
     /// `None` after an erasure.
     pub subject: Option<String>,
+    /// The last one before it that is a grant or counts in the span of the list.
     pub before: Option<EntryId>,
 }
 
@@ -128,14 +137,19 @@ impl RecordTables {
         self.ledger.reads().await?.lend().all(list, decode).await
     }
 
-    /// The entries of a policy after an id, oldest first, at most `limit`.
+    /// The entries of a policy after an id, oldest first, at most `limit`, of a list that begins at the id `from`.
     pub async fn entries_since(
         &self,
         policy: PolicyId,
+        from: EntryId,
         after: EntryId,
         limit: u32,
     ) -> Result<Vec<AccountEntry>, LedgerError> {
-        let list = query(ENTRIES_SINCE).bind(policy).bind(after).bind(limit);
+        let list = query(ENTRIES_SINCE)
+            .bind(policy)
+            .bind(after)
+            .bind(limit)
+            .bind(from);
         self.ledger
             .reads()
             .await?

@@ -84,7 +84,7 @@ fn values(name: &str) -> Vec<&'static str> {
         "recent" => vec!["0::bigint", ID, "9::bigint", ID],
         "opened" => vec![ID, ID, "100::bigint"],
         "subjects" => vec!["ARRAY['benefit']", "'a'", "'b'", "''", "100::bigint"],
-        "entries since" => vec!["1::bigint", ID, "100::bigint"],
+        "entries since" => vec!["1::bigint", ID, "100::bigint", ID],
         "denials of all" => OF_DENIALS[..6].to_vec(),
         "denials of policy" => OF_DENIALS.to_vec(),
         _ if name.starts_with("grants of") => of_accounts.to_vec(),

@@ -287,6 +287,19 @@ async fn subjects_near_a_limit_are_listed(stack: Stack) {
         .await
         .is(201);
     assert_eq!(near("").await, ["adjusted", "three"]);
+    // Also page by page, and with entries before and after it.
+    let past = |hour: u32| json!({ "units": 1, "at": format!("2026-11-21T0{hour}:00:00Z"), "reason": "a test" });
+    for hour in [1, 2] {
+        app.adjust("adjusted", past(hour), None).await.is(201);
+        clock.advance(TimeDelta::milliseconds(1));
+        app.claim("adjusted", None).await.is(201);
+    }
+    for limit in [1, 2, 9] {
+        assert_eq!(
+            near(&format!("?limit={limit}")).await,
+            ["adjusted", "three"]
+        );
+    }
     clock.advance(TimeDelta::days(1));
     assert_eq!(near("?at_least=0.001").await, [""; 0]);
 
