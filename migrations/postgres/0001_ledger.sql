@@ -342,6 +342,29 @@ CREATE TABLE first_denials (
 CREATE INDEX first_denials_at ON first_denials (denied_at);
 CREATE INDEX first_denials_policy ON first_denials (policy, denied_at);
 
+-- Charts: the figures of each policy and quarter hour of UTC, for 14 days. No part of the record. Entries count in
+-- the quarter hour of their own instant. `given_back_units` are those of reversals and lapses. What is made with
+-- `day_figures` goes and is made again with it.
+CREATE TABLE quarter_figures (
+    policy integer NOT NULL REFERENCES policies (id),
+    starts_at timestamptz NOT NULL,
+    grants bigint NOT NULL,
+    units bigint NOT NULL,
+    given_back_units bigint NOT NULL,
+    PRIMARY KEY (policy, starts_at)
+);
+CREATE INDEX quarter_figures_start ON quarter_figures (starts_at, policy);
+
+-- How many claims an instance denied in a quarter hour, in a run as in `denied_claims`.
+CREATE TABLE quarter_denials (
+    run uuid NOT NULL,
+    policy integer NOT NULL REFERENCES policies (id),
+    starts_at timestamptz NOT NULL,
+    denied bigint NOT NULL,
+    PRIMARY KEY (policy, starts_at, run)
+);
+CREATE INDEX quarter_denials_start ON quarter_denials (starts_at, policy);
+
 
 -- Acts: what somebody did with the record, such as an export or an erasure.
 
@@ -891,10 +914,12 @@ BEGIN
 END
 $$;
 
--- The figures that can be made again go with the mark.
+-- The figures that can be made again go with the mark. No quarter hour is kept as long as an entry that may be
+-- dropped, so all quarter hours can be made again.
 CREATE FUNCTION let_figures_be_made_again() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM day_figures WHERE NEW.kept_to IS NULL OR recorded_on > NEW.kept_to;
+    DELETE FROM quarter_figures;
     RETURN NULL;
 END
 $$;

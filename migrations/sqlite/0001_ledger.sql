@@ -321,6 +321,29 @@ CREATE TABLE first_denials (
 CREATE INDEX first_denials_at ON first_denials (denied_at);
 CREATE INDEX first_denials_policy ON first_denials (policy, denied_at);
 
+-- Charts: the figures of each policy and quarter hour of UTC, for 14 days. No part of the record. Entries count in
+-- the quarter hour of their own instant. `given_back_units` are those of reversals and lapses. What is made with
+-- `day_figures` goes and is made again with it.
+CREATE TABLE quarter_figures (
+    policy integer NOT NULL REFERENCES policies (id),
+    starts_at integer NOT NULL,
+    grants integer NOT NULL,
+    units integer NOT NULL,
+    given_back_units integer NOT NULL,
+    PRIMARY KEY (policy, starts_at)
+) STRICT;
+CREATE INDEX quarter_figures_start ON quarter_figures (starts_at, policy);
+
+-- How many claims an instance denied in a quarter hour, in a run as in `denied_claims`.
+CREATE TABLE quarter_denials (
+    run blob NOT NULL,
+    policy integer NOT NULL REFERENCES policies (id),
+    starts_at integer NOT NULL,
+    denied integer NOT NULL,
+    PRIMARY KEY (policy, starts_at, run)
+) STRICT;
+CREATE INDEX quarter_denials_start ON quarter_denials (starts_at, policy);
+
 
 -- Acts: what somebody did with the record, such as an export or an erasure.
 
@@ -715,10 +738,12 @@ WHEN NEW.position < OLD.position AND NEW.position <> 0
 BEGIN
     SELECT RAISE(ABORT, 'the figures follow the record');
 END;
--- The figures that can be made again go with the mark.
+-- The figures that can be made again go with the mark. No quarter hour is kept as long as an entry that may be
+-- dropped, so all quarter hours can be made again.
 CREATE TRIGGER day_figures_are_made_again AFTER UPDATE ON day_figures_mark WHEN NEW.position = 0
 BEGIN
     DELETE FROM day_figures WHERE NEW.kept_to IS NULL OR recorded_on > NEW.kept_to;
+    DELETE FROM quarter_figures;
 END;
 
 -- A day closes in the transaction that adds its act: the act is the newest change.

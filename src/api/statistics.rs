@@ -1,4 +1,4 @@
-//! Statistics: the figures of policies' local days, and a subject's first denials.
+//! Statistics: the figures of policies' local days and quarter hours, and first denials.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,40 @@ pub struct DayStatistics {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct StatisticsList {
     pub items: Vec<DayStatistics>,
+    /// The cursor of the next page; null on the last page.
+    pub next_cursor: Option<String>,
+    /// The figures contain the entries up to this position of the record.
+    #[schema(example = 1842)]
+    pub as_of: u64,
+}
+
+/// The figures of a policy's quarter hour.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct QuarterStatistics {
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// When the quarter hour began.
+    #[schema(example = "2026-11-03T06:00:00Z")]
+    pub starts_at: DateTime<Utc>,
+    /// The number of grants.
+    #[schema(example = 240)]
+    pub grants: u64,
+    /// The units of these grants.
+    #[schema(example = 240)]
+    pub units: u64,
+    /// The units that reversals and lapses of this quarter hour gave back, of grants of any time.
+    #[schema(example = 3)]
+    pub given_back_units: u64,
+    /// The number of denied claims, without dry runs. If an instance was killed, the denials of its
+    /// last 5 seconds can be missing.
+    #[schema(example = 17)]
+    pub denied_claims: u64,
+}
+
+/// A page of quarter hours.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct QuarterList {
+    pub items: Vec<QuarterStatistics>,
     /// The cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
     /// The figures contain the entries up to this position of the record.

@@ -1,10 +1,10 @@
-//! `perdiem stats`: the figures of local days.
+//! `perdiem stats`: the figures of local days, and of quarter hours.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -15,7 +15,7 @@ use super::local::{LocalTime, present};
 use super::scope::PolicyScope;
 use super::times::GivenTime;
 use api::entries::HistoryList;
-use api::statistics::{DayStatistics, StatisticsList};
+use api::statistics::{DayStatistics, QuarterStatistics, StatisticsList};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const WAIT_MOST: Duration = Duration::from_secs(60);
@@ -25,11 +25,15 @@ pub struct StatsArgs {
     #[command(flatten)]
     scope: PolicyScope,
 
-    /// The first local day
+    /// Show the figures of the last 14 days by the quarter hour, and not by the local day
+    #[arg(long, conflicts_with_all = ["recorded_from", "recorded_until"])]
+    by: Option<FiguresBy>,
+
+    /// The first local day; with --by, the time of the first quarter hour
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<GivenTime>,
 
-    /// The local day after the last one
+    /// The local day after the last one; with --by, the time after the last quarter hour
     #[arg(long, alias = "to", value_name = "TIME", allow_hyphen_values = true)]
     until: Option<GivenTime>,
 
@@ -54,10 +58,24 @@ pub struct StatsArgs {
     server: ServerArgs,
 }
 
-/// A column of the table, with its figure.
-type FigureColumn = (&'static str, fn(&DayStatistics) -> i64);
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FiguresBy {
+    QuarterHour,
+}
 
-const COLUMNS: [FigureColumn; 8] = [
+/// A column of a table, with its figure.
+type FigureColumn<T> = (&'static str, fn(&T) -> i64);
+
+const QUARTER_COLUMNS: [FigureColumn<QuarterStatistics>; 4] = [
+    ("grants", |quarter| quarter.grants.cast_signed()),
+    ("units", |quarter| quarter.units.cast_signed()),
+    ("given back", |quarter| {
+        quarter.given_back_units.cast_signed()
+    }),
+    ("denied", |quarter| quarter.denied_claims.cast_signed()),
+];
+
+const COLUMNS: [FigureColumn<DayStatistics>; 8] = [
     ("grants", |day| day.grants.cast_signed()),
     ("units", |day| day.units.cast_signed()),
     ("reversed", |day| day.reversed_units.cast_signed()),
@@ -68,8 +86,53 @@ const COLUMNS: [FigureColumn; 8] = [
     ("denied", |day| day.denied_claims.cast_signed()),
 ];
 
-/// Lists the figures of days, oldest first, and their sums.
+/// Lists the figures of days or quarter hours, oldest first, and their sums.
 pub async fn stats(args: StatsArgs) -> anyhow::Result<ExitCode> {
+    match args.by {
+        None => by_day(args).await,
+        Some(FiguresBy::QuarterHour) => by_quarter(args).await,
+    }
+}
+
+/// Everything that a list of figures has.
+async fn found<const N: usize>(
+    args: &StatsArgs,
+    path: &str,
+    filters: [(&str, Option<String>); N],
+) -> anyhow::Result<Value> {
+    if args.wait {
+        wait_for_figures(&args.server).await?;
+    }
+    let get = || Ok(request(&args.server, Method::GET, path)?.query(&filters[..]));
+    Ok(Value::Array(all_found(get).await?))
+}
+
+async fn by_quarter(args: StatsArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    let policy = args.scope.policy();
+    let local = match policy {
+        Some(policy) => LocalTime::of_policy(server, policy).await?,
+        None => LocalTime::utc(),
+    };
+    let now = local.at(present());
+    let bound = |time| now.bound(time, policy.is_some());
+    let filters = [
+        ("policy", policy.cloned()),
+        ("from", bound(args.from)?),
+        ("to", bound(args.until)?),
+    ];
+    let quarters = found(&args, "/v1/stats/quarters", filters).await?;
+    let shown = |quarter: &QuarterStatistics| {
+        let at = local.show(quarter.starts_at);
+        (quarter.policy.clone(), at)
+    };
+    let print = |quarters: &Vec<QuarterStatistics>| {
+        print_table(("quarter hour", 25), quarters, QUARTER_COLUMNS, shown);
+    };
+    show(server, &quarters, print)
+}
+
+async fn by_day(args: StatsArgs) -> anyhow::Result<ExitCode> {
     let server = &args.server;
     let policy = args.scope.policy();
     let [from, until] = [args.from, args.until];
@@ -86,31 +149,35 @@ pub async fn stats(args: StatsArgs) -> anyhow::Result<ExitCode> {
         ("recorded_from", bound(recorded_from)?),
         ("recorded_to", bound(recorded_until)?),
     ];
-    let filters = filters
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    let filters: Vec<(&str, String)> = filters.collect();
-    let get = || Ok(request(server, Method::GET, "/v1/stats")?.query(&filters));
-    if args.wait {
-        wait_for_figures(server).await?;
-    }
-    let days = all_found(get).await?;
-    show(server, &Value::Array(days), print_days)
+    let days = found(&args, "/v1/stats", filters).await?;
+    let shown = |day: &DayStatistics| (day.policy.clone(), day.date.to_string());
+    let print = |days: &Vec<DayStatistics>| print_table(("day", 10), days, COLUMNS, shown);
+    show(server, &days, print)
 }
 
-fn print_days(days: &Vec<DayStatistics>) {
-    let names = COLUMNS.map(|(name, _)| name.to_owned());
-    print_line("policy", "day", names);
-    let mut sums = [0; COLUMNS.len()];
-    for day in days {
-        let figures = COLUMNS.map(|(_, figure)| figure(day));
+/// Prints a line for each item, with its policy and its time, and a line with the sums. The column of times has a
+/// title and a width.
+fn print_table<T, const N: usize>(
+    (title, width): (&str, usize),
+    items: &[T],
+    columns: [FigureColumn<T>; N],
+    shown: impl Fn(&T) -> (String, String),
+) {
+    let print = |policy: &str, at: &str, figures: [String; N]| {
+        let figures = figures.map(|figure| format!(" {figure:>10}")).concat();
+        println!("{policy:<20} {at:<width$}{figures}");
+    };
+    print("policy", title, columns.map(|(name, _)| name.to_owned()));
+    let mut sums = [0; N];
+    for item in items {
+        let figures = columns.map(|(_, figure)| figure(item));
         for (sum, figure) in sums.iter_mut().zip(figures) {
             *sum += figure;
         }
-        let figures = figures.map(|figure| figure.to_string());
-        print_line(&day.policy, &day.date.to_string(), figures);
+        let (policy, at) = shown(item);
+        print(&policy, &at, figures.map(|figure| figure.to_string()));
     }
-    print_line("total", "", sums.map(|sum| sum.to_string()));
+    print("total", "", sums.map(|sum| sum.to_string()));
 }
 
 /// Waits until the figures contain every entry that has a position now.
@@ -129,9 +196,4 @@ async fn wait_for_figures(server: &ServerArgs) -> anyhow::Result<()> {
     };
     let complete = timeout(WAIT_MOST, complete).await;
     complete.context("the figures are not complete yet: try again, or leave out --wait")?
-}
-
-fn print_line(policy: &str, day: &str, figures: [String; COLUMNS.len()]) {
-    let figures = figures.map(|figure| format!(" {figure:>10}")).concat();
-    println!("{policy:<20} {day:<10}{figures}");
 }

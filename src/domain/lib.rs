@@ -33,6 +33,7 @@ pub mod overrides;
 pub mod partial;
 pub mod past;
 pub mod policy;
+pub mod quarters;
 pub mod reads;
 pub mod reconciliation;
 pub mod record;

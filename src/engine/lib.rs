@@ -41,7 +41,9 @@ pub use record::reconcile::ReconcileFailure;
 pub use record::seal::{
     DroppedLeaves, GivenSeal, SealTarget, Verified, VerifyFailure, restart_seals, verify_ledger,
 };
-pub use record::statistics::{CheckedFigures, DenialQuery, FigureOfDay, FigurePage, FigureQuery};
+pub use record::statistics::{
+    CheckedFigures, DenialQuery, FigureOfDay, FigurePage, FigureQuery, QuarterPage, QuarterQuery,
+};
 pub use record::{
     AsOf, Backtested, Bound, ChangeQuery, ClaimQuery, DaySpan, EntryExport, ExplainedClaim,
     ExplainedGrant, ExportEnd, ExportPiece, ExportPieces, GrantPage, GrantQuery, HistoryPage,

@@ -71,6 +71,7 @@ fn routes() -> Routes {
             .post(batches::post, batches::POST),
         at("/v1/entries", Waits).get(history::list, history::LIST),
         at("/v1/stats", Asked).get(statistics::list, statistics::LIST),
+        at("/v1/stats/quarters", Asked).get(statistics::quarters, statistics::QUARTERS),
         at("/v1/entries/export", Long).get(entry_exports::export, entry_exports::EXPORT),
         at("/v1/exports/{revision}", Long).get(entry_exports::manifest, entry_exports::MANIFEST),
         at("/v1/grants", Asked).get(grants::list, grants::LIST),

@@ -14,8 +14,9 @@ use super::{Ledger, LedgerError};
 /// Where the service may change rows, the columns are named. `LOCK TABLE` needs a right to all
 /// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
-/// insert, and let figures and counts of denials only grow.
-const RIGHTS: [(&str, &str); 77] = [
+/// insert, and let figures and counts of denials of days only grow. Those of quarter hours are no part
+/// of the record, so no trigger checks them.
+const RIGHTS: [(&str, &str); 79] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -76,6 +77,14 @@ const RIGHTS: [(&str, &str); 77] = [
     (
         "TABLE instances",
         "SELECT, INSERT, UPDATE (seen_at), DELETE",
+    ),
+    (
+        "TABLE quarter_figures",
+        "SELECT, INSERT, UPDATE (grants, units, given_back_units), DELETE",
+    ),
+    (
+        "TABLE quarter_denials",
+        "SELECT, INSERT, UPDATE (denied), DELETE",
     ),
     // Views, which only read.
     ("TABLE entry_rows", "SELECT"),

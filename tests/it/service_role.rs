@@ -26,12 +26,14 @@ use crate::support::servers::postgres;
 const ROLE: &str = "perdiem_service";
 
 /// The columns that the service changes. It changes no other table.
-const CHANGED: [(&str, &[&str]); 9] = [
+const CHANGED: [(&str, &[&str]); 11] = [
     ("ledger", &["revision"]),
     ("day_figures", &["value"]),
     ("day_figures_mark", &["position"]),
     ("lapses_mark", &["recorded_until", "turn"]),
     ("denied_claims", &["denied", "not_kept"]),
+    ("quarter_figures", &["grants", "units", "given_back_units"]),
+    ("quarter_denials", &["denied"]),
     ("instances", &["seen_at"]),
     ("open_days", &["ends_at", "changed_at"]),
     (
@@ -68,8 +70,10 @@ const CHANGED: [(&str, &[&str]); 9] = [
     ),
 ];
 /// The tables in which the service deletes rows.
-const FORGOTTEN: [&str; 4] = [
+const FORGOTTEN: [&str; 6] = [
     "first_denials",
+    "quarter_figures",
+    "quarter_denials",
     "instances",
     "open_days",
     "erasing_accounts",

@@ -1,4 +1,4 @@
-//! Statistics: the figures of policies' local days.
+//! Statistics: the figures of policies' local days and quarter hours.
 
 use actix_web::HttpResponse;
 use serde::Deserialize;
@@ -7,9 +7,9 @@ use utoipa::IntoParams;
 use crate::answer::HttpAnswer;
 use crate::operation::describe;
 use crate::request::{Auditor, Caller, Faults, InQuery, PageQuery, Query, RecordData};
-use api::statistics::{DayStatistics, StatisticsList};
+use api::statistics::{DayStatistics, QuarterList, QuarterStatistics, StatisticsList};
 use domain::policy::PolicyName;
-use engine::{FigureOfDay, FigurePage, FigureQuery};
+use engine::{FigureOfDay, FigurePage, FigureQuery, QuarterPage, QuarterQuery};
 
 fn day_statistics(found: FigureOfDay) -> DayStatistics {
     let figures = found.day.figures;
@@ -107,4 +107,69 @@ pub async fn list(
     let query = faults.or(Some(query))?;
     let found = record.statistics(&query, page.limit, page.cursor()).await?;
     Ok(HttpResponse::Ok().json(statistics_list(found)))
+}
+
+fn quarter_list(page: QuarterPage) -> QuarterList {
+    let quarters = page.quarters.into_iter().map(|found| QuarterStatistics {
+        policy: found.policy.to_string(),
+        starts_at: found.quarter.starts_at(),
+        grants: found.figures.grants,
+        units: found.figures.units,
+        given_back_units: found.figures.given_back_units,
+        denied_claims: found.denied_claims,
+    });
+    QuarterList {
+        items: quarters.collect(),
+        next_cursor: page.next_cursor,
+        as_of: page.as_of,
+    }
+}
+
+/// Filters for quarter hours. They combine.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct QuartersQuery {
+    /// Only figures of this policy, archived or not. Required for local days.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: Option<String>,
+    /// Only quarter hours that begin at this instant or later. A date means the start of that local day
+    /// of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-03T06:00:00Z")]
+    from: Option<String>,
+    /// Only quarter hours that begin before this instant. A date means the start of that local day of
+    /// the policy.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
+    to: Option<String>,
+}
+
+describe! {
+    /// List the figures of each policy and quarter hour of the last 14 days, oldest first.
+    ///
+    /// The figures are for charts, and are no part of the record: `/v1/stats` has the figures that the
+    /// record tells. An entry counts in the quarter hour in which it happened: a reversal or a lapse
+    /// counts when it gave units back, and not when its grant was given. Adjustments do not count. A
+    /// denied claim counts when it was denied. The figures follow the record within seconds, or later
+    /// under heavy load: `as_of` is the last position that they contain. A quarter hour without figures
+    /// is left out. A key that is confined to policies must name one of them.
+    QUARTERS: "list_quarter_statistics" of "entries", |it| it
+        .json::<QuarterList>(200, "A page.")
+        .is_about_nobody()
+}
+pub async fn quarters(
+    _caller: Caller<Auditor, InQuery>,
+    query: Query<QuartersQuery>,
+    page: Query<PageQuery>,
+    record: RecordData,
+) -> HttpAnswer {
+    let query = query.0;
+    let mut faults = Faults::default();
+    let query = QuarterQuery {
+        policy: faults.parameter("policy", query.policy.as_ref(), PolicyName::new),
+        from: faults.bound("from", query.from.as_ref()),
+        to: faults.bound("to", query.to.as_ref()),
+    };
+    let page = page.0.check(&mut faults);
+    faults.or(Some(()))?;
+    let found = record.quarters(&query, page.limit, page.cursor()).await?;
+    Ok(HttpResponse::Ok().json(quarter_list(found)))
 }

@@ -29,6 +29,7 @@ pub mod past;
 pub mod policies;
 pub mod policy_edits;
 pub mod positions;
+pub mod quarters;
 pub mod reconciliations;
 pub mod record;
 pub mod recount;
@@ -48,6 +49,7 @@ pub fn list_texts() -> Vec<(String, super::query::Texts)> {
         positions::texts(),
         audit::texts(),
         denials::texts(),
+        quarters::texts(),
         subjects::texts(),
     ]
     .concat()

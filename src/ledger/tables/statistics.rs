@@ -6,6 +6,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::json;
 
 use super::open_days::open;
+use super::quarters::add_quarters;
 use crate::access::Ending;
 use crate::encoding::{decode_flags, decode_kind, kind_of_number};
 use crate::query::{Session, Texts, query};
@@ -15,6 +16,7 @@ use domain::identity::{AccountId, EntryId};
 use domain::kind::Kind;
 use domain::limit::text::decode_totals;
 use domain::policy::{PolicyId, PolicyName};
+use domain::quarters::QuarterSums;
 use domain::record::RecordPlace;
 use domain::statistics::{DayFigures, FigureSums, OpenDay, TalliedEntry, sum};
 
@@ -94,6 +96,15 @@ pub struct FiguresMark {
     /// The local day up to which figures are kept when the others are made again: entries that were
     /// recorded until then may be dropped.
     pub kept_to: Option<NaiveDate>,
+}
+
+/// What entries add to the figures.
+#[derive(Debug, Default)]
+pub struct TalliedFigures {
+    pub days: FigureSums,
+    /// The days that change.
+    pub open_days: BTreeSet<OpenDay>,
+    pub quarters: QuarterSums,
 }
 
 /// An earlier entry of an account, with what the figures need of it.
@@ -293,8 +304,7 @@ impl FigureTables {
         &self,
         after: u64,
         position: u64,
-        figures: &FigureSums,
-        open_days: &BTreeSet<OpenDay>,
+        figures: &TalliedFigures,
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.ledger
@@ -304,11 +314,12 @@ impl FigureTables {
                     return Ok(Ending::Rollback(false));
                 }
                 // Figures change only on open days.
-                open(&mut session, open_days.iter().copied(), now).await?;
-                if !figures.0.is_empty() {
-                    let add = query(ADD_FIGURES).bind(encode_figures(figures));
+                open(&mut session, figures.open_days.iter().copied(), now).await?;
+                if !figures.days.0.is_empty() {
+                    let add = query(ADD_FIGURES).bind(encode_figures(&figures.days));
                     session.execute(add).await?;
                 }
+                add_quarters(&mut session, &figures.quarters).await?;
                 Ok(Ending::Commit(true))
             })
             .await

@@ -1,4 +1,5 @@
-//! Records the figures of days as acts. An act has a position, and seals cover it.
+//! Records the figures of days as acts: an act has a position, and seals cover it. Deletes old figures of quarter
+//! hours, which no act tells.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::time::sleep;
 use claims::instance::Watch;
 use domain::identity::to_micros;
 use domain::policy::PolicyName;
+use domain::quarters::QUARTERS_KEPT;
 use domain::statistics::OpenDay;
 use host::chain::Chain;
 use host::clock::Clock;
@@ -21,6 +23,8 @@ const EVERY: Duration = Duration::from_secs(5);
 const AFTER: TimeDelta = TimeDelta::hours(1);
 /// How many days are closed at once.
 const DAYS_MOST: u32 = 100;
+/// How many rows of quarter hours one transaction deletes from each table.
+const QUARTERS_MOST: u32 = 1000;
 
 /// Closes days: an act has the figures of each. A day whose figures change later is closed again.
 /// Each instance runs a closer. The row of a day is taken only once.
@@ -28,7 +32,7 @@ const DAYS_MOST: u32 = 100;
 pub struct DayCloser {
     pub ledger: Ledger,
     pub clock: Clock,
-    /// Whether the clock is right: a wrong one would close days that go on.
+    /// Whether the clock is right: a wrong one would close days that go on, and delete new figures.
     pub watch: Arc<Watch>,
 }
 
@@ -56,6 +60,10 @@ impl DayCloser {
 
     async fn close(&self) -> Result<(), LedgerError> {
         let now = self.clock.now();
+        let figures = self.ledger.figures();
+        figures
+            .forget_quarters(now - QUARTERS_KEPT, QUARTERS_MOST)
+            .await?;
         let before = now - AFTER;
         let days = self
             .ledger

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use claims::instance::{Denials, SecondOfDenials};
 use domain::local_days::LocalDays;
 use domain::policy::{Policy, PolicyId};
+use domain::quarters::PolicyQuarter;
 use domain::record::RecordPlace;
 use domain::statistics::{DenialCount, DeniedOn, FirstDenial, OpenDay};
 use host::chain::Chain;
@@ -26,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const FIRST_MOST: usize = 1000;
 /// How long first denials are kept.
 const KEPT: TimeDelta = TimeDelta::days(30);
-/// How many days of policies one run counts. Then a new run begins.
+/// How many days of policies, or quarter hours of them, one run counts. Then a new run begins.
 const COUNTS_MOST: usize = 10_000;
 
 /// Writes noted denials. Counts are written as sums since the beginning of a run, so that a second
@@ -38,6 +39,14 @@ pub struct DenialWriter {
     counted: Mutex<RunOfDenials>,
 }
 
+/// Runs of quarter hours end more often than those of days: their rows go after 14 days.
+struct RunOfQuarters {
+    run: Uuid,
+    counts: HashMap<PolicyQuarter, u64>,
+    /// Quarter hours whose counts are not written yet.
+    changed: HashSet<PolicyQuarter>,
+}
+
 struct RunOfDenials {
     run: Uuid,
     /// Denials whose local days are not known yet.
@@ -46,6 +55,7 @@ struct RunOfDenials {
     /// Counts that are not written yet, and the ends of their days.
     changed: HashMap<DeniedOn, DateTime<Utc>>,
     first: Vec<FirstDenial>,
+    quarters: RunOfQuarters,
 }
 
 impl DenialWriter {
@@ -56,6 +66,11 @@ impl DenialWriter {
             counts: HashMap::default(),
             changed: HashMap::default(),
             first: Vec::new(),
+            quarters: RunOfQuarters {
+                run: Uuid::new_v4(),
+                counts: HashMap::default(),
+                changed: HashSet::default(),
+            },
         };
         Self {
             ledger,
@@ -126,6 +141,7 @@ impl DenialWriter {
             counted.run = Uuid::new_v4();
             counted.counts.clear();
         }
+        self.write_quarters(&mut counted.quarters).await?;
         let before = self.clock.now() - KEPT;
         self.ledger
             .figures()
@@ -133,7 +149,23 @@ impl DenialWriter {
             .await
     }
 
-    /// Counts noted denials by local day.
+    async fn write_quarters(&self, quarters: &mut RunOfQuarters) -> Result<(), LedgerError> {
+        if quarters.changed.is_empty() {
+            return Ok(());
+        }
+        let changed = quarters.changed.iter();
+        let changed = changed.map(|of| (*of, quarters.counts[of]));
+        let figures = self.ledger.figures();
+        figures.save_quarter_denials(quarters.run, changed).await?;
+        quarters.changed.clear();
+        if quarters.counts.len() > COUNTS_MOST {
+            quarters.run = Uuid::new_v4();
+            quarters.counts.clear();
+        }
+        Ok(())
+    }
+
+    /// Counts noted denials by local day and by quarter hour.
     async fn count(&self, counted: &mut RunOfDenials) -> Result<(), LedgerError> {
         counted.seconds.extend(self.denials.take_counts());
         let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::default();
@@ -159,6 +191,9 @@ impl DenialWriter {
             sum.denied += of_second.count.denied;
             sum.not_kept += of_second.count.not_kept;
             counted.changed.insert(of, days.end(of.date));
+            let quarter = PolicyQuarter::of(policy, at);
+            *counted.quarters.counts.entry(quarter).or_default() += of_second.count.denied;
+            counted.quarters.changed.insert(quarter);
         }
         Ok(())
     }

@@ -83,19 +83,13 @@ impl FigureFollower {
             return Ok(false);
         };
         // 3. Make the figures of their entries.
-        let (figures, open_days) = self.tally.figures(before, marks, last, kept_to).await?;
+        let figures = self.tally.figures(before, marks, last, kept_to).await?;
         // 4. Add the figures, if the position is still the same. Invariant: each position is in the
         //    figures exactly once.
         let added = self
             .ledger
             .figures()
-            .add_figures(
-                position,
-                last.position,
-                &figures,
-                &open_days,
-                last.recorded_at,
-            )
+            .add_figures(position, last.position, &figures, last.recorded_at)
             .await;
         if !added? {
             self.tally.clear();

@@ -97,8 +97,8 @@ async fn make_again(
         let Some(last) = marks.last() else {
             return Ok(all);
         };
-        let (figures, _) = tally.figures(before, &marks, last, mark.kept_to).await?;
-        all.extend(figures);
+        let figures = tally.figures(before, &marks, last, mark.kept_to).await?;
+        all.extend(figures.days);
         before = *last;
     }
 }

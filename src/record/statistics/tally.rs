@@ -11,8 +11,8 @@ use domain::grant::EntryKind;
 use domain::local_days::{KnownDays, LocalDays};
 use domain::policy::{Policy, PolicyId};
 use domain::record::Mark;
-use domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay};
-use ledger::{Ledger, LedgerError};
+use domain::statistics::{FigureDay, OpenDay, SubjectDay};
+use ledger::{Ledger, LedgerError, TalliedFigures};
 
 /// About how many positions are processed at once.
 pub const POSITIONS_MOST: u64 = 8192;
@@ -52,18 +52,17 @@ impl FigureTally {
         self.subjects.iter_mut().for_each(SubjectMemory::clear);
     }
 
-    /// The figures of the entries that got positions by these marks, and the days that have them.
-    /// The marks follow the mark `before`. Entries that were recorded on the local day `kept_to` or
-    /// before are in figures that are kept.
+    /// The figures of the entries that got positions by these marks. The marks follow the mark
+    /// `before`. Entries that were recorded on the local day `kept_to` or before are in figures that
+    /// are kept.
     pub async fn figures(
         &mut self,
         before: Mark,
         marks: &[Mark],
         last: &Mark,
         kept_to: Option<NaiveDate>,
-    ) -> Result<(FigureSums, BTreeSet<OpenDay>), LedgerError> {
-        let mut figures = FigureSums::default();
-        let mut open_days = BTreeSet::new();
+    ) -> Result<TalliedFigures, LedgerError> {
+        let mut figures = TalliedFigures::default();
         // 1. Read the entries.
         let entries = self
             .ledger
@@ -85,7 +84,7 @@ impl FigureTally {
         if let Some(subjects) = &mut self.subjects {
             subjects.learn(&self.ledger, &entries, &mut days).await?;
         }
-        // 4. Add each entry to the figures of its day.
+        // 4. Add each entry to the figures of its day and of its quarter hour.
         for (index, entry) in entries.iter().enumerate() {
             if index % YIELD_EVERY == 0 {
                 yield_now().await;
@@ -106,7 +105,7 @@ impl FigureTally {
             if kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to) {
                 continue;
             }
-            open_days.insert(OpenDay {
+            figures.open_days.insert(OpenDay {
                 policy: day.policy,
                 counted_on: day.counted_on,
                 ends_at: counted.end,
@@ -118,8 +117,9 @@ impl FigureTally {
                 }
                 _ => &mut nobody,
             };
-            figures.add(day, entry, subject);
+            figures.days.add(day, entry, subject);
+            figures.quarters.add(entry);
         }
-        Ok((figures, open_days))
+        Ok(figures)
     }
 }

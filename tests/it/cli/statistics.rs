@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::record::all_is_recorded;
-use crate::support::app::{App, Ground, Stack};
+use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::command_line::command;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,4 +48,47 @@ async fn days_are_shown_with_their_sums() {
     );
     let none = command(&app, "denials benefit a").await.well(0);
     assert_eq!(none, "no denial of the last 30 days is stored\n");
+}
+
+/// The times are those of the policy's zone, whose offset is 5:45.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quarter_hours_are_shown_in_the_zone_of_the_policy() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    app.benefit(1, "Asia/Kathmandu").await;
+    app.claim("a", None).await.is(201);
+    app.claim("a", None).await.is(429);
+    eventually("the denial is counted", || async {
+        app.get("/v1/stats/quarters").await.json()["items"][0]["denied_claims"] == 1
+    })
+    .await;
+    let line = "stats benefit --by quarter-hour --wait --from 2026-11-21T08:45 --until 2026-11-22";
+    let lines = async |line: &str| {
+        let shown = command(&app, line).await.well(0);
+        let lines = shown.lines().map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.join(" ")
+        });
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines(line).await,
+        [
+            "policy quarter hour grants units given back denied",
+            "benefit 2026-11-21T08:45:00+05:45 1 1 0 1",
+            "total 1 1 0 1",
+        ]
+    );
+    let later = "stats benefit --by quarter-hour --from 2026-11-21T09:00";
+    assert_eq!(lines(later).await.last().expect("a line"), "total 0 0 0 0");
+    let all = lines("stats --by quarter-hour").await;
+    assert_eq!(all[1], "benefit 2026-11-21T03:00:00Z 1 1 0 1");
+    let quarters = command(&app, &format!("{line} --json")).await.json(0);
+    assert_eq!(quarters[0]["starts_at"], "2026-11-21T03:00:00Z");
+    for wrong in [
+        "stats --by hour",
+        "stats --by quarter-hour --recorded-from 2026-11-21",
+    ] {
+        let said = command(&app, wrong).await;
+        assert_eq!(said.code, 2, "{said:?}");
+    }
 }

@@ -114,7 +114,7 @@ async fn scene() -> (App, String) {
         command(&app, line).await.well(0);
     }
     let denials = "/v1/policies/benefit/subjects/member-42/denials";
-    for path in ["/v1/entries", "/v1/stats", denials] {
+    for path in ["/v1/entries", "/v1/stats/quarters", denials] {
         eventually(path, || async { !items(&app.get(path).await).is_empty() }).await;
     }
     (app, grant)
@@ -179,6 +179,7 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("changes --kind override", "/items/0/subject"),
         ("stats", "/items/0/net_units"),
         ("stats --wait", "/as_of"),
+        ("stats --by quarter-hour", "/items/0/given_back_units"),
         ("denials benefit member-42", "/items/0/denied_at"),
         ("policy list", "/items/0/time_zone"),
         ("policy show benefit", "/limits/0/max"),
@@ -253,6 +254,7 @@ async fn what_a_newer_server_says_more_is_left_out() {
         "entries benefit member-42",
         &explain,
         "stats",
+        "stats benefit --by quarter-hour",
         "denials benefit member-42",
         "policy list",
         "override list benefit",

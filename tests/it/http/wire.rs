@@ -11,7 +11,7 @@ use perdiem::api::overrides::{OverrideAnswer, OverrideList};
 use perdiem::api::policies::{PolicyAnswer, PolicyList, WindowList};
 use perdiem::api::problem::Problem;
 use perdiem::api::reconciliations::{ReconciliationAnswer, ReconciliationList};
-use perdiem::api::statistics::{DenialItemList, DenialList, StatisticsList};
+use perdiem::api::statistics::{DenialItemList, DenialList, QuarterList, StatisticsList};
 use perdiem::api::subjects::{NearList, SubjectAnswer, SubjectList};
 use reqwest::Method;
 use serde::Serialize;
@@ -98,7 +98,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     );
     // 2. What can be looked at, when it is in the record.
     let denials = "/v1/policies/benefit/subjects/a/denials";
-    for path in ["/v1/entries", "/v1/stats", denials] {
+    for path in ["/v1/entries", "/v1/stats/quarters", denials] {
         eventually(path, || async { !items(&app.get(path).await).is_empty() }).await;
     }
     eventually("the use of a key is written", || async {
@@ -107,7 +107,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     .await;
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 29] = [
+    let rows: [(&str, Again); 30] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -133,6 +133,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         ("/v1/subjects/a", again::<SubjectAnswer>),
         ("/v1/entries", again::<HistoryList>),
         ("/v1/stats", again::<StatisticsList>),
+        ("/v1/stats/quarters", again::<QuarterList>),
         ("/v1/grants", again::<GrantList>),
         (&of_grant, again::<GrantBody>),
         (&explained, again::<GrantExplanation>),

@@ -46,6 +46,15 @@ const OF_DENIALS: [&str; 7] = [
     "100::bigint",
     "1::bigint",
 ];
+/// The values of $1 to $6 for lists of quarter hours.
+const OF_QUARTERS: [&str; 6] = [
+    "now()",
+    "now()",
+    "now()",
+    "0::integer",
+    "100::bigint",
+    "1::bigint",
+];
 const ID: &str = "'0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid";
 const IDS: &str = "ARRAY['0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid]";
 /// What PostgreSQL adds to the cost of a way that is switched off. It takes such a way if there is no other.
@@ -85,6 +94,8 @@ fn values(name: &str) -> Vec<&'static str> {
         "opened" => vec![ID, ID, "100::bigint"],
         "subjects" => vec!["ARRAY['benefit']", "'a'", "'b'", "''", "100::bigint"],
         "entries since" => vec!["1::bigint", ID, "100::bigint", ID],
+        "quarters of all" => OF_QUARTERS[..5].to_vec(),
+        "quarters of policy" => OF_QUARTERS.to_vec(),
         "denials of all" => OF_DENIALS[..6].to_vec(),
         "denials of policy" => OF_DENIALS.to_vec(),
         _ if name.starts_with("grants of") => of_accounts.to_vec(),

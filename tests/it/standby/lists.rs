@@ -46,6 +46,7 @@ fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
         ("/v1/subjects/{subject}", "/v1/subjects/member-9".to_owned()),
         same("/v1/entries"),
         ("/v1/stats", "/v1/stats?policy=benefit".to_owned()),
+        same("/v1/stats/quarters"),
         same("/v1/grants"),
         (
             "/v1/grants/export",

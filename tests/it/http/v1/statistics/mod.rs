@@ -1,7 +1,8 @@
-//! `/v1/stats`, and the first denials of a day.
+//! `/v1/stats`, `/v1/stats/quarters`, and the first denials of a day.
 
 mod denials;
 mod guarded;
+mod quarters;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
