@@ -358,7 +358,7 @@ async fn grants_of_a_file_are_reversed_once() {
     assert_eq!(dry.code, 1, "{dry:?}");
     let told = format!(
         "- {b}: 1 units of benefit b\n- {c}: 5 units of benefit c\n\
-         reversed 2, already reversed 1, refused 1\ndry run: nothing was changed\n"
+         reversed 2, already reversed 1, refused 1\ndry run: nothing was changed; the server tried no line\n"
     );
     assert_eq!(dry.stdout, told);
     assert_eq!(import.units_used("b").await, 4);
@@ -412,7 +412,7 @@ async fn adjustments_have_a_dry_run_and_reasons_of_their_own() {
         .well(0);
     let told = "+ benefit a: 2 units\n+ benefit b: -1 units\n\
                 + benefit c: 1 units at 2026-11-20T16:00:00Z\n\
-                entered 3, already entered 0\ndry run: nothing was changed\n";
+                entered 3, already entered 0\ndry run: nothing was changed; the server tried no line\n";
     assert_eq!(dry, told);
     assert_eq!(import.reasons("a").await, [""; 0]);
     let said = import
