@@ -19,6 +19,7 @@ use claims::protocol::totals;
 use domain::grant::Line;
 use domain::identity::{AccountId, EntryId};
 use domain::limit::per::Per;
+use domain::limit::shape::Limit;
 use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyName};
 use domain::replay::ReplayedLimit;
@@ -196,17 +197,12 @@ impl Walk {
     /// Begins at the first entry that may count now in a limit.
     fn begin(policy: &Policy, per: Option<Per>, now: DateTime<Utc>) -> Result<Self, ListFailure> {
         let rule = &policy.rule;
-        let asked = rule.limits.iter().filter(|limit| {
-            let is_other = per.is_some_and(|per| per != limit.per());
-            !is_other
-        });
+        let is_asked = |limit: &&Limit| per.is_none_or(|per| per == limit.per());
+        let asked = rule.limits.iter().filter(is_asked);
         let from = asked.map(|limit| ReplayedLimit::counts_from(limit, &rule.calendar, now));
-        let from = from.min();
+        let from = from.min().map(EntryId::first_from);
         let from = from.ok_or(ListFailure::Misfit("per", Misfit::NoSuchLimit))?;
-        Ok(Self {
-            from: EntryId::first_from(from),
-            after: EntryId::first_from(from),
-        })
+        Ok(Self { from, after: from })
     }
 
     fn encode(self) -> [u8; 32] {
