@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use claims::instance::{ChangedTerms, Pace, Policies, Watch};
 use counter::{Counters, Reading};
 use domain::erasure::{ErasingAccount, ErasureStep};
-use host::chain::Chain;
 use host::clock::Clock;
+use host::retried::Retried;
 use ledger::{Ledger, LedgerError};
 use record::reconcile::{Ended, heal_counters};
 
@@ -36,22 +36,16 @@ pub struct Eraser {
 impl Eraser {
     /// Does the steps that are due, until the task is aborted. A failed step is tried again.
     pub async fn run(self: Arc<Self>) {
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             sleep(EVERY).await;
             if self.watch.clock_is_off() {
                 continue;
             }
             let done = self.do_due().await;
-            if let Err(error) = &done
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "an erasure cannot go on: trying again"
-                );
+            if let Some(error) = retried.first_failure(&done) {
+                tracing::warn!(%error, "an erasure cannot go on: trying again");
             }
-            is_failing = done.is_err();
         }
     }
 

@@ -17,6 +17,7 @@ use domain::identity::{AccountId, EntryId};
 use domain::policy::{Policy, PolicyId};
 use host::chain::Chain;
 use host::clock::Clock;
+use host::retried::Retried;
 use ledger::{ClaimTables, Draft, EndedHold, LapsesMark, LedgerError, Look};
 
 /// The pause between two looks for lapses that are due.
@@ -92,7 +93,7 @@ impl LapseSweep {
             place: None,
             goes_back_at: Instant::now() + GO_BACK_EVERY,
         };
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             let pace = Pace::begin();
             let swept = if self.watch.clock_is_off() {
@@ -100,12 +101,9 @@ impl LapseSweep {
             } else {
                 self.step(&mut reached).await
             };
-            if let Err(error) = &swept
-                && !is_failing
-            {
-                tracing::warn!(error = %Chain(error), "lapses cannot be recorded: trying again");
+            if let Some(error) = retried.first_failure(&swept) {
+                tracing::warn!(%error, "lapses cannot be recorded: trying again");
             }
-            is_failing = swept.is_err();
             match swept {
                 Ok(true) => pace.rest().await,
                 Ok(false) | Err(_) => sleep(EVERY).await,

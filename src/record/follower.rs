@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use crate::progress::RecordProgress;
 use claims::instance::Watch;
 use domain::record::Mark;
-use host::chain::Chain;
 use host::clock::Clock;
+use host::retried::Retried;
 use ledger::{Horizon, Ledger, LedgerError};
 
 /// The pause between two looks at the ledger.
@@ -35,22 +35,16 @@ impl LedgerFollower {
     /// Follows the ledger until the task is aborted. If the ledger does not answer, it tries again.
     pub async fn run(self) {
         let mut last = None;
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             if self.watch.clock_is_off() {
                 sleep(EVERY).await;
                 continue;
             }
             let stepped = self.step(&mut last).await;
-            if let Err(error) = &stepped
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "the record cannot go on: trying again"
-                );
+            if let Some(error) = retried.first_failure(&stepped) {
+                tracing::warn!(%error, "the record cannot go on: trying again");
             }
-            is_failing = stepped.is_err();
             sleep(EVERY).await;
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use claims::instance::Places;
-use host::chain::Chain;
 use host::clock::thread_cpu_time;
+use host::retried::Retried;
 use ledger::LedgerError;
 
 /// The pause between two looks at the record.
@@ -30,18 +30,14 @@ pub trait RecordFollower {
 /// Follows the record until the task is aborted. If the ledger does not answer, it tries again. Claims take their
 /// places from `claims`.
 pub async fn follow<F: RecordFollower>(mut follower: F, claims: Places) {
-    let mut is_failing = false;
+    let mut retried = Retried::default();
     let mut claims_before = claims.ever_taken();
     loop {
         let (stepped, computed) = computing(follower.step()).await;
-        if let Err(error) = &stepped
-            && !is_failing
-        {
+        if let Some(error) = retried.first_failure(&stepped) {
             let name = F::NAME;
-            let error = Chain(error);
             tracing::warn!(%error, "the {name} cannot go on: trying again");
         }
-        is_failing = stepped.is_err();
         let least = match stepped {
             Ok(true) => Duration::ZERO,
             Ok(false) | Err(_) => EVERY,

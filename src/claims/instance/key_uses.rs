@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::access::Access;
 use super::health::Watch;
-use host::chain::Chain;
+use host::retried::Retried;
 use ledger::{AdminTables, LedgerError};
 
 /// The pause between two writes. An instance that is lost takes the uses of this time with it.
@@ -23,19 +23,13 @@ pub struct KeyUseWriter {
 impl KeyUseWriter {
     /// Writes in a loop until the task is aborted.
     pub async fn run(self: Arc<Self>) {
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             sleep(EVERY).await;
             let written = self.write().await;
-            if let Err(error) = &written
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "the last uses of keys cannot be written: trying again"
-                );
+            if let Some(error) = retried.first_failure(&written) {
+                tracing::warn!(%error, "the last uses of keys cannot be written: trying again");
             }
-            is_failing = written.is_err();
         }
     }
 

@@ -13,8 +13,8 @@ use domain::identity::to_micros;
 use domain::policy::PolicyName;
 use domain::quarters::QUARTERS_KEPT;
 use domain::statistics::OpenDay;
-use host::chain::Chain;
 use host::clock::Clock;
+use host::retried::Retried;
 use ledger::{Act, ActKind, Ledger, LedgerError, PolicyDay};
 
 /// The pause between two looks for days that can be closed.
@@ -39,22 +39,16 @@ pub struct DayCloser {
 impl DayCloser {
     /// Closes days until the task is aborted. If the ledger does not answer, it tries again.
     pub async fn run(self) {
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             sleep(EVERY).await;
             if self.watch.clock_is_off() {
                 continue;
             }
             let closed = self.close().await;
-            if let Err(error) = &closed
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "days cannot be closed: trying again"
-                );
+            if let Some(error) = retried.first_failure(&closed) {
+                tracing::warn!(%error, "days cannot be closed: trying again");
             }
-            is_failing = closed.is_err();
         }
     }
 

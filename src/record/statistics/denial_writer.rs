@@ -17,8 +17,8 @@ use domain::policy::{Policy, PolicyId};
 use domain::quarters::PolicyQuarter;
 use domain::record::RecordPlace;
 use domain::statistics::{DenialCount, DeniedOn, FirstDenial, OpenDay};
-use host::chain::Chain;
 use host::clock::Clock;
+use host::retried::Retried;
 use ledger::{Ledger, LedgerError};
 
 /// The pause between two writes.
@@ -82,19 +82,13 @@ impl DenialWriter {
 
     /// Writes in a loop until the task is aborted.
     pub async fn run(self: Arc<Self>) {
-        let mut is_failing = false;
+        let mut retried = Retried::default();
         loop {
             sleep(EVERY).await;
             let written = self.write().await;
-            if let Err(error) = &written
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "denials cannot be written: trying again"
-                );
+            if let Some(error) = retried.first_failure(&written) {
+                tracing::warn!(%error, "denials cannot be written: trying again");
             }
-            is_failing = written.is_err();
         }
     }
 
