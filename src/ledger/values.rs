@@ -83,6 +83,12 @@ impl From<Vec<String>> for Value {
     }
 }
 
+impl From<Vec<Uuid>> for Value {
+    fn from(ids: Vec<Uuid>) -> Self {
+        Self::Ids(ids)
+    }
+}
+
 impl From<&[AccountId]> for Value {
     fn from(accounts: &[AccountId]) -> Self {
         Self::Ids(accounts.iter().map(|account| account.0).collect())
