@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use crate::instance::Failure;
 use crate::{Claims, Usage};
 use domain::claim::Subject;
@@ -36,16 +34,9 @@ impl Claims {
         after: Option<&PolicyName>,
         limit: usize,
     ) -> Result<SubjectPage, Failure> {
-        // 1. Another instance may just have made a policy.
-        self.instance.learn_unknown(Instant::now()).await?;
-        let terms = &self.instance.policies.terms;
-        let is_shown = |policy: &Arc<Policy>| {
-            let is_allowed = confined_to.is_none_or(|names| names.contains(&policy.name));
-            let is_later = after.is_none_or(|after| policy.name.as_str() > after.as_str());
-            is_allowed && is_later && !policy.archived
-        };
-        let mut policies = terms.readable(self.instance.now());
-        policies.retain(is_shown);
+        // 1. The policies that the caller may see.
+        let mut policies = self.instance.policies_in_use(confined_to).await?;
+        policies.retain(|policy| after.is_none_or(|after| policy.name.as_str() > after.as_str()));
         policies.sort_by(|one, two| one.name.as_str().cmp(two.name.as_str()));
         // 2. The accounts that exist are found with few looks.
         let mut page = SubjectPage {

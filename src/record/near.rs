@@ -19,7 +19,6 @@ use claims::protocol::totals;
 use domain::grant::Line;
 use domain::identity::{AccountId, EntryId};
 use domain::limit::per::Per;
-use domain::limit::shape::Limit;
 use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyName};
 use domain::replay::ReplayedLimit;
@@ -115,7 +114,7 @@ impl Record {
         let list = format!("near {query:?}");
         let walk = match cursor {
             Some(cursor) => Walk::decode(cursor::decode(identity, &list, cursor)?),
-            None => Walk::begin(&policy, query.per, now)?,
+            None => Walk::begin(&policy, &query, now)?,
         };
         let record = self.clone();
         let work = async move { record.walk(&policy, &query, walk, limit, now).await };
@@ -145,8 +144,7 @@ impl Record {
             .filter(|_| entries.len() == ENTRIES_MOST as usize);
         let last = last.map(|entry| entry.id);
         let is_met = |entry: &AccountEntry| entry.before.is_none_or(|before| before < walk.from);
-        let mut met = entries;
-        met.retain(is_met);
+        let met: Vec<AccountEntry> = entries.into_iter().filter(is_met).collect();
         let look = Look {
             accounts: met.iter().map(|entry| entry.account).collect(),
             ..Look::default()
@@ -187,18 +185,21 @@ impl Record {
 }
 
 impl NearQuery {
+    fn asks_for(&self, per: Per) -> bool {
+        self.per.is_none_or(|asked| asked == per)
+    }
+
     fn is_near(&self, total: &Total) -> bool {
-        let is_asked = self.per.is_none_or(|per| per == total.per());
-        is_asked && self.at_least.is_in(total.used(), total.at_once())
+        self.asks_for(total.per()) && self.at_least.is_in(total.used(), total.at_once())
     }
 }
 
 impl Walk {
     /// Begins at the first entry that may count now in a limit.
-    fn begin(policy: &Policy, per: Option<Per>, now: DateTime<Utc>) -> Result<Self, ListFailure> {
+    fn begin(policy: &Policy, query: &NearQuery, now: DateTime<Utc>) -> Result<Self, ListFailure> {
         let rule = &policy.rule;
-        let is_asked = |limit: &&Limit| per.is_none_or(|per| per == limit.per());
-        let asked = rule.limits.iter().filter(is_asked);
+        let limits = rule.limits.iter();
+        let asked = limits.filter(|limit| query.asks_for(limit.per()));
         let from = asked.map(|limit| ReplayedLimit::counts_from(limit, &rule.calendar, now));
         let from = from.min().map(EntryId::first_from);
         let from = from.ok_or(ListFailure::Misfit("per", Misfit::NoSuchLimit))?;

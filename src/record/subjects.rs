@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use crate::cursor::{self, InvalidCursor, cut_page};
 use crate::{ListFailure, Record};
 use claims::instance::Failure;
@@ -54,7 +52,10 @@ impl Record {
         };
         let policies = match query.policy {
             Some(name) => vec![self.listed_policy(&name).await?.name.clone()],
-            None => self.policies_in_use(query.confined_to).await?,
+            None => {
+                let policies = self.instance.policies_in_use(query.confined_to).await?;
+                policies.iter().map(|policy| policy.name.clone()).collect()
+            }
         };
         let record = self.clone();
         let work = async move {
@@ -76,20 +77,5 @@ impl Record {
         let next = cut_page(&mut found, limit)
             .map(|last| cursor::encode(identity, &list, last.subject.as_bytes()));
         Ok((found, next))
-    }
-
-    /// The policies that are not archived, of those that the caller is confined to.
-    async fn policies_in_use(
-        &self,
-        confined_to: Option<&[PolicyName]>,
-    ) -> Result<Vec<PolicyName>, ListFailure> {
-        // Another instance may just have made a policy.
-        self.instance.learn_unknown(Instant::now()).await?;
-        let terms = &self.instance.policies.terms;
-        let policies = terms.readable(self.instance.clock.now()).into_iter();
-        let in_use = policies.filter(|policy| !policy.archived);
-        let names = in_use.map(|policy| policy.name.clone());
-        let is_allowed = |name: &PolicyName| confined_to.is_none_or(|names| names.contains(name));
-        Ok(names.filter(is_allowed).collect())
     }
 }

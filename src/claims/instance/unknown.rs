@@ -86,6 +86,22 @@ impl Instance {
         }
     }
 
+    /// The policies that are not archived, of those that a caller is confined to. Includes a policy that another
+    /// instance made a moment ago.
+    ///
+    /// # Errors
+    /// As [`Instance::learn_unknown`].
+    pub async fn policies_in_use(
+        &self,
+        confined_to: Option<&[PolicyName]>,
+    ) -> Result<Vec<Arc<Policy>>, Failure> {
+        self.learn_unknown(Instant::now()).await?;
+        let is_allowed = |name: &PolicyName| confined_to.is_none_or(|names| names.contains(name));
+        let mut policies = self.policies.terms.readable(self.now());
+        policies.retain(|policy| is_allowed(&policy.name) && !policy.archived);
+        Ok(policies)
+    }
+
     /// The account under which views show a subject. For an erased subject: an account that nobody
     /// has.
     ///

@@ -39,46 +39,47 @@ pub struct ListedQuarter {
     pub denied_claims: u64,
 }
 
+/// Adds the figures of `$rows` to those that are there.
+macro_rules! add_quarters {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO quarter_figures (policy, starts_at, grants, units, given_back_units) ",
+            $rows,
+            " ON CONFLICT (policy, starts_at) DO UPDATE SET
+            grants = quarter_figures.grants + excluded.grants,
+            units = CASE
+                WHEN quarter_figures.units > 9223372036854775807 - excluded.units
+                THEN 9223372036854775807 ELSE quarter_figures.units + excluded.units
+            END,
+            given_back_units = CASE
+                WHEN quarter_figures.given_back_units > 9223372036854775807 - excluded.given_back_units
+                THEN 9223372036854775807
+                ELSE quarter_figures.given_back_units + excluded.given_back_units
+            END"
+        )
+    };
+}
+
 /// Adds the figures of a JSON array: one array for each quarter hour, with its columns. Those that began more
 /// than $2 seconds before the newest mark are left out, so that figures of years are made again without them. The
 /// clock of a mark is right, that of an instance may not be.
 const ADD_QUARTERS: Texts = Texts {
-    postgres: "INSERT INTO quarter_figures (policy, starts_at, grants, units, given_back_units)
-        SELECT (q ->> 0)::integer, to_timestamp((q ->> 1)::bigint), (q ->> 2)::bigint,
+    postgres: add_quarters!(
+        "SELECT (q ->> 0)::integer, to_timestamp((q ->> 1)::bigint), (q ->> 2)::bigint,
             (q ->> 3)::bigint, (q ->> 4)::bigint
         FROM json_array_elements($1::json) AS q
         WHERE to_timestamp((q ->> 1)::bigint) >= (
             SELECT recorded_at - $2::bigint * interval '1 second'
             FROM record_marks ORDER BY after DESC LIMIT 1
-        )
-        ON CONFLICT (policy, starts_at) DO UPDATE SET
-            grants = quarter_figures.grants + excluded.grants,
-            units = CASE
-                WHEN quarter_figures.units > 9223372036854775807 - excluded.units
-                THEN 9223372036854775807 ELSE quarter_figures.units + excluded.units
-            END,
-            given_back_units = CASE
-                WHEN quarter_figures.given_back_units > 9223372036854775807 - excluded.given_back_units
-                THEN 9223372036854775807
-                ELSE quarter_figures.given_back_units + excluded.given_back_units
-            END",
-    sqlite: "INSERT INTO quarter_figures (policy, starts_at, grants, units, given_back_units)
-        SELECT value ->> 0, (value ->> 1) * 1000000, value ->> 2, value ->> 3, value ->> 4
+        )"
+    ),
+    sqlite: add_quarters!(
+        "SELECT value ->> 0, (value ->> 1) * 1000000, value ->> 2, value ->> 3, value ->> 4
         FROM json_each($1)
         WHERE (value ->> 1) * 1000000 >= (
             SELECT recorded_at - $2 * 1000000 FROM record_marks ORDER BY after DESC LIMIT 1
-        )
-        ON CONFLICT (policy, starts_at) DO UPDATE SET
-            grants = quarter_figures.grants + excluded.grants,
-            units = CASE
-                WHEN quarter_figures.units > 9223372036854775807 - excluded.units
-                THEN 9223372036854775807 ELSE quarter_figures.units + excluded.units
-            END,
-            given_back_units = CASE
-                WHEN quarter_figures.given_back_units > 9223372036854775807 - excluded.given_back_units
-                THEN 9223372036854775807
-                ELSE quarter_figures.given_back_units + excluded.given_back_units
-            END",
+        )"
+    ),
 };
 
 /// Stores the denials of the run $1 in a JSON array: one array for each quarter hour, with its columns.
