@@ -7,15 +7,14 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 
 use super::ServerArgs;
-use super::bulk::{BulkArgs, BulkRun, ONE};
+use super::bulk::{BulkArgs, ONE};
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
 use super::difference::{before_change, print_changes};
-use super::exception_file::{ExceptionLine, put_lines};
+use super::exception_file::{ExceptionLine, put_lines, run_of};
 use super::local::{LocalTime, present};
 use super::overrides::{DeleteArgs, ListArgs, SubjectArgs};
-use super::places::EXCEPTION_LINE;
 use super::times::GivenTime;
 use api::blocks::{BlockAnswer, BlockBody};
 
@@ -95,14 +94,8 @@ async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn put_file(args: &BlockArgs, file: &Path) -> anyhow::Result<ExitCode> {
-    let run = BulkRun {
-        server: &args.server,
-        keeps_going: args.bulk.keep_going,
-        is_dry_run: args.condition.dry_run,
-        is_tried: true,
-        places: EXCEPTION_LINE,
-        words: ["blocked", "already blocked"],
-    };
+    let words = ["blocked", "already blocked"];
+    let run = run_of(&args.server, &args.bulk, &args.condition, words);
     let of_all = ExceptionLine {
         until: args.until,
         reason: args.reason.clone(),

@@ -51,10 +51,7 @@ pub struct ChangesArgs {
 pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
     let server = &args.server;
     let policy = args.scope.policy();
-    let local = match policy {
-        Some(policy) => LocalTime::of_policy(server, policy).await?,
-        None => LocalTime::utc(),
-    };
+    let local = LocalTime::of_scope(server, policy).await?;
     let now = local.at(present());
     let bound = |time| now.bound(time, policy.is_some());
     let filters = [

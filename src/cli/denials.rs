@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{all_found, request, segment, show, show_all};
-use super::limits::describe_usage;
+use super::limits::describe_usages;
 use super::local::{LocalTime, present};
 use super::scope::PolicyScope;
 use super::times::{GivenDay, GivenTime};
@@ -62,8 +62,7 @@ async fn of_subject(server: &ServerArgs, policy: &str, subject: &str) -> anyhow:
 async fn of_all(args: &DenialsArgs) -> anyhow::Result<ExitCode> {
     let server = &args.server;
     let policy = args.scope.policy();
-    let times = [args.on.map(GivenTime::Day), args.from, args.until];
-    let local = LocalTime::to_read(server, policy, &times).await?;
+    let local = LocalTime::of_scope(server, policy).await?;
     let now = local.at(present());
     let bound = |time| now.bound(time, policy.is_some());
     let on = args.on.map(|day| now.date(day)).transpose()?;
@@ -73,16 +72,8 @@ async fn of_all(args: &DenialsArgs) -> anyhow::Result<ExitCode> {
         ("from", bound(args.from)?),
         ("to", bound(args.until)?),
     ];
-    let filters = filters.into_iter();
-    let filters: Vec<_> = filters
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect();
     let list = || Ok(request(server, Method::GET, "/v1/denials")?.query(&filters));
     let denials = all_found(list).await?;
-    let local = match policy {
-        Some(policy) => LocalTime::of_policy(server, policy).await?,
-        None => LocalTime::utc(),
-    };
     tell_none(server, &denials);
     show(
         server,
@@ -104,12 +95,10 @@ fn tell_none(server: &ServerArgs, denials: &[Value]) {
 }
 
 fn print_denial(named: &str, denial: &FirstDenialAnswer, local: &LocalTime) {
-    let limits = denial.limits.iter();
-    let limits: Vec<String> = limits.map(|limit| describe_usage(limit, local)).collect();
     println!(
         "{}  {named}claim of {}: {}",
         local.show(denial.denied_at),
         denial.units,
-        limits.join("; "),
+        describe_usages(&denial.limits, local),
     );
 }

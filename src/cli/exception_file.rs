@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::bulk::{BulkRun, LineResult};
+use super::bulk::{BulkArgs, BulkRun, LineResult};
 use super::client::{all_items, call, read, request, segment};
 use super::condition::ConditionArgs;
 use super::csv_lines::{self, CsvCells, CsvColumn, CsvLine};
 use super::difference::{differences, print_changes};
 use super::limits::parse_max;
 use super::local::{LocalTime, present};
+use super::places::EXCEPTION_LINE;
 use super::times::GivenTime;
 use api::overrides::OverrideLimitBody;
 use domain::claim::Subject;
@@ -61,6 +62,23 @@ fn read_line(cells: &mut CsvCells<'_>, of_all: &ExceptionLine) -> Option<Excepti
         until: until.or(of_all.until),
         reason,
     })
+}
+
+/// How the lines of such a file are put. `words` are those of [`BulkRun`].
+pub fn run_of<'a>(
+    server: &'a ServerArgs,
+    bulk: &BulkArgs,
+    condition: &ConditionArgs,
+    words: [&'static str; 2],
+) -> BulkRun<'a> {
+    BulkRun {
+        server,
+        keeps_going: bulk.keep_going,
+        is_dry_run: condition.dry_run,
+        is_tried: true,
+        places: EXCEPTION_LINE,
+        words,
+    }
 }
 
 /// Puts an override or a block for each line of a file. `list` is the path of those that are there, and `columns` are

@@ -121,13 +121,17 @@ fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
     }
 }
 
-/// A limit with its usage, in a line with others.
-pub fn describe_usage(limit: &LimitUsage, local: &LocalTime) -> String {
-    let LimitUsage { used, per, .. } = limit;
-    let max = most_at_once(limit);
-    let until = limit.resets_at.map(|until| local.show(until));
-    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
-    format!("{used} of {max} used per {per}{until}")
+/// All limits with their usage, in one line.
+pub fn describe_usages(limits: &[LimitUsage], local: &LocalTime) -> String {
+    let describe = |limit: &LimitUsage| {
+        let LimitUsage { used, per, .. } = limit;
+        let max = most_at_once(limit);
+        let until = limit.resets_at.map(|until| local.show(until));
+        let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+        format!("{used} of {max} used per {per}{until}")
+    };
+    let described: Vec<String> = limits.iter().map(describe).collect();
+    described.join("; ")
 }
 
 #[cfg(test)]

@@ -79,6 +79,17 @@ impl LocalTime {
         Ok(Self::in_zone(server, &version.time_zone, begins))
     }
 
+    /// By the policy, if one is named, and otherwise in UTC.
+    ///
+    /// # Errors
+    /// As [`LocalTime::of_policy`].
+    pub async fn of_scope(server: &ServerArgs, policy: Option<&String>) -> anyhow::Result<Self> {
+        match policy {
+            Some(policy) => Self::of_policy(server, policy).await,
+            None => Ok(Self::utc()),
+        }
+    }
+
     /// To read times: in the calendar of the policy, if one is named, and otherwise in UTC. The policy is not looked
     /// at where the times do without it.
     ///

@@ -7,16 +7,15 @@ use clap::{Args, Subcommand};
 use reqwest::{Method, RequestBuilder};
 
 use super::ServerArgs;
-use super::bulk::{BulkArgs, BulkRun, ONE};
+use super::bulk::{BulkArgs, ONE};
 use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
 use super::difference::{before_change, print_changes};
-use super::exception_file::{ExceptionLine, put_lines};
+use super::exception_file::{ExceptionLine, put_lines, run_of};
 use super::limits::parse_max;
 use super::local::{LocalTime, present};
 use super::orphans::describe_maxes;
-use super::places::EXCEPTION_LINE;
 use super::times::GivenTime;
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
 use api::strict::Object;
@@ -143,14 +142,8 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn put_file(args: &PutArgs, file: &Path) -> anyhow::Result<ExitCode> {
-    let run = BulkRun {
-        server: &args.server,
-        keeps_going: args.bulk.keep_going,
-        is_dry_run: args.condition.dry_run,
-        is_tried: true,
-        places: EXCEPTION_LINE,
-        words: ["put", "already so"],
-    };
+    let words = ["put", "already so"];
+    let run = run_of(&args.server, &args.bulk, &args.condition, words);
     let of_all = ExceptionLine {
         limits: args.limits.clone(),
         until: args.until,

@@ -8,7 +8,7 @@ use reqwest::Method;
 use super::ServerArgs;
 use super::claims::print_usage;
 use super::client::{all_found, call, first_found, read, request, segment, show_all};
-use super::limits::describe_usage;
+use super::limits::describe_usages;
 use super::local::LocalTime;
 use super::scope::PolicyScope;
 use api::claims::UsageBody;
@@ -131,9 +131,8 @@ pub async fn near(args: NearArgs) -> anyhow::Result<ExitCode> {
         );
     }
     show_all(server, found, |near: &NearItem| {
-        let limits = near.limits.iter();
-        let limits: Vec<String> = limits.map(|limit| describe_usage(limit, &local)).collect();
-        println!("{:<30} {}", near.subject, limits.join("; "));
+        let limits = describe_usages(&near.limits, &local);
+        println!("{:<30} {limits}", near.subject);
     })
 }
 
