@@ -165,10 +165,7 @@ async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {
     for stack in [Stack::Postgres, Stack::Sqlite] {
         let ground = Ground::new(stack);
         let clock = ManualClock::at(Clock::system().now());
-        let app = App::start_with(&ground, |options| {
-            options.clock = Clock::Manual(clock.clone());
-        })
-        .await;
+        let app = App::start_at(&ground, &clock).await;
         app.benefit(1000, "GMT+8").await;
         assert_eq!(
             app.claim("member-42", None).await.status,

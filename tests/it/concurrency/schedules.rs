@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -180,9 +180,7 @@ async fn an_account_never_goes_back_to_an_older_version(stack: Stack) {
         Stack::Postgres | Stack::RedisAndPostgres => ManualClock::at(instant(NOON)),
     };
     let start = async |clock: &ManualClock| {
-        let app = App::start_with(&ground, |options| {
-            options.clock = Clock::Manual(clock.clone());
-        });
+        let app = App::start_at(&ground, clock);
         Arc::new(app.await)
     };
     let one = start(&ahead).await;

@@ -2,7 +2,7 @@
 //! figures are made again.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use serde_json::json;
 
 use super::{kinds, nothing_differs, reconcile};
@@ -22,10 +22,7 @@ async fn a_wrong_figure_of_a_closed_day_is_an_alarm(stack: Stack) {
     // 1. A day with entries of many kinds, which has closed. A later entry also counts on it.
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(3, "GMT+8").await;
     let claim = |n: usize| json!({ "policy": "benefit", "subject": format!("m-{n}"), "units": 2 });
     let body = json!({ "claims": (0..MANY).map(claim).collect::<Vec<_>>() });

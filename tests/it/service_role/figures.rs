@@ -1,7 +1,7 @@
 //! What a member of the role may write into the figures and the denials.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 
 use super::{Cast, Trier};
 use crate::http::items;
@@ -15,10 +15,7 @@ use crate::support::app::{App, NOON, eventually, instant};
 async fn what_a_member_counts_only_grows() {
     let cast = Cast::migrated().await;
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&cast.service, |options| {
-        options.clock = Clock::Manual(clock.clone());
-    })
-    .await;
+    let app = App::start_at(&cast.service, &clock).await;
     app.benefit(1, "UTC").await;
     app.claim("a", None).await.is(201);
     app.claim("a", None).await.is(429);

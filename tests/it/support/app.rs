@@ -254,11 +254,16 @@ impl App {
     /// An application on its own ground, whose clock stands at [`NOON`].
     pub async fn with_clock(stack: Stack) -> (Self, ManualClock) {
         let clock = ManualClock::at(instant(NOON));
-        let app = Self::start_with(&Ground::new(stack), |options| {
-            options.clock = Clock::Manual(clock.clone());
-        })
-        .await;
+        let app = Self::start_at(&Ground::new(stack), &clock).await;
         (app, clock)
+    }
+
+    /// Starts an application with a clock on a ground.
+    pub async fn start_at(ground: &Ground, clock: &ManualClock) -> Self {
+        Self::start_with(ground, |options| {
+            options.clock = Clock::Manual(clock.clone())
+        })
+        .await
     }
 
     /// Starts an application on a ground. Several applications can share a ground.

@@ -1,7 +1,7 @@
 //! Backtests of drafts.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use crate::http::v1::exports::copy_grant;
@@ -57,9 +57,7 @@ fn first_denied(answer: &Value) -> Vec<String> {
 async fn on_a_ground(stack: Stack) -> (Ground, App, ManualClock) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-    });
+    let app = App::start_at(&ground, &clock);
     let app = app.await;
     (ground, app, clock)
 }

@@ -1,13 +1,10 @@
 //! A subject under all policies.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
 use serde_json::{Value, json};
 
 use crate::http::{all_items, column, invalid_places, items, problem, replace};
-use crate::support::app::{
-    App, Ground, NOON, Stack, eventually, instant, on_every_store_with_redis,
-};
+use crate::support::app::{App, Ground, Stack, eventually, on_every_store_with_redis};
 use crate::support::desk::on_every_store;
 
 on_every_store!(
@@ -128,8 +125,7 @@ async fn listed(app: &App, path: &str) -> Vec<String> {
 }
 
 async fn subjects_are_found_by_their_beginnings(stack: Stack) {
-    let ground = Ground::new(stack);
-    let app = App::start(&ground).await;
+    let app = App::on(stack).await;
     app.benefit(9, "UTC").await;
     put(&app, "other").await;
     for subject in [
@@ -232,12 +228,7 @@ async fn subjects_are_found_by_their_beginnings(stack: Stack) {
 }
 
 async fn subjects_near_a_limit_are_listed(stack: Stack) {
-    let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let (app, clock) = App::with_clock(stack).await;
     app.benefit(5, "UTC").await;
     // Ids of one instant have no order.
     let near = async |query: &str| {
@@ -323,12 +314,7 @@ async fn subjects_near_a_limit_are_listed(stack: Stack) {
 
 /// Each kind of limit, and a walk of several pages.
 async fn near_follows_each_limit(stack: Stack) {
-    let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let (app, clock) = App::with_clock(stack).await;
     let limits = json!([
         { "max": 4, "per": "60s", "kind": "sliding" },
         { "max": 5, "per": "1h", "kind": "from_first_claim" },

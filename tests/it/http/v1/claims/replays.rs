@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::future::{Either, select};
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use serde_json::json;
 
 use crate::http::{problem, replace};
@@ -99,10 +99,7 @@ async fn a_key_outlives_redis_midnight_and_the_month(stack: Stack) {
     let mut ground = Ground::new(stack);
     ground.redis_url = Some(redis.url());
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     replace(&app, json!({})).await;
     let first = app.claim("member-42", Some("order-17")).await.json();
     for days in [0, 1, 31, 365] {

@@ -221,10 +221,7 @@ async fn each_instance_ends_keys_by_its_own_clock() {
     .await;
     let body = json!({ "name": "x", "role": "audit", "ends_at": "2026-11-21T04:00:00Z" });
     let key = make(&one, body).await;
-    let two = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-    })
-    .await;
+    let two = App::start_at(&ground, &clock).await;
     assert_eq!(status_of(&two, &key.secret).await, 200);
     clock.advance(TimeDelta::hours(1));
     assert_eq!(status_of(&two, &key.secret).await, 401);

@@ -1,7 +1,7 @@
 //! The last day on which a key was used.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::{Made, end, make_role, revoke, status_of};
@@ -92,12 +92,7 @@ async fn a_key_that_is_not_accepted_is_not_used(stack: Stack) {
 async fn instances_write_the_same_day(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let start = async || {
-        App::start_with(&ground, |options| {
-            options.clock = Clock::Manual(clock.clone());
-        })
-        .await
-    };
+    let start = || App::start_at(&ground, &clock);
     let one = start().await;
     let key = make_role(&one, "audit", None).await;
     let other = make_role(&one, "audit", None).await;
@@ -139,12 +134,7 @@ async fn a_use_outlives_a_change_of_its_key(stack: Stack) {
 async fn the_end_of_an_instance_loses_no_use(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let start = async || {
-        App::start_with(&ground, |options| {
-            options.clock = Clock::Manual(clock.clone());
-        })
-        .await
-    };
+    let start = || App::start_at(&ground, &clock);
     let app = start().await;
     let key = make_role(&app, "audit", None).await;
     let mut today = String::new();

@@ -1,7 +1,7 @@
 //! Denied claims in the figures, the first denials of a subject, and wrong input.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -18,10 +18,7 @@ on_every_store!(
 async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(1, "Asia/Shanghai").await;
     for _ in 0..4 {
         app.claim("a", Some("a key")).await;
@@ -63,10 +60,7 @@ async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
     app.claim("a", None).await;
     // The instance writes the remaining counts when it ends.
     drop(app);
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     assert_eq!(denied(&app).await, [6, 1]);
     app.claim("a", None).await;
     eventually("the denial after the restart is counted", || async {
@@ -146,13 +140,8 @@ async fn bad_input_is_told_with_its_place() {
 }
 
 async fn denials_of_all_subjects_are_listed(stack: Stack) {
-    let ground = Ground::new(stack);
     // 11:04 on the 21st in Shanghai.
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let (app, clock) = App::with_clock(stack).await;
     app.benefit(1, "Asia/Shanghai").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     app.put_policy("other", rule).await.is(201);

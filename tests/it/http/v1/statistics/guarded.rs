@@ -1,7 +1,7 @@
 //! Figures and denials by hand: the triggers let them grow with the record, and nothing else.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use sqlx::Error;
 
 use super::are_sums_of_the_entries;
@@ -17,10 +17,7 @@ async fn a_told_day_stays_as_it_is(stack: Stack) {
     // 1. A day that has closed, and a day that goes on. Both have a grant and a denial.
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(1, "UTC").await;
     let denied = async |days: usize| {
         assert_eq!(app.claim("a", None).await.status, 201);

@@ -136,10 +136,7 @@ async fn all_have_positions(app: &App, entries: usize) {
 async fn figures_are_sums_of_the_entries(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant("2027-03-13T17:00:00Z"));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(3, "America/New_York").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
     app.put_policy("sms", rule).await;

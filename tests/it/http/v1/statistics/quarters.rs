@@ -1,7 +1,7 @@
 //! `/v1/stats/quarters`: the figures of quarter hours.
 
 use chrono::TimeDelta;
-use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::host::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -20,13 +20,6 @@ on_every_store!(
     quarters_go_after_14_days,
     a_deletion_is_bounded,
 );
-
-async fn at_noon(ground: &Ground, clock: &ManualClock) -> App {
-    App::start_with(ground, |options| {
-        options.clock = Clock::Manual(clock.clone());
-    })
-    .await
-}
 
 /// The policy, the start and the figures of a quarter hour, as a line: grants, units, units that were given back,
 /// denied claims.
@@ -61,7 +54,7 @@ async fn what_happened_counts_in_its_quarter_hour(stack: Stack) {
     let ground = Ground::new(stack);
     // 03:04 in UTC, and 08:49 in Kathmandu.
     let clock = ManualClock::at(instant(NOON));
-    let app = at_noon(&ground, &clock).await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(5, "Asia/Kathmandu").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
     app.put_policy("other", rule).await.is(201);
@@ -125,7 +118,7 @@ async fn what_happened_counts_in_its_quarter_hour(stack: Stack) {
     app.claim_body(five, None).await.is(201);
     app.claim_body(one.clone(), None).await.is(429);
     drop(app);
-    let app = at_noon(&ground, &clock).await;
+    let app = App::start_at(&ground, &clock).await;
     app.claim_body(one.clone(), None).await.is(429);
     expected.push("benefit 2026-11-22T18:15:00Z 1 5 1 2");
     are_made(&app, &ground).await;
@@ -148,8 +141,8 @@ async fn two_instances_count_each_claim_once(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
     let apps = [
-        at_noon(&ground, &clock).await,
-        at_noon(&ground, &clock).await,
+        App::start_at(&ground, &clock).await,
+        App::start_at(&ground, &clock).await,
     ];
     apps[0].benefit(1, "UTC").await;
     eventually("the other instance knows the policy", || async {
@@ -185,7 +178,7 @@ async fn two_instances_count_each_claim_once(stack: Stack) {
 async fn quarters_and_days_are_written_together(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = at_noon(&ground, &clock).await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(9, "UTC").await;
     app.claim("a", None).await.is(201);
     are_made(&app, &ground).await;
@@ -218,7 +211,7 @@ async fn quarters_and_days_are_written_together(stack: Stack) {
 async fn quarters_go_after_14_days(stack: Stack) {
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
-    let app = at_noon(&ground, &clock).await;
+    let app = App::start_at(&ground, &clock).await;
     app.benefit(1, "UTC").await;
     app.claim("a", None).await.is(201);
     app.claim("a", None).await.is(429);
