@@ -19,41 +19,37 @@ use domain::limit::per::Per;
 pub const QUOTA_EXCEEDED_TYPE: &str =
     "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// A request to take units of a policy for a subject.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "subject": "member-42", "units": 1, "metadata": { "order": "A-17" } }))]
 pub struct ClaimBody {
-    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
-    /// characters that nobody can see, blanks other than a plain space within the text, and text
-    /// that is not in Unicode's normalization form C are refused.
+    /// 1 to 256 bytes of UTF-8 in Unicode's normalization form C, without characters that nobody can see; the
+    /// only blanks are plain spaces within the text. Send an id, not a name.
     #[schema(
-        example = "member-42",
         min_length = 1,
         max_length = 256,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     pub subject: String,
-    /// The number of units. Default: 1.
+    /// Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub units: Option<WholeNumber>,
-    /// Makes the grant a hold: it lapses after this many seconds and gives its units back, unless
-    /// it is confirmed before.
+    /// Makes the grant a hold: it lapses after this time and gives its units back, unless it is confirmed
+    /// before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
-    /// Whether to only show what would happen. Nothing is counted.
+    /// Only shows what would happen.
     #[serde(default)]
     pub dry_run: bool,
-    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. The names in an
-    /// object differ. Numbers are 64-bit integers or IEEE 754 doubles.
+    /// Stored with the grant: at most 4 KiB of compact JSON, 32 levels deep. Numbers are 64-bit integers or
+    /// IEEE 754 doubles.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    #[schema(value_type = Option<Object>)]
     pub metadata: Option<DistinctObject>,
 }
 
-/// Claims to decide at once.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -63,24 +59,20 @@ pub struct ClaimBody {
     ],
 }))]
 pub struct BatchBody {
-    /// 1 to 1000 claims.
     #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
     pub claims: Vec<Object<BatchClaim>>,
-    /// Whether to grant either all claims or none.
+    /// Grants either all claims or none.
     #[serde(default)]
     pub atomic: bool,
 }
 
-/// A claim of a batch.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchClaim {
-    /// The policy's name.
     #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub policy: String,
-    /// The subject to count: 1 to 256 bytes of UTF-8. Send an id, not a name: control characters,
-    /// characters that nobody can see, blanks other than a plain space within the text, and text
-    /// that is not in Unicode's normalization form C are refused.
+    /// 1 to 256 bytes of UTF-8 in Unicode's normalization form C, without characters that nobody can see; the
+    /// only blanks are plain spaces within the text. Send an id, not a name.
     #[schema(
         example = "member-42",
         min_length = 1,
@@ -88,16 +80,15 @@ pub struct BatchClaim {
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     pub subject: String,
-    /// The number of units. Default: 1.
+    /// Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub units: Option<WholeNumber>,
-    /// Makes the grant a hold, as in a single claim: it lapses after this many seconds unless it is
-    /// confirmed.
+    /// As in a single claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
-    /// Stored with the grant.
+    /// As in a single claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<DistinctObject>,
@@ -110,55 +101,46 @@ pub struct BatchClaim {
     pub idempotency_key: Option<String>,
 }
 
-/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
+/// A denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct DenialBody {
-    /// Always `https://iana.org/assignments/http-problem-types#quota-exceeded`.
+    /// `https://iana.org/assignments/http-problem-types#quota-exceeded`.
     #[serde(rename = "type")]
     #[schema(value_type = String, example = "https://iana.org/assignments/http-problem-types#quota-exceeded")]
     pub kind: Word,
-    /// Always `quota-exceeded`.
     #[schema(value_type = words::QuotaExceeded, example = "quota-exceeded")]
     pub code: Word,
-    /// Always `Quota exceeded`.
     #[schema(value_type = String, example = "Quota exceeded")]
     pub title: Word,
-    /// Always 429.
     #[schema(example = 429)]
     pub status: u16,
-    /// The limit that is used up, and when there is room again.
     #[schema(
         example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
     )]
     pub detail: String,
-    /// The page that explains the kind of the problem.
+    /// The page that explains this code.
     #[schema(value_type = String, example = "/docs/problems#quota-exceeded")]
     pub page: Word,
-    /// The id of the request, as in the field `X-Request-Id` of the answer and in the server's log. Absent
-    /// in an item of a batch.
+    /// As in the field `X-Request-Id` and in the server's log. Absent in an item of a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
+    #[schema(nullable = false, example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
     pub request_id: Option<String>,
-    /// Always `denied`.
     #[schema(value_type = words::Denied, example = "denied")]
     pub outcome: Word,
-    /// The policy.
     #[schema(example = "benefit")]
     pub policy: String,
-    /// The subject.
     #[schema(example = "member-42")]
     pub subject: String,
-    /// The earliest instant at which the claim would be granted, if nobody else claims and nobody
-    /// changes the policy or the override. It knows the windows, open holds that lapse, the end of an
-    /// override, and a scheduled version. Null where nothing that is known makes room for the claim.
+    /// The earliest instant at which the claim would be granted, if nobody else claims and nothing else
+    /// changes. It knows the windows, open holds that lapse, the end of an override, and a scheduled version.
+    /// Null where nothing that is known makes room.
     #[serde(serialize_with = "instant::serialize_some")]
-    #[schema(example = "2026-11-21T16:00:00Z")]
     pub fits_at: Option<DateTime<Utc>>,
-    /// The limits without room for the units, each by its `per`.
+    /// The limits without room for the units.
     #[serde(rename = "violated-policies")]
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     pub violated_policies: Vec<Per>,
-    /// Every limit with its present usage.
+    /// With the present usage.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -172,43 +154,36 @@ any_of!(
     "code": ["quota-exceeded" => DenialBody, "too-many-wrong-keys" => Problem]
 );
 
-/// A subject's limits with their present usage.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct UsageBody {
     #[schema(example = "benefit")]
     pub policy: String,
     #[schema(example = 1)]
     pub policy_version: u32,
-    /// The policy's time zone.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     pub time_zone: String,
     #[schema(example = "member-42")]
     pub subject: String,
-    /// Whether the subject has entries under this policy, or grants that wait for the ledger. False for a
-    /// subject that was never seen.
+    /// Whether the subject has entries under this policy, or grants that wait for the ledger.
     pub has_entries: bool,
-    /// The limits, in the policy's order.
     pub limits: Vec<LimitUsage>,
-    /// The subject's override, while one is in force. Absent otherwise.
+    /// The override in force.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub override_note: Option<OverrideNote>,
-    /// The subject's block, while one is in force: every claim is denied. Absent otherwise.
+    /// The block in force: every claim is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub block: Option<BlockNote>,
 }
 
-/// Shows that the subject is blocked.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockNote {
-    /// The instant from which the subject is not blocked any more; null where the block has no end.
     pub until: Option<DateTime<Utc>>,
 }
 
-/// Shows that an override changes the subject's limits.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct OverrideNote {
-    /// The instant from which the policy's own limits apply again; null where the override has no
-    /// end.
     pub until: Option<DateTime<Utc>>,
 }
 
@@ -221,7 +196,6 @@ any_of!(
     [UsageBody, ClaimExplanation]
 );
 
-/// The result of each claim, in the order of the claims.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchAnswer {
     pub items: Vec<BatchItem>,
@@ -240,10 +214,9 @@ pub enum BatchItem {
     Refused(Problem),
 }
 
-/// A granted claim.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct GrantedItem {
-    /// 201 where it was granted now, 200 where it was granted before.
+    /// 201, or 200 where it was granted before.
     #[schema(example = 201)]
     pub status: u16,
     #[serde(flatten)]
@@ -251,18 +224,16 @@ pub struct GrantedItem {
     pub answer: ClaimAnswer,
 }
 
-/// The answer to a granted claim.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "read by the derive")]
 struct GrantedAnswer {
     #[schema(value_type = words::Granted, example = "granted")]
     outcome: Word,
-    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
-    /// afterwards. Absent otherwise.
+    /// Redis alone decided, as the policy allows: the ledger records the grant afterwards.
     #[schema(required = false, example = false)]
     provisional: bool,
     grant: GrantBody,
-    /// The policy's limits as they were at the grant, in the policy's order.
+    /// The limits at the grant.
     limits: Vec<LimitUsage>,
 }
 

@@ -6,17 +6,15 @@ use utoipa::ToSchema;
 
 use super::reading::flattened;
 
-/// The reason for which a subject is erased.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "reason": "request 2026-118" }))]
 pub struct ErasureRequest {
-    /// The reason, without the subject's name: 1 to 1000 characters.
-    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
+    /// Without the subject's name.
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: String,
 }
 
-/// An act of erasure.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasureAct {
     /// The number of policies under which the subject had an account or an override.
@@ -24,16 +22,14 @@ pub struct ErasureAct {
     pub accounts: u64,
 }
 
-/// A recorded erasure.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErasureAnswer {
-    /// The number of the change that records it: see `/v1/changes`.
+    /// The change that records it: see `/v1/changes`.
     #[schema(example = 42)]
     pub revision: u64,
     #[serde(flatten, deserialize_with = "flattened")]
     pub act: ErasureAct,
     pub erased_at: DateTime<Utc>,
-    /// Who erased the subject: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     pub erased_by: String,
     #[schema(example = "request 2026-118")]

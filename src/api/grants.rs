@@ -14,81 +14,72 @@ use super::words::{self, Word};
 use domain::forecast::Forecast;
 use domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
 
-/// The reason for which a grant is reversed, and how many of its units.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "reason": "SMS gateway refused" }))]
 pub struct ReversalRequest {
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: String,
-    /// Gives only these units back; others are left. It needs an `Idempotency-Key`, so that a repeated
-    /// request gives nothing back again. Default: all units that are left.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    /// Gives only these units back, and needs an `Idempotency-Key`, so that a repeated request gives nothing
+    /// back again. Default: all that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64)]
     pub units: Option<WholeNumber>,
 }
 
-/// How many units of a hold are confirmed. The body is optional.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "units": 1 }))]
 pub struct ConfirmationRequest {
-    /// Only these units stay used, and the others are given back. Default: all units that are left.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64, example = 1)]
+    /// Only these units stay used, and the others are given back. Default: all that are left.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991u64)]
     pub units: Option<WholeNumber>,
 }
 
-/// A grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct GrantBody {
-    /// A UUIDv7. The order of ids is the order of the grants.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    /// The order of ids is the order of the grants.
     pub id: Uuid,
     #[schema(example = "benefit")]
     pub policy: String,
-    /// The version of the policy that granted it.
     #[schema(example = 1)]
     pub policy_version: u32,
-    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     pub subject: Option<String>,
     #[schema(example = 1)]
     pub units: u64,
-    /// The units that reversals of some units have given back, before the grant was reversed or the
-    /// hold lapsed. Absent without any.
+    /// What reversals of some units gave back, before the grant was reversed or the hold lapsed.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(required = false, example = 1)]
     pub returned_units: u64,
-    /// `held`, `granted`, `reversed` or `lapsed`. A grant is `granted` as long as a unit is left.
+    /// A grant is `granted` as long as a unit is left.
     #[schema(value_type = words::GrantState, example = "granted")]
     pub state: Word,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
+
     #[serde(serialize_with = "instant::serialize")]
     pub granted_at: DateTime<Utc>,
-    /// `true` where Redis alone decided the claim, and the ledger recorded the grant afterwards.
-    /// Absent otherwise.
+    /// Redis alone decided the claim, and the ledger recorded the grant afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub provisional: bool,
-    /// `true` where the grant went over a limit. Only a provisional grant can. Absent otherwise.
+    /// The grant went over a limit. Only a provisional grant can.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub over: bool,
-    /// `true` where the policy only observed, and would have denied the claim in the mode
-    /// `enforce`. Absent otherwise.
+    /// The policy only observed, and would have denied the claim in the mode `enforce`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub would_deny: bool,
-    /// For a hold: the instant at which it lapses unless it is confirmed. Absent otherwise.
+    /// When the hold lapses unless it is confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub held_until: Option<DateTime<Utc>>,
-    /// The confirmation of a hold. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub confirmation: Option<ConfirmationBody>,
-    /// The reversal of the units that were left. Absent without one.
+    /// The reversal of the units that were left.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub reversal: Option<ReversalBody>,
-    /// The metadata of the claim.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<Box<RawValue>>,
 }
@@ -98,28 +89,21 @@ fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
-/// A confirmation of a hold.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfirmationBody {
     /// The units that stay used.
     #[schema(example = 1)]
     pub units: u64,
-    /// When it was made.
     pub at: DateTime<Utc>,
-    /// Who made it: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     pub by: String,
 }
 
-/// A reversal of a grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReversalBody {
-    /// When it was made.
     pub at: DateTime<Utc>,
-    /// Who made it: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     pub by: String,
-    /// The reason.
     #[schema(example = "SMS gateway refused")]
     pub reason: String,
 }
@@ -172,31 +156,29 @@ impl GrantBody {
     }
 }
 
-/// The answer to a claim that was granted, now or before.
+/// A claim that was granted, now or before.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClaimAnswer {
-    /// `granted`; in a dry run also `denied`.
+    /// `denied` only in a dry run.
     #[schema(value_type = words::ClaimOutcome, example = "granted")]
     pub outcome: Word,
-    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
-    /// afterwards. Absent otherwise.
+    /// Redis alone decided, as the policy allows: the ledger records the grant afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub provisional: bool,
-    /// `true` where the policy only observes, and would have denied the claim in the mode
-    /// `enforce`. Absent otherwise.
+    /// The policy only observes, and would have denied the claim in the mode `enforce`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub would_deny: bool,
-    /// The grant. Absent in a dry run.
+    /// Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub grant: Option<GrantBody>,
-    /// In a dry run that is denied: the earliest instant at which the claim would be granted, as in a
-    /// denial. Absent otherwise, and where nothing that is known makes room for the claim.
+    /// As in a denial, for a dry run that is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false)]
+    #[schema(nullable = false, required = false)]
     pub fits_at: Option<DateTime<Utc>>,
-    /// The policy's limits as they were at the grant, in the policy's order.
+    /// The limits at the grant.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -215,16 +197,11 @@ impl ClaimAnswer {
     }
 }
 
-page! {
-    /// A page of grants.
-    GrantList of GrantBody
-    /// The cursor of the next page; null on the last page. It stays valid while grants are made.
-}
+page!(GrantList of GrantBody);
 
-/// A grant that was corrected, now or before.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CorrectionAnswer {
     pub grant: GrantBody,
-    /// The policy's limits after the correction, in the policy's order.
+    /// The limits after the correction.
     pub limits: Vec<LimitUsage>,
 }

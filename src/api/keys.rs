@@ -11,34 +11,29 @@ use super::strict::{Object, WholeNumber};
 use super::words::{self, Word};
 use domain::key::{Key, SupportBounds, UsedKey};
 
-/// A key to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "name": "shop", "role": "claim", "policies": ["benefit"], "reason": "the shop's backend" }))]
 pub struct KeyBody {
-    /// A name that says who uses the key: 1 to 100 characters, no control characters.
+    /// Who uses the key.
     #[schema(
-        example = "shop",
         min_length = 1,
         max_length = 100,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     pub name: String,
-    /// `claim`, `audit`, `support` or `admin`.
-    #[schema(value_type = words::Role, example = "claim")]
+    #[schema(value_type = words::Role)]
     pub role: String,
-    /// The policies that the key is confined to. Default: all policies. An admin key is never
-    /// confined.
-    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
+    /// Default: all policies. An admin key is never confined.
+    #[schema(min_items = 1, max_items = 100)]
     pub policies: Option<Vec<String>>,
-    /// How far a key with the role `support` may go. Required for this role, and refused for the others.
+    /// Required for the role `support`, and refused for the others.
     #[schema(value_type = Option<BoundsBody>)]
     pub bounds: Option<Object<BoundsBody>>,
-    /// The instant from which the key is not accepted. It must be in the future.
+    /// The instant from which the key is not accepted, in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     pub ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: Option<String>,
 }
 
@@ -54,7 +49,7 @@ pub struct BoundsBody {
     pub days: WholeNumber,
 }
 
-/// The bounds of a support key.
+/// How far a support key may go with overrides and blocks.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoundsAnswer {
     /// The largest `max` of an override.
@@ -72,31 +67,27 @@ impl From<SupportBounds> for BoundsAnswer {
     }
 }
 
-/// A key's new end.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "ends_at": "2099-12-01T00:00:00Z", "reason": "the contract ends" }))]
 pub struct KeyEndBody {
-    /// The instant from which the key is not accepted. It must be in the future. Null removes the
-    /// end.
+    /// The instant from which the key is not accepted, in the future; null for no end.
     #[serde(deserialize_with = "required")]
     #[schema(value_type = Option<DateTime<Utc>>, required = true)]
     pub ends_at: Option<String>,
-    /// The reason: 1 to 1000 characters. Required where the end changes.
-    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
+    /// Required where the end changes.
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: Option<String>,
 }
 
-/// The replacement of a key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "keep_seconds": 86400, "reason": "once a year" }))]
 pub struct KeyReplacementBody {
-    /// For how many seconds the old key still works. Default: 86400, which is a day.
-    #[schema(value_type = Option<u32>, example = 86400, minimum = 0, maximum = 31_536_000)]
+    /// For how long the old key still works. Default: 86400.
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 31_536_000)]
     pub keep_seconds: Option<WholeNumber>,
-    /// The reason: 1 to 1000 characters.
-    #[schema(example = "once a year", min_length = 1, max_length = 1000)]
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: String,
 }
 
@@ -105,102 +96,94 @@ fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>
     Option::deserialize(deserializer)
 }
 
-/// A key, without its secret.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyAnswer {
-    /// A UUIDv7.
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     pub id: Uuid,
     #[schema(example = "shop")]
     pub name: String,
     #[schema(value_type = words::Role, example = "claim")]
     pub role: Word,
-    /// The policies that the key is confined to; null for all policies.
+    /// Null for all policies.
     #[schema(example = json!(["benefit"]))]
     pub policies: Option<Vec<String>>,
-    /// How far a support key may go. Absent for every other role.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false)]
+    #[schema(nullable = false, required = false)]
     pub bounds: Option<BoundsAnswer>,
-    /// The instant from which the key is not accepted; null for no end.
+    /// The instant from which the key is not accepted.
     pub ends_at: Option<DateTime<Utc>>,
-    /// Whether the key is revoked: it is never accepted again.
+    /// A revoked key is never accepted again.
     pub revoked: bool,
-    /// The version of the key. Every change makes a new version.
     #[schema(example = 1)]
     pub version: u32,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
     pub created_at: DateTime<Utc>,
-    #[schema(example = "2026-11-21T03:04:05.678Z")]
     pub changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     pub changed_by: String,
-    /// The reason of the last change.
     #[schema(example = "the shop's backend")]
     pub reason: Option<String>,
 }
 
-/// The key that a request was sent with.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct OwnKeyAnswer {
-    /// A UUIDv7. Absent for the key of the settings, which is not in the ledger.
+    /// Absent for `PERDIEM_ADMIN_KEY`, which is not in the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    #[schema(nullable = false)]
     pub id: Option<Uuid>,
-    /// The key's name; `PERDIEM_ADMIN_KEY` for the key of the settings.
     #[schema(example = "shop")]
     pub name: String,
-    /// `claim`, `audit`, `support` or `admin`.
     #[schema(value_type = words::Role, example = "claim")]
     pub role: Word,
-    /// The policies that the key is confined to. Absent if it can be used for all policies.
+    /// Absent for all policies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = json!(["benefit"]))]
+    #[schema(nullable = false, example = json!(["benefit"]))]
     pub policies: Option<Vec<String>>,
-    /// How far a support key may go. Absent for every other role.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub bounds: Option<BoundsAnswer>,
-    /// The instant from which the key is not accepted. Absent if the key has no end.
+    /// The instant from which the key is not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub ends_at: Option<DateTime<Utc>>,
 }
 
-/// A new key, with its secret.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
     #[serde(flatten, deserialize_with = "flattened")]
     pub key: KeyAnswer,
-    /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.
-    /// Scanners can find leaked secrets by their form: a prefix, and a checksum in the last 8
-    /// digits.
-    #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
+    /// Send it as `Authorization: Bearer <secret>`. It is shown only once. Scanners can find a leaked secret by
+    /// its prefix, and by the checksum in its last 8 digits.
+    #[schema(
+        pattern = "^perdiem_[0-9a-f]{48}$",
+        example = "perdiem_000000000000000000000000000000000000000000000000"
+    )]
     pub secret: String,
 }
 
-/// A new key in the place of an old one, with its secret.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct KeyReplacementAnswer {
     #[serde(flatten, deserialize_with = "flattened")]
     pub key: KeyAnswer,
-    /// The secret of the new key, as in the answer to the creation of a key. Absent in a dry run.
+    /// Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, pattern = "^perdiem_[0-9a-f]{48}$")]
+    #[schema(
+        nullable = false,
+        required = false,
+        pattern = "^perdiem_[0-9a-f]{48}$",
+        example = "perdiem_000000000000000000000000000000000000000000000000"
+    )]
     pub secret: Option<String>,
     /// The old key, with its end.
     pub replaced: KeyAnswer,
 }
 
-/// A key, without its secret, and when it was used.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ListedKey {
     #[serde(flatten, deserialize_with = "flattened")]
     pub key: KeyAnswer,
-    /// The last day, in UTC, on which a request was sent with the key while the key was valid. Absent if there
-    /// was none. A request that was refused for the role or the policies of the key is a use too. A use is shown
-    /// after a few seconds.
+    /// The last day, in UTC, on which the valid key was sent, also in a request that its role or its policies
+    /// forbid. Shown after a few seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = "2026-11-21")]
+    #[schema(nullable = false, required = false)]
     pub last_used_on: Option<NaiveDate>,
 }
 
@@ -213,11 +196,7 @@ impl From<UsedKey> for ListedKey {
     }
 }
 
-page! {
-    /// A page of keys.
-    KeyList of ListedKey
-    /// The cursor of the next page; null on the last page.
-}
+page!(KeyList of ListedKey);
 
 impl From<Key> for KeyAnswer {
     fn from(key: Key) -> Self {
@@ -240,7 +219,6 @@ impl From<Key> for KeyAnswer {
     }
 }
 
-/// A key with its name.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct KeyName {
     pub id: Uuid,

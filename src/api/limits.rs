@@ -14,36 +14,31 @@ use domain::limit::total::Total;
 /// A limit with its usage, now or at a grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LimitUsage {
-    /// The limit's name: `minute`, `hour`, `day`, `week`, `month`, `year`, `ever`, or a duration.
     #[schema(value_type = words::LimitName, example = "day")]
     pub per: Per,
-    /// The kind of the limit, which says how units return: `calendar`, `from_first_claim`,
-    /// `sliding` or `rate`.
     #[schema(value_type = words::LimitKind, example = "calendar")]
     pub kind: Word,
-    /// The most units in a window; 0 where an override blocks the subject.
+    /// 0 where an override blocks the subject.
     #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
-    /// The units used. Claims can raise it to at most 2^53 − 1. It can be higher where grants were
-    /// recorded afterwards, or where the limit is newer than the entries that it counts.
+    /// Claims can raise it to at most 2^53 − 1. It can be higher where grants were recorded afterwards, or
+    /// where the limit is newer than the entries that it counts.
     #[schema(example = 1)]
     pub used: u64,
-    /// The units left; for a rate, the units in its bucket. It is 0 where more than `max` is used:
-    /// `max` was lowered, or the policy only observes.
+    /// For a rate, the units in its bucket. 0 where more than `max` is used.
     #[schema(example = 2)]
     pub remaining: u64,
-    /// When the window began; null where there is no window.
-    #[schema(example = "2026-11-20T16:00:00Z")]
+    /// Null where there is no window.
+
     #[serde(serialize_with = "instant::serialize_some")]
     pub window_start: Option<DateTime<Utc>>,
-    /// When more units are left, or the window ends, if nothing more is granted: by the limit, by open
-    /// holds that lapse, and by changes of the limit that are known. Null where that is never.
-    #[schema(example = "2026-11-21T16:00:00Z")]
+    /// When more units are left, or the window ends, if nothing more is granted: by the limit, by open holds
+    /// that lapse, and by known changes of the limit. Null for never.
+
     #[serde(serialize_with = "instant::serialize_some")]
     pub more_at: Option<DateTime<Utc>>,
-    /// When all units have returned, if nothing more is granted: by the limit, by open holds that
-    /// lapse, and by changes of the limit that are known. Null where no units return.
-    #[schema(example = "2026-11-21T16:00:00Z")]
+    /// When all units have returned, by the same. Null for never.
+
     #[serde(serialize_with = "instant::serialize_some")]
     pub resets_at: Option<DateTime<Utc>>,
 }
@@ -79,7 +74,6 @@ impl LimitUsage {
     }
 }
 
-/// `max` units `per` window.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LimitAnswer {
     #[schema(example = 3)]
@@ -88,15 +82,14 @@ pub struct LimitAnswer {
     pub per: Per,
     /// Absent for a limit of the calendar.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<words::LimitKind>, required = false, example = "sliding")]
+    #[schema(nullable = false, value_type = Option<words::LimitKind>, required = false, example = "sliding")]
     pub kind: Option<Word>,
-    /// Absent without a step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, required = false, example = "1h")]
+    #[schema(nullable = false, value_type = Option<String>, required = false, example = "1h")]
     pub step: Option<Elapsed>,
     /// Absent where it equals `max`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = 20)]
+    #[schema(nullable = false, required = false, example = 20)]
     pub burst: Option<u64>,
 }
 
@@ -113,7 +106,6 @@ impl From<&Limit> for LimitAnswer {
     }
 }
 
-/// Another `max` for a limit of the policy.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OverriddenMax {
     #[schema(example = 10)]

@@ -9,25 +9,20 @@ use domain::orphans::OrphanedOverride;
 /// The most overrides that are listed.
 const LISTED_MOST: usize = 20;
 
-/// The overrides that a change of a policy orphans: it leaves them without their limit, or beyond its
-/// bounds.
+/// The overrides that a change leaves without their limit, or beyond its bounds.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OrphansBody {
-    /// The number of these overrides.
     #[schema(example = 1)]
     pub count: usize,
-    /// The first 20 of them.
+    /// The first 20.
     pub first: Vec<OrphanBody>,
 }
 
-/// An override that a change of a policy orphans.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OrphanBody {
-    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     pub subject: Option<String>,
-    /// What the override says about limits that do not exist any more, or about limits whose bounds it
-    /// exceeds.
+    /// The limits that do not exist any more, or whose bounds the override exceeds.
     pub limits: Vec<OverriddenMax>,
 }
 

@@ -11,28 +11,25 @@ use super::words;
 use domain::overrides::Override;
 use domain::policy::PolicyName;
 
-/// An override to create, or to replace another one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "limits": [{ "max": 10, "per": "day" }], "reason": "ticket 4711" }))]
 pub struct OverrideBody {
-    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
-    /// stay.
+    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits stay.
     #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 10)]
     pub limits: Vec<Object<OverrideLimitBody>>,
-    /// The instant from which the policy's own limits apply again. Null or absent for no end.
+    /// Absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     pub until: Option<String>,
-    /// The reason: 1 to 1000 characters. Required when an override is replaced.
-    #[schema(example = "vip", min_length = 1, max_length = 1000)]
+    /// Required when an override is replaced.
+    #[schema(min_length = 1, max_length = 1000)]
     pub reason: Option<String>,
 }
 
-/// `max` units `per` window. To deny every claim of a subject, write a block.
+/// To deny every claim, write a block.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideLimitBody {
-    /// The most units in a window.
     #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub max: WholeNumber,
     /// The `per` of one of the policy's limits.
@@ -40,35 +37,25 @@ pub struct OverrideLimitBody {
     pub per: String,
 }
 
-/// A version of an override.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct OverrideAnswer {
     #[schema(example = "benefit")]
     pub policy: String,
-    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     pub subject: Option<String>,
-    /// The number of the version. Every change makes a new version. The override and the block of a
-    /// subject share the numbers 1, 2, 3 …
+    /// The override and the block of a subject share the numbers 1, 2, 3 …
     #[schema(example = 1)]
     pub version: u32,
     pub limits: Vec<OverriddenMax>,
     pub until: Option<DateTime<Utc>>,
-    /// When this version was made.
     pub changed_at: DateTime<Utc>,
-    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     pub changed_by: String,
-    /// The reason.
     #[schema(example = "vip")]
     pub reason: Option<String>,
 }
 
-page! {
-    /// A page of overrides.
-    OverrideList of OverrideAnswer
-    /// The cursor of the next page; null on the last page.
-}
+page!(OverrideList of OverrideAnswer);
 
 impl OverrideAnswer {
     pub fn new(policy: &PolicyName, found: Override) -> Self {

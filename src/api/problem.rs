@@ -8,56 +8,56 @@ use super::orphans::OrphansBody;
 use super::words::{self, Word};
 use domain::fault::Fault;
 
-/// A wrong part of a request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct InvalidPart {
     /// What is wrong and what to do.
+    #[schema(example = "write 1 or more units")]
     pub detail: String,
-    /// The place in the body: a JSON pointer as a URI fragment (RFC 6901, section 6).
+    /// The place in the body (RFC 6901, section 6).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "#/limits/0/max")]
+    #[schema(nullable = false, example = "#/limits/0/max")]
     pub pointer: Option<String>,
-    /// The name of the parameter of the path, the query or the header.
+    /// The parameter of the path, the query or the header.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(nullable = false, value_type = Option<String>, example = "limit")]
     pub parameter: Option<Word>,
 }
 
-/// A problem document (RFC 9457), as `application/problem+json`.
+/// A problem document (RFC 9457).
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// The kind of the problem, as a link to a page that explains it.
+    /// The kind of the problem, as a link to the page that explains it.
     #[serde(rename = "type")]
     #[schema(example = "/docs/problems#invalid")]
     pub kind: String,
-    /// The kind of the problem, for programs. It never changes.
+    /// The kind of the problem, for programs.
     #[schema(value_type = words::ProblemCode, example = "invalid")]
     pub code: Word,
     /// The kind of the problem, for people.
     #[schema(value_type = String, example = "Invalid")]
     pub title: Word,
-    /// The status of the answer.
     #[schema(example = 422)]
     pub status: u16,
     /// What is wrong in this request, and what to do.
+    #[schema(example = "write 1 or more units")]
     pub detail: String,
-    /// The page that explains the kind of the problem.
+    /// The page that explains this code.
     #[schema(example = "/docs/problems#invalid")]
     pub page: String,
-    /// The id of the request, as in the field `X-Request-Id` of the answer and in the server's log. Absent
-    /// in an item of a batch.
+    /// As in the field `X-Request-Id` and in the server's log. Absent in an item of a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
+    #[schema(nullable = false, example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
     pub request_id: Option<String>,
     /// Each wrong part of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InvalidPart>,
-    /// Of `subject-blocked`: when the block ends. Absent where it has no end.
+    /// Of `subject-blocked`. Absent where the block has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "2026-12-01T00:00:00Z")]
+    #[schema(nullable = false)]
     pub blocked_until: Option<DateTime<Utc>>,
-    /// Of `orphaned-overrides`: the overrides that the change would orphan.
+    /// Of `orphaned-overrides`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub orphaned_overrides: Option<OrphansBody>,
 }
 

@@ -6,22 +6,20 @@ use utoipa::ToSchema;
 
 use super::strict::WholeNumber;
 
-/// Where to move the clock of a sandbox: one of the two.
+/// One of the two.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "advance_seconds": 86400 }))]
 pub struct SandboxClockBody {
     /// To this instant, which is after the present one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<DateTime<Utc>>, example = json!(null))]
+    #[schema(value_type = Option<DateTime<Utc>>)]
     pub at: Option<String>,
-    /// By this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>, example = 86400, minimum = 1, maximum = 3_155_760_000_u64)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 3_155_760_000_u64)]
     pub advance_seconds: Option<WholeNumber>,
 }
 
-/// The time of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SandboxClockAnswer {
     pub now: DateTime<Utc>,

@@ -49,15 +49,15 @@ pub(crate) use any_of;
 
 /// Makes the schema of a field that has one of several words.
 macro_rules! words {
-    ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
-        $(#[doc = $doc])+
+    ($($(#[doc = $doc:literal])* $name:ident = $words:expr;)+) => {$(
+        $(#[doc = $doc])*
         pub enum $name {}
 
         impl utoipa::PartialSchema for $name {
             fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
                 utoipa::openapi::ObjectBuilder::new()
                     .schema_type(utoipa::openapi::schema::Type::String)
-                    .description(Some(concat!($($doc),+).trim()))
+                    .description(Some(concat!($($doc),*).trim()).filter(|it| !it.is_empty()))
                     .enum_values(Some($words))
                     .into()
             }
@@ -122,23 +122,25 @@ pub const PROBLEM_CODES: [&str; 32] = [
 ];
 
 words! {
-    /// The length of a window of the calendar.
     WindowLength = window::Length::ALL.map(window::Length::as_str);
-    /// How the units of a limit return.
+    /// `calendar`: of the local calendar. `from_first_claim`: all units return together, one duration after the
+    /// first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units return evenly.
     LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
-    /// A weekday.
     Weekday = policy::WEEKDAYS.map(|(_, name)| name);
-    /// Where a grant is stored before the claim is answered.
+    /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`: Redis alone
+    /// decides, and queues the grant for the ledger, so a claim does not wait for the ledger, but a grant is
+    /// only as durable as Redis.
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
-    /// Who decides a policy's claims while the ledger cannot.
+    /// What happens while the ledger cannot decide. `refuse`: claims get 503. `count`: Redis decides, perhaps
+    /// over a limit, and the ledger records the grants afterwards.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
-    /// What becomes of the overrides that a change of the policy orphans.
+    /// What becomes of overrides that a change leaves without their limit, or beyond its bounds. `drop`: they
+    /// end, when the change takes effect. `keep`: they stay, and have no effect on the limits that they lost.
     OnOrphans = orphans::OnOrphans::ALL.map(orphans::OnOrphans::as_str);
-    /// Whether a policy denies claims that do not fit.
+    /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53 − 1 units in
+    /// a window, and those that would have been denied are marked.
     Mode = policy::Mode::ALL.map(policy::Mode::as_str);
-    /// The outcome of a claim.
     ClaimOutcome = ["granted", "denied"];
-    /// The reason of an outcome, in one word.
     OutcomeReason = [
         "room",
         "observed",
@@ -152,43 +154,36 @@ words! {
         "no_longer_active",
         "no_version",
     ];
-    /// The outcome of a granted claim.
     Granted = ["granted"];
-    /// The outcome of a denied claim.
     Denied = ["denied"];
-    /// The kind of the problem of a denied claim.
     QuotaExceeded = ["quota-exceeded"];
-    /// The kind of a problem. A newer version can have more kinds.
+    /// A newer version can have more codes.
     ProblemCode = PROBLEM_CODES;
-    /// The state of a grant.
     GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
-    /// The kind of an entry.
     EntryKind = grant::KindWord::ALL.map(grant::KindWord::as_str);
-    /// The format of an export.
     ExportFormat = format::ExportFormat::ALL.map(format::ExportFormat::as_str);
-    /// The kind of a change.
     ChangeKind = CHANGE_KINDS;
-    /// What a read of a subject showed.
     ReadKind = reads::ReadKind::ALL.map(reads::ReadKind::as_str);
-    /// The role of a key.
     Role = key::Role::ALL.map(key::Role::as_str);
-    /// Any version.
     Anything = ["*"];
-    /// A filter that is either `true` or absent.
     OnlyTrue = ["true"];
-    /// Whether a reconciliation compared the counters.
+    /// `absent`: there is no Redis, and only the ledger was checked. `unavailable`: Redis was away, and not all
+    /// counters were compared.
     CountersCompared =
         reconciliation::CountersCompared::ALL.map(reconciliation::CountersCompared::as_str);
-    /// How much of the ledger a reconciliation checks.
+    /// `part`: the entries that are new since the reconciliation before, the accounts of its alarms, and the
+    /// next part of all accounts; the parts of about a week are the whole.
     LedgerChecked = reconciliation::LedgerChecked::ALL.map(reconciliation::LedgerChecked::as_str);
-    /// The kind of a difference.
+    /// Of counters: `counter_too_high` and `counter_lags`: its number is above or below that of the account's
+    /// last entry; `counter_differs` in another way; `counter_unreadable`; `counter_orphaned`: the ledger does
+    /// not know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`: numbers are
+    /// missing before this entry; `time_backwards`: the entry is earlier than the one before it;
+    /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`; `wrong_figure`: the entries
+    /// make another figure of a day.
     DifferenceKind =
         reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
-    /// Whether an instance decides claims.
     ReadinessStatus = ["ready", "not ready"];
-    /// Whether an instance seals the record.
     Sealing = ["sealed", "not sealed"];
-    /// The store of the ledger.
     Store = STORES;
 }
 
@@ -200,11 +195,11 @@ impl PartialSchema for LimitName {
         ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some(
-                "The name of a limit: `minute`, `hour`, `day`, `week`, `month` or `year` of the \
-                 local calendar, `ever`, or a duration from 1s to 400d, such as `90s`, `15m`, `24h` \
-                 or `7d`. Answers write a duration with the largest of h, m and s that divides it.",
+                "The name of a limit: a word of the local calendar, `ever`, or a duration from 1s to 400d. \
+                 Answers write a duration with the largest of h, m and s that divides it.",
             ))
             .pattern(Some("^(minute|hour|day|week|month|year|ever|[0-9]+[smhd])$"))
+            .examples(["day"])
             .into()
     }
 }

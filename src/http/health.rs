@@ -22,12 +22,10 @@ pub async fn livez(_caller: Public) -> &'static str {
 describe! {
     /// The metrics of this instance, for Prometheus.
     ///
-    /// The format is the text format of OpenMetrics 1.0. Any key can read the metrics. Where
-    /// `PERDIEM_OPEN_METRICS` is true, no key is needed.
+    /// The format is the text format of OpenMetrics 1.0. Where `PERDIEM_OPEN_METRICS` is true, no key is
+    /// needed.
     METRICS: "metrics" of "operation", |it| it
         .text(200, "The metrics.", &["application/openmetrics-text"])
-        .problem(401, "`unauthorized`: no valid key.")
-        .problem(429, "`too-many-wrong-keys`: wait for as long as `Retry-After` says.")
         .is_about_nobody()
 }
 pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {

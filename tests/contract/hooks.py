@@ -82,6 +82,10 @@ BEYOND_SCHEMAS = [
 # The same for problems without faults: another claim was sent with this key before.
 BEYOND_SCHEMAS_TYPES = ["/docs/problems#idempotency-key-reused"]
 
+# The statuses of the problems that every operation can have: its answer `default`. 405 is that of a method
+# that the path does not take.
+COMMON_STATUSES = [400, 401, 403, 404, 405, 408, 410, 412, 413, 415, 422, 429, 503]
+
 schemathesis.openapi.format(
     "time-zone",
     st.sampled_from(["Asia/Shanghai", "America/New_York", "Africa/Casablanca", "+08:00", "GMT+8"]),
@@ -178,6 +182,14 @@ def filter_failure(context, failure, case, response):
     if not faults:
         return problem["type"] not in BEYOND_SCHEMAS_TYPES
     return not all(is_beyond_schemas(fault) for fault in faults)
+
+
+@schemathesis.check
+def other_problems_are_described(context, response, case):
+    """Checks that the answer `default` stands only for problems that every operation can have."""
+    status = response.status_code
+    described = case.operation.definition.raw["responses"]
+    assert str(status) in described or status in COMMON_STATUSES, f"{status} is not described"
 
 
 def is_told_in_an_item(case, response):

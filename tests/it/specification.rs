@@ -1,5 +1,7 @@
 //! The specification: the file, the code and the routes agree.
 
+mod examples;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -44,6 +46,26 @@ fn the_file_is_what_the_code_says() {
         "openapi.yaml is out of date (line {}): run `cargo run -- openapi > openapi.yaml`",
         difference.map_or(file.lines().count(), |line| line + 1),
     );
+}
+
+/// What is true of many operations is said once, in `src/http/docs/openapi.md` or in the components.
+#[test]
+fn the_file_says_each_thing_once() {
+    let file = perdiem::http::specification_yaml();
+    assert!(file.len() < 200_000, "{} bytes", file.len());
+    let specification: Value = yaml_serde::from_str(&file).expect("YAML");
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    for (place, object) in &found {
+        if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
+            let whole = specification.pointer(&reference[1..]);
+            assert!(whole.is_some(), "{place}: {reference}");
+        }
+    }
+    // Every problem is the one in the components, but for the denial.
+    let is_problem = |object: &&Value| object.get("application/problem+json").is_some();
+    let problems = found.iter().map(|(_, object)| *object);
+    assert_eq!(problems.filter(is_problem).count(), 2);
 }
 
 /// The table of routes in the code, compared with the paths and methods of the specification.

@@ -1,11 +1,22 @@
-//! Shares equal parts of the specification: a parameter, an answer, a field of an answer or a link that
-//! several operations have stands in the components once, and the operations refer to it.
+//! Shares equal parts of the specification: a parameter, a field of an answer or a link that several
+//! operations have is in the components once, and the operations refer to it. The problems that every
+//! operation can have are its answer `default`, and what else is a problem refers to the same answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
-use utoipa::openapi::path::Operation;
-use utoipa::openapi::{Components, OpenApi, PathItem, Ref, RefOr, Response};
+use utoipa::openapi::header::Header;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::{
+    Components, Content, OpenApi, PathItem, Ref, RefOr, Response, ResponseBuilder, Schema,
+};
+use utoipa::{Number, PartialSchema, ToSchema};
+
+use crate::answer::problem::MEDIA_TYPE;
+use api::problem::Problem;
+
+/// The name of the problem in the components.
+const PROBLEM: &str = "Problem";
 
 /// A part of an operation, which may be equal to a part of another one.
 struct Part<'o, T> {
@@ -15,19 +26,27 @@ struct Part<'o, T> {
     operation: String,
 }
 
+/// The statuses of each operation whose problem is that of every operation.
+pub type Common = HashMap<&'static str, BTreeSet<String>>;
+
 /// Shares the equal parts of all operations.
-pub fn share(openapi: &mut OpenApi) {
+pub fn share(openapi: &mut OpenApi, common: &Common) {
     let mut operations: Vec<&mut Operation> =
         openapi.paths.paths.values_mut().flat_map(of_path).collect();
     let components = openapi.components.get_or_insert_default();
     let Components {
+        schemas,
         parameters,
         responses,
         headers,
         links,
         ..
     } = components;
-    // The parts of answers come first: afterwards equal answers are equal still.
+    for operation in &mut operations {
+        share_problems(operation, common);
+    }
+    schemas.values_mut().for_each(without_zero);
+    responses.insert(PROBLEM.to_owned(), problem().into());
     headers.extend(shared(
         "headers",
         parts_of_answers(&mut operations, |answer| &mut answer.headers),
@@ -36,7 +55,6 @@ pub fn share(openapi: &mut OpenApi) {
         "links",
         parts_of_answers(&mut operations, |answer| &mut answer.links),
     ));
-    responses.extend(shared("responses", errors(&mut operations)));
     parameters.extend(shared("parameters", parameters_of(&mut operations)));
 }
 
@@ -74,26 +92,71 @@ fn parts_of_answers<'o, T>(
     found
 }
 
-/// The answers that are errors. What an operation answers else is its own.
-fn errors<'o>(operations: &'o mut [&mut Operation]) -> Vec<Part<'o, Response>> {
-    let mut found = Vec::new();
-    for operation in operations {
-        let id = name_of(operation);
-        let answers = operation.responses.responses.iter_mut();
-        for (status, place) in answers.filter(|(status, _)| status.starts_with(['4', '5'])) {
-            found.push(Part {
-                name: format!("answer_{status}"),
-                place,
-                operation: id.clone(),
-            });
+/// Lets the problems of an operation refer to the one in the components. Those that every operation can have
+/// become its answer `default`.
+fn share_problems(operation: &mut Operation, common: &Common) {
+    let id = name_of(operation);
+    let answers = &mut operation.responses.responses;
+    let statuses = common.get(id.as_str()).into_iter().flatten();
+    let is_common = statuses.filter(|status| answers.remove(*status).is_some());
+    let has_common = is_common.count() > 0;
+    let reference = || Ref::new(format!("#/components/responses/{PROBLEM}"));
+    for answer in answers.values_mut() {
+        if let RefOr::T(own) = &*answer
+            && own.headers.is_empty()
+            && own.content == problem().content
+        {
+            let mut reference = reference();
+            reference.description = own.description.clone();
+            *answer = RefOr::Ref(reference);
         }
     }
-    found
+    if has_common {
+        answers.insert("default".to_owned(), RefOr::Ref(reference()));
+    }
 }
 
-fn parameters_of<'o>(
-    operations: &'o mut [&mut Operation],
-) -> Vec<Part<'o, utoipa::openapi::path::Parameter>> {
+/// Leaves out that a number without a greatest value is not negative: that is so of all numbers that count.
+fn without_zero(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    match schema {
+        Schema::Object(object) => {
+            let is_zero = |it: &Number| {
+                matches!(it, Number::Int(0) | Number::UInt(0)) || *it == Number::Float(0.0)
+            };
+            if object.maximum.is_none() && object.minimum.as_ref().is_some_and(is_zero) {
+                object.minimum = None;
+            }
+            object.properties.values_mut().for_each(without_zero);
+        }
+        Schema::AllOf(all) => all.items.iter_mut().for_each(without_zero),
+        _ => {}
+    }
+}
+
+/// A problem of any kind.
+fn problem() -> Response {
+    let content = Content::new(Some(Ref::from_schema_name(Problem::name())));
+    let field = |schema: RefOr<Schema>, what: &str| {
+        let header = Header::builder().schema(Some(schema));
+        header.description(Some(what)).build()
+    };
+    ResponseBuilder::new()
+        .description(
+            "A problem. Every operation can answer 400, 401, 403, 422, 429 and 503, with a body also \
+             408, 413 and 415, with a name or an id also 404, with `If-Match` also 412, and 410 where \
+             entries were archived. The description of this document says when.",
+        )
+        .header(
+            "Retry-After",
+            field(u64::schema(), "Seconds to wait before the next try, if that is known."),
+        )
+        .header("WWW-Authenticate", field(String::schema(), "With 401: `Bearer`."))
+        .content(MEDIA_TYPE, content)
+        .build()
+}
+
+fn parameters_of<'o>(operations: &'o mut [&mut Operation]) -> Vec<Part<'o, Parameter>> {
     let mut found = Vec::new();
     for operation in operations {
         let id = name_of(operation);
@@ -101,8 +164,12 @@ fn parameters_of<'o>(
             let RefOr::T(parameter) = &*place else {
                 continue;
             };
+            let name = match parameter.parameter_in {
+                ParameterIn::Path => format!("{}_in_path", parameter.name),
+                _ => parameter.name.clone(),
+            };
             found.push(Part {
-                name: parameter.name.clone(),
+                name,
                 place,
                 operation: id.clone(),
             });

@@ -139,11 +139,14 @@ pub fn specification() -> utoipa::openapi::OpenApi {
     Specification::openapi()
 }
 
-/// The specification as YAML: the text of openapi.yaml. Parts that several operations have stand there
-/// once.
+/// The specification as YAML: the text of openapi.yaml. Parts that several operations have are there once.
 pub fn specification_yaml() -> String {
     let mut specification = specification();
-    share(&mut specification);
+    let operations = routes().operations();
+    let common = operations
+        .into_iter()
+        .map(|it| (it.operation.id, it.operation.common));
+    share(&mut specification, &common.collect());
     let yaml = specification.to_yaml().expect("the specification is YAML");
     // Readers of YAML 1.1 take `on` for true.
     yaml.replace(" on:\n", " 'on':\n")

@@ -10,6 +10,15 @@ use super::description::Values;
 use super::{Operation, Source};
 use crate::answer::problem::MEDIA_TYPE;
 
+/// The problem of an answer that can need entries that were archived and dropped.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum NeedsEntries {
+    /// `archived`: the answer needs entries that were archived and dropped.
+    #[response(status = 410)]
+    Archived,
+}
+
 impl Operation {
     /// An answer with a JSON body.
     pub fn json<T: ToSchema>(&mut self, status: u16, when: &str) -> &mut Self {
@@ -37,6 +46,7 @@ impl Operation {
             response.content.insert((*media_type).to_owned(), content);
         }
         self.last = status.to_string();
+        self.common.remove(&self.last);
         let responses = &mut self.shown.responses.responses;
         responses.insert(self.last.clone(), response.into());
         self
@@ -47,9 +57,12 @@ impl Operation {
         self.text(status, when, &[])
     }
 
-    /// Problems that many operations have.
-    pub fn has_problems<P: IntoResponses>(&mut self) {
-        self.shown.responses.responses.extend(P::responses());
+    /// Problems that every operation can have.
+    pub fn has_common<P: IntoResponses>(&mut self) -> &mut Self {
+        let problems = P::responses();
+        self.common.extend(problems.keys().cloned());
+        self.shown.responses.responses.extend(problems);
+        self
     }
 
     /// A problem whose document has more fields.
@@ -84,8 +97,7 @@ impl Operation {
 
     /// The answer can need entries that were archived and dropped.
     pub fn needs_entries(&mut self) -> &mut Self {
-        let when = "`archived`: the answer needs entries that were archived and dropped.";
-        self.problem(410, when)
+        self.has_common::<NeedsEntries>()
     }
 
     /// An answer of another operation names what this one takes.

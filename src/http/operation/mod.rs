@@ -5,6 +5,8 @@
 mod answers;
 mod description;
 
+use std::collections::BTreeSet;
+
 use actix_web::HttpRequest;
 use actix_web::web::Data;
 use utoipa::openapi::path::{self, Parameter, ParameterIn};
@@ -40,6 +42,8 @@ pub struct Operation {
     pub reach: Reach,
     /// Whether the answer can be about one named subject, so that it is a read of this subject.
     pub is_about_subject: bool,
+    /// The statuses whose problem is that of every operation, and no other one.
+    pub common: BTreeSet<String>,
     /// The status of the last answer, to which header fields are added.
     last: String,
 }
@@ -67,6 +71,30 @@ enum Named {
     NotFound,
 }
 
+/// The problem of every request with a condition.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum Conditional {
+    /// `precondition-failed`: the policy, override, block or key has another version.
+    #[response(status = 412)]
+    PreconditionFailed,
+}
+
+/// The problems of every request with a body.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum WithBody {
+    /// `slow-request`: the body did not arrive in time.
+    #[response(status = 408)]
+    SlowRequest,
+    /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
+    #[response(status = 413)]
+    TooLarge,
+    /// `encoded-body`: the body has a `Content-Encoding`.
+    #[response(status = 415)]
+    EncodedBody,
+}
+
 /// An answer that names what another operation takes.
 #[derive(Debug)]
 pub struct Source {
@@ -86,6 +114,7 @@ impl Operation {
             roles: None,
             reach: Reach::Everything,
             is_about_subject: true,
+            common: BTreeSet::new(),
             last: String::new(),
         };
         A::describe(&mut operation);
@@ -108,9 +137,12 @@ impl Operation {
 
     /// Says that the request has these parameters. What they name may not exist.
     pub fn takes<P: IntoParams>(&mut self) {
-        let mut parameters = P::into_params(|| None).into_iter();
-        if parameters.any(|it| matches!(it.name.as_str(), "policy" | "id" | "revision")) {
-            self.has_problems::<Named>();
+        for parameter in P::into_params(|| None) {
+            match parameter.name.as_str() {
+                "policy" | "id" | "revision" => self.has_common::<Named>(),
+                "If-Match" => self.has_common::<Conditional>(),
+                _ => continue,
+            };
         }
         self.takes_new::<P>();
     }
@@ -127,12 +159,7 @@ impl Operation {
         let content = Content::new(Some(self.refer_to::<T>()));
         let body = RequestBody::builder().content("application/json", content);
         self.shown.request_body = Some(RefOr::T(body.required(required).build()));
-        self.problem(408, "`slow-request`: the body did not arrive in time.")
-            .problem(
-                413,
-                "`too-large`: the body is over 64 KiB; of a batch, over 8 MiB.",
-            )
-            .problem(415, "`encoded-body`: the body has a `Content-Encoding`.");
+        self.has_common::<WithBody>();
     }
 
     /// A reference to the schema of a type, which the specification then has.

@@ -233,22 +233,31 @@ impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
 impl<W: Wanted, P: Confinement> Argument for Caller<W, P> {
     fn describe(operation: &mut Operation) {
         operation.needs_key(W::ROLES, P::REACH);
-        operation.has_problems::<WithKey>();
+        operation
+            .has_common::<WithAnyKey>()
+            .has_common::<WithRights>();
     }
 }
 
 /// The problems of every request with a key.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
-enum WithKey {
+enum WithAnyKey {
+    /// `unauthorized`: no valid key.
+    #[response(status = 401)]
+    Unauthorized,
+    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
+    #[response(status = 429)]
+    TooManyWrongKeys,
+}
+
+/// The problems of every request whose key needs a right.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum WithRights {
     /// `malformed`: the request is not JSON, has an unknown field or parameter, or a wrong type.
     #[response(status = 400)]
     Malformed,
-    /// `unauthorized`: no valid key.
-    #[response(status = 401, headers(
-        ("WWW-Authenticate" = String, description = "Always `Bearer`."),
-    ))]
-    Unauthorized,
     /// `forbidden`: the key has another role, or is confined to other policies.
     #[response(status = 403)]
     Forbidden,
@@ -256,16 +265,9 @@ enum WithKey {
     /// another claim.
     #[response(status = 422)]
     Invalid,
-    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
-    #[response(status = 429, headers(
-        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
-    ))]
-    TooManyWrongKeys,
     /// `undecided`: the claim could not be decided exactly within the deadline; `unavailable`:
     /// the ledger does not answer; both with `Retry-After`. `read-only`: this instance only reads.
-    #[response(status = 503, headers(
-        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
-    ))]
+    #[response(status = 503)]
     Unavailable,
 }
 
@@ -330,6 +332,7 @@ impl MetricsReader {
 impl Argument for MetricsReader {
     fn describe(operation: &mut Operation) {
         operation.needs_key(Anyone::ROLES, AboutNoPolicy::REACH);
+        operation.has_common::<WithAnyKey>();
     }
 }
 

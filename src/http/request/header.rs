@@ -23,7 +23,7 @@ extractors!(KeyHeader => IdempotencyKeyField, NeedlessKey => NeedlessKeyField, I
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 struct IfMatchField {
-    /// The change is made only if the ETag is still this one. With `*`, only if it exists.
+    /// Only if the ETag is still this one. With `*`, only if it exists.
     #[param(
         rename = "If-Match",
         value_type = String,
@@ -38,7 +38,7 @@ struct IfMatchField {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 struct IfNoneMatchField {
-    /// `*`: the change is made only if it does not exist yet. Not together with `If-Match`.
+    /// Only if it does not exist yet. Not together with `If-Match`.
     #[param(rename = "If-None-Match", value_type = words::Anything, required = false)]
     if_none_match: Option<String>,
 }
@@ -47,8 +47,7 @@ struct IfNoneMatchField {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 struct IdempotencyKeyField {
-    /// Makes a retry safe. 1 to 255 characters of visible ASCII, with or without quotes; unique in
-    /// its policy.
+    /// Makes a retry safe: 1 to 255 characters of visible ASCII, with or without quotes, unique in the policy.
     #[param(
         rename = "Idempotency-Key",
         value_type = String,
@@ -103,7 +102,7 @@ fn is_needless(name: &HeaderName, method: &Method) -> bool {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 struct NeedlessKeyField {
-    /// Not needed: a repeated request changes nothing more, with or without it.
+    /// Not needed: a repeated request changes nothing more.
     #[param(rename = "Idempotency-Key", value_type = String, required = false)]
     idempotency_key: Option<String>,
 }

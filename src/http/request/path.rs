@@ -72,8 +72,8 @@ struct RevisionInPath {
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
 struct TileInPath {
-    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the
-    /// width of a partial tile. The value contains slashes.
+    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the width of a
+    /// partial tile. The value contains slashes.
     #[param(
         example = "0/x001/x234/067.p/8",
         pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})/(x[0-9]{3}/){0,4})?[0-9]{3}(\\.p/([1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$"

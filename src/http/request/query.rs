@@ -124,10 +124,10 @@ impl<T: IntoParams> Argument for Query<T> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// The most items on a page: 1 to 1000. Default: 100.
+    /// Default: 100.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
-    /// The `next_cursor` of the previous page. Absent for the first page.
+    /// The `next_cursor` of the previous page.
     #[param(pattern = "^[A-Za-z0-9_-]+$")]
     cursor: Option<String>,
 }
@@ -167,7 +167,7 @@ impl Page {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct DryRunQuery {
-    /// `true`: change nothing, and show what would become of it.
+    /// Change nothing, and show what would become of it.
     #[param(value_type = Option<words::OnlyTrue>)]
     dry_run: Option<String>,
 }
@@ -192,7 +192,6 @@ pub fn is_true(parameter: &'static str, value: Option<&str>) -> Result<bool, Api
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ReasonQuery {
-    /// The reason of the change: 1 to 1000 characters.
     #[param(value_type = String, min_length = 1, max_length = 1000, example = "it is over")]
     reason: Option<String>,
 }

@@ -71,12 +71,11 @@ fn answer(policy: &PolicyName, tried: Backtested) -> BacktestAnswer {
 describe! {
     /// Backtest a draft of a policy: see which past grants it would have denied.
     ///
-    /// Use this to choose limits from data. The draft decides the past grants of the policy, archived
-    /// or not. A grant that fits into all windows that contain it takes its units. Any other grant
-    /// counts as denied. Reversals, lapses and adjustments count as they did. Reading begins with the
-    /// earliest window that contains the first day, so that a month is complete. Overrides are not
-    /// applied. A grant of a subject that was blocked then, under a policy that observed, counts as denied.
-    /// Claims that were denied in the past are not known. Nothing is changed.
+    /// The draft decides the past grants of the policy, archived or not: a grant that fits into all windows
+    /// that contain it takes its units, and any other one counts as denied. Reversals, lapses and adjustments
+    /// count as they did. Overrides are not applied, and claims that were denied in the past are not known. A
+    /// grant of a subject that was blocked then, under a policy that observed, counts as denied. Reading begins
+    /// with the earliest window that contains the first day.
     POST: "backtest_policy" of "policies", |it| it
         .json::<BacktestAnswer>(200, "The grants that the draft would have denied.")
         .needs_entries()

@@ -56,15 +56,13 @@ fn check(
 describe! {
     /// Claim units of several policies and subjects at once.
     ///
-    /// Each item of the answer has the status and the body that the claim alone would get. The claims
-    /// are decided at the same time: the order does not say which of two claims gets the last unit.
-    /// With `atomic`, either all claims are granted in one transaction, those of a subject in their
-    /// order, or no claim is. In the second case, a claim that alone would have been granted has the
-    /// status 424. A retry with the same keys is safe.
+    /// Each item of the answer has the status and the body that the claim alone would get. The order does not
+    /// say which of two claims gets the last unit. With `atomic`, all claims are granted in one transaction,
+    /// those of a subject in their order, or none is: then a claim that alone would have been granted gets 424.
     ///
-    /// With an `Idempotency-Key` of the batch, each claim without a key of its own has the key of the
-    /// batch and its number, from 1 on: the second claim of the batch `order-17` has the key
-    /// `order-17#2`. So send the same claims in the same order again.
+    /// With an `Idempotency-Key` of the batch, each claim without a key of its own has this key with its
+    /// number: the second claim of the batch `order-17` has `order-17#2`. So send the same claims in the same
+    /// order again.
     POST: "claim_batch" of "claims", |it| it
         .json::<BatchAnswer>(200, "The result of each claim, in the order of the claims.")
         .needs_entries()

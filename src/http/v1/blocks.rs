@@ -29,17 +29,14 @@ fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), Ap
 describe! {
     /// Block a subject, or change its block: the policy denies each of its claims.
     ///
-    /// A block holds whatever the limits of the policy are, in every version of the policy, and after the
-    /// policy was archived and created again. It takes effect at this instance with the next claim, and at
-    /// every other instance within a second. It takes back nothing that was granted: grants can be
-    /// confirmed, reversed and adjusted. A policy with the mode `observe` grants the claims of a blocked
-    /// subject, and marks them with `would_deny`.
+    /// A block holds in every version of the policy, and after the policy was archived and created again. It
+    /// takes back nothing that was granted: grants can be confirmed, reversed and adjusted. A policy with the
+    /// mode `observe` grants the claims of a blocked subject, and marks them with `would_deny`.
     PUT: "put_block" of "blocks", |it| it
         .json::<BlockAnswer>(201, "Created.").etag()
         .json::<BlockAnswer>(200, "Replaced, or not changed; or the result of a dry run.").etag()
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
-        .problem(412, "`precondition-failed`: the block has another version.")
 }
 pub async fn put(
     caller: Caller<Supporter>,
@@ -71,9 +68,9 @@ pub async fn put(
 describe! {
     /// Show a subject's block. The ETag is its version.
     ///
-    /// A block whose `until` has passed is shown too, until somebody removes it.
+    /// It is shown until somebody removes it, also after its `until`.
     GET: "get_block" of "blocks", |it| it
-        .json::<BlockAnswer>(200, "The block, also one whose `until` has passed.").etag()
+        .json::<BlockAnswer>(200, "The block.").etag()
         .follows("put_block", 201, SUBJECT)
 }
 pub async fn get(
@@ -98,7 +95,7 @@ pub async fn get(
 describe! {
     /// List the blocks of a policy.
     ///
-    /// The order never changes. Blocks whose `until` has passed are listed too.
+    /// Blocks whose `until` has passed are listed too.
     LIST: "list_blocks" of "blocks", |it| it
         .json::<BlockList>(200, "A page.")
         .is_about_nobody()
@@ -122,12 +119,11 @@ pub async fn list(
 describe! {
     /// Remove a subject's block: the policy decides its claims again.
     ///
-    /// It takes effect at this instance with the next claim, and at every other instance within a second.
+    /// The answer has the last version.
     REMOVE: "remove_block" of "blocks", |it| it
-        .json::<BlockAnswer>(200, "Removed; or the result of a dry run. The answer has the last version.")
+        .json::<BlockAnswer>(200, "Removed; or the result of a dry run.")
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
-        .problem(412, "`precondition-failed`: the block has another version.")
         .follows("put_block", 201, SUBJECT)
 }
 pub async fn remove(

@@ -25,23 +25,22 @@ use engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeFilterQuery {
-    /// Only changes of this policy, archived or not, and of its overrides and blocks; with `kind=read`,
-    /// reads under this policy.
+    /// Only changes of this policy, archived or not, and of its overrides and blocks; with `kind=read`, reads
+    /// under it.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only changes at this instant or later. A date means the start of that local day of the policy.
+    /// Only at this instant or later. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// Only changes before this instant. A date means the start of that local day of the policy.
+    /// Only before this instant. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
-    /// Only changes of this kind.
     #[param(value_type = Option<words::ChangeKind>)]
     kind: Option<String>,
-    /// Only changes that this key made: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
+    /// Only changes by this key: its id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
-    /// Only changes of this subject's overrides and blocks; with `kind=read`, reads of this subject.
+    /// Only changes of this subject's overrides and blocks; with `kind=read`, reads of it.
     #[param(
         min_length = 1,
         max_length = 256,
@@ -160,10 +159,8 @@ fn written_block((policy, version): (PolicyName, Block)) -> Option<Box<RawValue>
 describe! {
     /// List the changes of policies, overrides, blocks and keys, newest first.
     ///
-    /// Each change has the version before and after it, who made it, when and why. The list also has
-    /// acts: what somebody did with the record, such as an export. Acts of the kinds `day` and `read` are
-    /// listed only where `kind` asks for them, because there are many. A key that is confined to policies
-    /// must name one of them.
+    /// The list also has acts, such as exports. Those of the kinds `day` and `read` are listed only where
+    /// `kind` asks for them, because there are many.
     LIST: "list_changes" of "changes", |it| it.json::<ChangeList>(200, "A page.")
 }
 pub async fn list(

@@ -143,11 +143,10 @@ impl Claimed {
 describe! {
     /// Claim units of a policy for a subject.
     ///
-    /// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
-    /// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
-    /// 200 and `Idempotent-Replayed: true`. If the grant was reversed, or its hold lapsed, a retry says
-    /// so: its key stays used, and a new claim needs another key. A denial is not stored: the same key
-    /// can be granted later.
+    /// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A retry with
+    /// the same `Idempotency-Key` gets the same grant, with status 200. If the grant was reversed, or its hold
+    /// lapsed, a retry says so: the key stays used, and a new claim needs another one. A denial is not stored:
+    /// the same key can be granted later.
     POST: "claim" of "claims", |it| it
         .json::<ClaimAnswer>(201, "Granted.")
         .header::<String>("RateLimit-Policy", "Each limit's quota in units and window in seconds.")
@@ -157,12 +156,9 @@ describe! {
         .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
         .problem(403, "`forbidden`: the key has another role, or is confined to other policies; \
             `subject-blocked`: the subject is blocked, and nothing was counted.")
-        .header::<u64>("Retry-After", "Seconds until the claim would be granted, if that is known.")
         .problem(409, "`claim-in-progress`: a claim with the same key is being decided now; \
-            `policy-inactive`: the policy is paused or not active, and `Retry-After` says when the \
-            claim would be granted, if that is known; `grant-reversed`: the grant of this key was \
-            reversed.")
-        .header::<u64>("Retry-After", "Seconds until the same claim can be granted, if that is known.")
+            `policy-inactive`: the policy is paused or not active; `grant-reversed`: the grant of \
+            this key was reversed.")
         .problem(410, "`hold-lapsed`: the hold of this key lapsed.")
         .problem_with::<ClaimRefusal>(429, "`quota-exceeded`: denied; nothing was counted. Or \
             `too-many-wrong-keys`: wait for as long as `Retry-After` says.")
@@ -222,10 +218,9 @@ fn rehearsed(
 describe! {
     /// Show a subject's limits and usage now; or explain how a claim would be decided.
     ///
-    /// The usage is read from the ledger. A subject that never claimed has used nothing. With one of
-    /// the parameters the answer is an explanation: the limits in force at an instant, their usage, the
-    /// entries that used them, and the outcome of a claim, by the entries of the ledger. Explanations
-    /// require the role `audit` or `admin`.
+    /// The usage is read from the ledger. A subject that never claimed has used nothing. With one of the
+    /// parameters of the query the answer is an explanation, which requires the role `audit`, `support` or
+    /// `admin`.
     USAGE: "get_usage" of "claims", |it| it
         .json::<UsageAnswer>(200, "The limits, or the explanation.")
         .needs_entries()

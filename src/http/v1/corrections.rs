@@ -22,11 +22,9 @@ use engine::{Admission, Correction, Undecided};
 describe! {
     /// Reverse a grant: give its units back.
     ///
-    /// The units are given back to the windows in which they were granted, even if these windows have
-    /// ended. A grant is reversed once: a repeated request answers 200 with the first reversal. A hold
-    /// can be reversed too. With `units`, only some units are given back; each such reversal needs its own
-    /// `Idempotency-Key`, which is unique in the policy. A grant can be reversed in parts until no unit is
-    /// left.
+    /// The units are given back to the windows in which they were granted, even if these have ended. A grant is
+    /// reversed once: a repeated request answers 200 with the first reversal. A hold can be reversed too. With
+    /// `units`, a grant can be reversed in parts until no unit is left.
     REVERSE: "reverse_grant" of "grants", |it| it
         .json::<CorrectionAnswer>(201, "Reversed.")
         .json::<CorrectionAnswer>(200, "Already reversed.")
@@ -72,8 +70,7 @@ pub async fn reverse(
 describe! {
     /// Confirm a hold: its units stay taken.
     ///
-    /// A repeated request answers 200 with the first confirmation. With `units`, only these units stay taken,
-    /// and the rest of the hold is given back.
+    /// A repeated request answers 200 with the first confirmation.
     CONFIRM: "confirm_grant" of "grants", |it| it
         .json::<CorrectionAnswer>(201, "Confirmed.")
         .json::<CorrectionAnswer>(200, "Already confirmed.")

@@ -18,8 +18,8 @@ use engine::{DaySpan, DenialQuery};
 describe! {
     /// List a subject's denials of the last 30 days, newest first: the first denial in each window.
     ///
-    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
-    /// the others. A denial is listed within seconds.
+    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts the
+    /// others.
     OF_SUBJECT: "list_denials" of "entries", |it| it.json::<DenialList>(200, "A page.")
 }
 pub async fn of_subject(
@@ -42,27 +42,26 @@ pub async fn of_subject(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DenialsQuery {
-    /// Only denials of this policy, archived or not. Required for local days.
+    /// Only of this policy, archived or not. Required for local days.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only denials on this local day of the policy, by the version that was in force then.
+    /// Only on this local day of the policy, by the version that was in force then.
     #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
     on: Option<String>,
-    /// Only denials at this instant or later. A date means the start of that local day of the policy.
+    /// Only at this instant or later. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// Only denials before this instant. A date means the start of that local day of the policy.
+    /// Only before this instant. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
 }
 
 describe! {
-    /// List the denials of all subjects of the last 30 days, newest first: the first denial of each subject
-    /// in each window.
+    /// List the denials of all subjects of the last 30 days, newest first: the first denial of each subject in
+    /// each window.
     ///
-    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
-    /// the others. A denial is listed within seconds. A denial by a block belongs to no window, and is only
-    /// counted. A key that is confined to policies must name one of them.
+    /// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts the
+    /// others. A denial by a block belongs to no window, and is only counted.
     LIST: "list_denials_of_all" of "entries", |it| it
         .json::<DenialItemList>(200, "A page.")
         .is_about_nobody()

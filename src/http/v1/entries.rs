@@ -62,10 +62,9 @@ fn check(
 describe! {
     /// Adjust a subject's usage by hand, up or down, such as an opening balance.
     ///
-    /// An adjustment is an entry of the account. An adjustment up can go over a limit, because it
-    /// records what was already used. An adjustment down cannot subtract more than is used in any
-    /// window in which it counts, and subtracts nothing that was taken later. A retry with the same
-    /// `Idempotency-Key` is safe. The key is unique in the policy: claims and adjustments share their keys.
+    /// An adjustment up can go over a limit, because it records what was already used. An adjustment down
+    /// subtracts at most what is used in each window in which it counts, and nothing that was taken later.
+    /// Claims and adjustments of a policy share their keys.
     ADJUST: "adjust" of "entries", |it| it
         .json::<EntryBody>(201, "Entered.")
         .json::<EntryBody>(200, "Entered before with the same key.")
@@ -95,8 +94,7 @@ pub async fn adjust(
 describe! {
     /// List a subject's entries, newest first.
     ///
-    /// Entries are grants, and what happened to grants and usage later: `kind` has the words. Each one has
-    /// the limits after it.
+    /// Entries are grants, and what happened to grants and usage later.
     LIST: "list_entries" of "entries", |it| it
         .json::<EntryList>(200, "A page.")
         .follows("claim", 201, ACCOUNT)

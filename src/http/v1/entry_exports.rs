@@ -81,9 +81,8 @@ async fn made(admin: &AdminData, act: Act) -> Result<ExportMade, ApiError> {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "read by the derive")]
 struct RecordedExportQuery {
-    /// The revision of an earlier export: its rows again. No other export is recorded. Only the key that
-    /// made the export can do this. `after` leaves out rows at the beginning. All other parameters
-    /// can be left out, and must be those of that export.
+    /// The revision of an earlier export, to get its rows again with the key that made it. `after` leaves out
+    /// rows at the beginning; all other parameters can be left out, and must be those of that export.
     #[param(value_type = Option<u64>)]
     export: Option<String>,
 }
@@ -150,14 +149,12 @@ fn answer(
 describe! {
     /// Export entries in the order of the record, up to a position.
     ///
-    /// The formats are CSV (RFC 4180, every cell quoted, for programs) and NDJSON, one JSON object on
-    /// each line. The answer is streamed. The last line of NDJSON is the manifest: `{"manifest": {…}}`.
-    /// For CSV, read the manifest at the URL in `Link`. An export without its end was interrupted:
-    /// continue with the same `as_of`, and with the position of the last whole row as `after`. The same
-    /// filters and the same `as_of` give the same bytes, except for the manifest and for subjects that
-    /// were erased since. Each export is recorded as a change: see `/v1/changes`. A key that is
-    /// confined to policies must name one of them. `HEAD` records an export and sends no rows: `export`
-    /// gets the rows, also from an instance that only reads and cannot record.
+    /// CSV (RFC 4180) has every cell quoted, for programs. The last line of NDJSON is the manifest:
+    /// `{"manifest": {…}}`; that of CSV is at the URL in `Link`. An export without its end was interrupted:
+    /// continue with the same `as_of`, and with the position of the last whole row as `after`. The same filters
+    /// and the same `as_of` give the same bytes, except for the manifest and for subjects that were erased
+    /// since. Each export is recorded as a change. `HEAD` records an export and sends no rows: `export` gets
+    /// them, also from an instance that only reads.
     EXPORT: "export_entries" of "entries", |it| it
         .text(200, "The entries.", &["text/csv", "application/x-ndjson"])
         .header::<String>("Link", "The URL of the manifest, as `describedby`.")
@@ -235,8 +232,8 @@ async fn export_again(
 describe! {
     /// Show the manifest of an export of entries.
     ///
-    /// The service reads all rows again to make the manifest. A file whose bytes have another SHA-256
-    /// is incomplete, was changed, or names a subject that was erased since.
+    /// All rows are read again for it. A file whose bytes have another SHA-256 is incomplete, was changed, or
+    /// names a subject that was erased since.
     MANIFEST: "get_export" of "entries", |it| it
         .json::<Manifest>(200, "The manifest.")
         .needs_entries()

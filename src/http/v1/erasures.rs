@@ -17,18 +17,14 @@ fn about(accounts: u64) -> String {
 describe! {
     /// Erase a subject, under all policies.
     ///
-    /// First, the service deletes the subject's name, its metadata, its stored denials, and the reasons
-    /// of its corrections and overrides. From then on the name finds nothing. Claims under the name are
-    /// still counted, so that nobody gets a second quota today. When the windows of the last entry are
-    /// over, the account gets a random id. 48 hours after the last entry, the hashes of its idempotency
-    /// keys are deleted too. Then nothing shows whose entries they were. Units, sums, positions and
-    /// seals stay. Backups, exported files and your own logs are not changed.
+    /// The service deletes the subject's name, its metadata, its stored denials, and the reasons of its
+    /// corrections and overrides. From then on the name finds nothing, but claims under it are still counted,
+    /// so that nobody gets a second quota today. When the windows of the last entry are over, the account gets
+    /// a random id, and 48 hours after the last entry the hashes of its idempotency keys are deleted. Units,
+    /// sums, positions and seals stay. Backups, exported files and your own logs are not changed.
     ///
-    /// Status 202 means that an erasure of many entries has begun. It continues by itself. The name
-    /// finds nothing from then on; metadata and reasons are deleted afterwards. Send the request again
-    /// later: status 200 means that all texts are deleted. A repeated request returns the same erasure
-    /// until the account has its random id; then the status is 404. A reason that contains the
-    /// subject's name is refused (422), because the reason stays.
+    /// Status 202 means that an erasure of many entries has begun and continues by itself. Send the request
+    /// again later: 200 means that all texts are deleted, and 404 that the account has its random id.
     POST: "erase_subject" of "changes", |it| it
         .json::<ErasureAnswer>(200, "All texts are deleted, and the name finds nothing.")
         .json::<ErasureAnswer>(202, "The erasure has begun and continues by itself. Some texts are \

@@ -38,15 +38,14 @@ use engine::{
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ExplanationQuery {
-    /// The instant of the claim. Entries that were appended up to this instant count. Default: now.
+    /// The instant of the claim. Entries that were appended up to it count. Default: now.
     #[param(value_type = Option<DateTime<Utc>>)]
     at: Option<String>,
-    /// Uses the record only up to this position. An instant means the last position of that time.
-    /// Default: everything that is committed. Only an answer with an instant `at` and a position
-    /// here never changes.
+    /// The record is used only up to this position, or to the last position of this time. Default: everything.
+    /// Only an answer with an instant `at` and a position here never changes.
     #[param(format = "position-or-instant", example = "1842")]
     known_at: Option<String>,
-    /// The units of the claim. Default: 1.
+    /// Default: 1.
     #[param(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     units: Option<String>,
 }
@@ -54,8 +53,7 @@ pub struct ExplanationQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct KnownAtQuery {
-    /// Uses the record only up to this position. An instant means the last position of that time.
-    /// Default: everything that is committed.
+    /// The record is used only up to this position, or to the last position of this time. Default: everything.
     #[param(format = "position-or-instant", example = "1842")]
     known_at: Option<String>,
 }
@@ -245,8 +243,8 @@ pub async fn explain<W, P>(
 describe! {
     /// Explain a grant: why it was granted, and what happened to it since.
     ///
-    /// The explanation has the limits before the grant, the entries that had used them, the version of
-    /// the policy and of the override that were in force, and the corrections since.
+    /// The explanation has the limits before the grant, the entries that had used them, what was in force, and
+    /// the corrections since.
     OF_GRANT: "explain_grant" of "grants", |it| it
         .json::<GrantExplanation>(200, "The explanation.")
         .needs_entries()

@@ -24,7 +24,6 @@ use engine::ExportPiece;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ExportQuery {
-    /// `csv` or `ndjson`.
     #[param(value_type = words::ExportFormat, example = "csv")]
     format: Option<String>,
 }
@@ -32,9 +31,8 @@ pub struct ExportQuery {
 describe! {
     /// Export grants, newest first, with their state at one instant.
     ///
-    /// The formats are CSV (RFC 4180) and NDJSON, one JSON object on each line. The answer is streamed.
-    /// Every CSV cell is quoted, and has the text as it is. For people, `perdiem export --xlsx` writes
-    /// cells that no spreadsheet takes for numbers or formulas. A key that is confined to policies must name one of them.
+    /// CSV (RFC 4180) has every cell quoted, with the text as it is. For people, `perdiem export --xlsx` writes
+    /// cells that no spreadsheet takes for numbers or formulas.
     EXPORT: "export_grants" of "grants", |it| it
         .text(200, "The grants.", &["text/csv", "application/x-ndjson"])
         .needs_entries()

@@ -22,29 +22,27 @@ use engine::{GrantQuery, ProvisionalScope};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct GrantFilterQuery {
-    /// Only grants of this policy, archived or not.
+    /// Only of this policy, archived or not. Required for local days.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only grants of this subject.
+    /// Only of this subject.
     #[param(
         min_length = 1,
         max_length = 256,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: Option<String>,
-    /// Only grants in this state: `held`, `granted`, `reversed` or `lapsed`.
     #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
-    /// Only grants with this idempotency key.
     #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     idempotency_key: Option<String>,
-    /// `true`: only grants that Redis alone decided.
+    /// Only grants that Redis alone decided.
     #[param(value_type = Option<words::OnlyTrue>)]
     provisional: Option<String>,
-    /// `true`: only grants that Redis alone decided and that went over a limit.
+    /// Only provisional grants that went over a limit.
     #[param(value_type = Option<words::OnlyTrue>)]
     over: Option<String>,
-    /// `true`: only grants that an observing policy would have denied in the mode `enforce`.
+    /// Only grants that an observing policy would have denied in the mode `enforce`.
     #[param(value_type = Option<words::OnlyTrue>)]
     would_deny: Option<String>,
 }
@@ -97,7 +95,7 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
 describe! {
     /// Show a grant.
     ///
-    /// The answer has its state now, and its confirmation and its reversal if there are any.
+    /// The answer has its state now.
     GET: "get_grant" of "grants", |it| it
         .json::<GrantBody>(200, "The grant.")
         .needs_entries()
@@ -121,7 +119,7 @@ pub async fn get(
 describe! {
     /// List grants, newest first.
     ///
-    /// A key that is confined to policies must name one of them.
+    /// Each one has its state now.
     LIST: "list_grants" of "grants", |it| it.json::<GrantList>(200, "A page.")
 }
 pub async fn list(

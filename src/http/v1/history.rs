@@ -62,29 +62,28 @@ fn history_list(page: HistoryPage) -> HistoryList {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryFilterQuery {
-    /// Only entries of this policy, archived or not. Required for filters by local days.
+    /// Only of this policy, archived or not. Required for local days.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only entries of this subject.
+    /// Only of this subject.
     #[param(
         min_length = 1,
         max_length = 256,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: Option<String>,
-    /// Only entries of this kind.
     #[param(value_type = Option<words::EntryKind>)]
     kind: Option<String>,
-    /// Only entries that got their positions at this instant or later. A date means the start of that
-    /// local day of the policy.
+    /// Only entries that got their positions at this instant or later. A date means the start of that local day
+    /// of the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     recorded_from: Option<String>,
-    /// Only entries that got their positions before this instant. A date means the start of that local
-    /// day of the policy.
+    /// Only entries that got their positions before this instant. A date means the start of that local day of
+    /// the policy.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     recorded_to: Option<String>,
-    /// Only entries up to this position. An instant means the last position of that time. Only a
-    /// list as of a position never changes.
+    /// Only entries up to this position, or to the last position of this time. Only a list as of a position
+    /// never changes.
     #[param(format = "position-or-instant", example = "1842")]
     as_of: Option<String>,
     /// Only entries above this position.
@@ -95,7 +94,7 @@ pub struct HistoryFilterQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// Seconds to wait for an entry while the list is empty: 0 to 30. Default: 0.
+    /// Seconds to wait for an entry while the list is empty. Default: 0.
     #[param(value_type = Option<u64>, minimum = 0, maximum = 30)]
     wait: Option<String>,
 }
@@ -161,10 +160,9 @@ pub fn parse_as_of(text: &str) -> Result<AsOf, String> {
 describe! {
     /// List entries of all accounts, oldest first, in the order of the record.
     ///
-    /// Entries are grants, and what happened to grants and usage later: `kind` has the words. An entry
-    /// gets its position soon after it was committed, and keeps it. So a list as of a position never
-    /// changes. To follow the record: after the last page, send its `as_of` as `after`. Then you miss no
-    /// entry, and you get none twice. A key that is confined to policies must name one of them.
+    /// An entry gets its position soon after it was committed, and keeps it, so a list as of a position never
+    /// changes. To follow the record, send the `as_of` of the last page as `after`: you miss no entry, and get
+    /// none twice.
     LIST: "list_history" of "entries", |it| it
         .json::<HistoryList>(200, "A page.")
         .needs_entries()

@@ -67,8 +67,8 @@ const REASON_NEEDED: &str = "the reason is missing: write why the key gets anoth
 describe! {
     /// Create a key.
     ///
-    /// Only this answer has the key's secret: the service stores a hash of it. The key works at once,
-    /// at every instance.
+    /// Only this answer has the key's secret: the service stores a hash of it. The key works at once, at every
+    /// instance.
     POST: "create_key" of "keys", |it| it
         .json::<CreatedKey>(201, "The key with its secret.")
         .header::<String>("Location", "The URL of the key.").etag()
@@ -87,7 +87,7 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, admin: AdminData) 
 describe! {
     /// List the keys, newest first.
     ///
-    /// Revoked keys are listed too. The answer has no secrets. It shows the last day on which each key was used.
+    /// Revoked keys are listed too.
     LIST: "list_keys" of "keys", |it| it
         .json::<KeyList>(200, "A page.")
         .is_about_nobody()
@@ -112,8 +112,7 @@ fn own_key_answer(key: OwnKey) -> OwnKeyAnswer {
 describe! {
     /// Show the key of this request: its name, its rights and its end.
     ///
-    /// Every valid key may ask, also a key that is confined to policies. The answer has no secret. An
-    /// instance that changes a key tells it at once, and every other one within a second.
+    /// Every valid key may ask, also one that is confined to policies.
     OWN: "get_own_key" of "keys", |it| it
         .json::<OwnKeyAnswer>(200, "The key of this request.")
         .is_about_nobody()
@@ -126,7 +125,7 @@ pub async fn own(caller: Caller<Anyone, AboutNoPolicy>, record: RecordData) -> H
 describe! {
     /// Show a key, without its secret. The ETag is its version.
     ///
-    /// A revoked key is shown too. The answer shows the last day on which the key was used.
+    /// A revoked key is shown too.
     GET: "get_key" of "keys", |it| it
         .json::<ListedKey>(200, "The key.").etag()
         .is_about_nobody()
@@ -146,13 +145,11 @@ fn rendered(key: Key, is_dry_run: bool) -> HttpResponse {
 describe! {
     /// Set, change or remove the end of a key.
     ///
-    /// A change takes effect at this instance at once, and at every other instance within a second. A
-    /// key that already has this end is not changed.
+    /// A key that already has this end is not changed.
     PATCH: "end_key" of "keys", |it| it
         .json::<KeyAnswer>(200, "The key; or the result of a dry run.").etag()
         .problem(409, "`last-admin-key`: this is the last admin key without an end; `key-revoked`: \
             a revoked key cannot be changed.")
-        .problem(412, "`precondition-failed`: the key has another version.")
         .follows("create_key", 201, ID)
 }
 pub async fn patch(
@@ -171,17 +168,15 @@ pub async fn patch(
 describe! {
     /// Replace a key: make a new key with the same rights, and end the old one.
     ///
-    /// The new key has the name, the role, the policies, the bounds and the end of the old one. The old key works for
-    /// a day longer, or for `keep_seconds`, but not longer than before. Both changes are made, or neither is. Only
-    /// this answer has the new key's secret, and every request makes another key. So if the answer is lost, replace
-    /// the newest key with this name.
+    /// The new key has the name, the rights and the end of the old one, which works for `keep_seconds` longer,
+    /// but not longer than before. Only this answer has the new key's secret, and every request makes another
+    /// key: if the answer is lost, replace the newest key with this name.
     REPLACE: "replace_key" of "keys", |it| it
         .json::<KeyReplacementAnswer>(201, "The new key with its secret, and the old key.")
         .header::<String>("Location", "The URL of the new key.").etag()
         .json::<KeyReplacementAnswer>(200, "The result of a dry run, without a secret.")
         .problem(409, "`key-revoked`: a revoked key cannot be changed; `key-ended`: a key that has \
             ended cannot be replaced.")
-        .problem(412, "`precondition-failed`: the key has another version.")
         .follows("create_key", 201, ID)
 }
 pub async fn replace(
@@ -209,12 +204,10 @@ pub async fn replace(
 describe! {
     /// Revoke a key: it is never accepted again.
     ///
-    /// The key stops working at this instance at once, and at every other instance within a second. A
-    /// key that is already revoked is not changed.
+    /// A key that is already revoked is not changed.
     REVOKE: "revoke_key" of "keys", |it| it
         .json::<KeyAnswer>(200, "The key, revoked; or the result of a dry run.").etag()
         .problem(409, "`last-admin-key`: this is the last admin key without an end.")
-        .problem(412, "`precondition-failed`: the key has another version.")
         .follows("create_key", 201, ID)
 }
 pub async fn revoke(

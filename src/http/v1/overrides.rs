@@ -37,15 +37,13 @@ fn check(
 describe! {
     /// Create or replace a subject's override.
     ///
-    /// The override takes effect at this instance with the next claim, and at every other instance
-    /// within a second. A lower `max` takes back nothing that was granted. An override of an archived
-    /// policy has no effect until the policy is revived.
+    /// A lower `max` takes back nothing that was granted. An override of an archived policy has no effect until
+    /// the policy is revived.
     PUT: "put_override" of "overrides", |it| it
         .json::<OverrideAnswer>(201, "Created.").etag()
         .json::<OverrideAnswer>(200, "Replaced, or not changed; or the result of a dry run.").etag()
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
-        .problem(412, "`precondition-failed`: the override has another version.")
 }
 pub async fn put(
     caller: Caller<Supporter>,
@@ -77,9 +75,9 @@ pub async fn put(
 describe! {
     /// Show a subject's override. The ETag is its version.
     ///
-    /// An override whose `until` has passed is shown too, until somebody deletes it.
+    /// It is shown until somebody deletes it, also after its `until`.
     GET: "get_override" of "overrides", |it| it
-        .json::<OverrideAnswer>(200, "The override, also one whose `until` has passed.").etag()
+        .json::<OverrideAnswer>(200, "The override.").etag()
         .follows("put_override", 201, SUBJECT)
 }
 pub async fn get(
@@ -104,7 +102,7 @@ pub async fn get(
 describe! {
     /// List the overrides of a policy.
     ///
-    /// The order never changes. Overrides whose `until` has passed are listed too.
+    /// Overrides whose `until` has passed are listed too.
     LIST: "list_overrides" of "overrides", |it| it
         .json::<OverrideList>(200, "A page.")
         .is_about_nobody()
@@ -128,12 +126,11 @@ pub async fn list(
 describe! {
     /// Delete a subject's override: the policy's own limits apply again.
     ///
-    /// It takes effect at this instance with the next claim, and at every other instance within a second.
+    /// The answer has the last version.
     DELETE: "delete_override" of "overrides", |it| it
-        .json::<OverrideAnswer>(200, "Deleted; or the result of a dry run. The answer has the last version.")
+        .json::<OverrideAnswer>(200, "Deleted; or the result of a dry run.")
         .problem(409, "`being-erased`: the subject is being erased. `detail` says when to try \
             again.")
-        .problem(412, "`precondition-failed`: the override has another version.")
         .follows("put_override", 201, SUBJECT)
 }
 pub async fn delete(

@@ -15,13 +15,10 @@ use engine::{Editor, Precondition};
 describe! {
     /// Pause a policy: it grants no claim until the pause ends.
     ///
-    /// Every other change of the policy keeps the pause. A version that is scheduled takes effect at its time,
-    /// and is paused too. Grants can be confirmed and reversed. A policy that is already paused stays as it is.
-    /// The pause takes effect at this instance with the next claim, and at every other instance within a
-    /// second.
+    /// Every other change of the policy keeps the pause, also a scheduled one. Grants can be confirmed and
+    /// reversed. A policy that is already paused stays as it is.
     PUT: "pause_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "Paused, or already paused; or the result of a dry run.").etag()
-        .problem(412, "`precondition-failed`: the policy has another version.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn put(
@@ -48,11 +45,9 @@ pub async fn put(
 describe! {
     /// End the pause of a policy.
     ///
-    /// The policy decides claims again: at this instance with the next claim, and at every other instance
-    /// within a second.
+    /// It decides claims again.
     END: "resume_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "The pause has ended; or the result of a dry run.").etag()
-        .problem(412, "`precondition-failed`: the policy has another version.")
         .follows("pause_policy", 200, POLICY)
 }
 pub async fn end(

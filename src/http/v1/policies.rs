@@ -76,7 +76,7 @@ pub fn check(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PoliciesQuery {
-    /// `true`: archived policies too.
+    /// Archived policies too, in their last versions.
     #[param(value_type = Option<words::OnlyTrue>)]
     archived: Option<String>,
 }
@@ -84,23 +84,19 @@ pub struct PoliciesQuery {
 describe! {
     /// Create, replace or revive a policy.
     ///
-    /// The request replaces the whole policy: repeat the settings that you want to keep. Every change
-    /// makes a new version. A policy that already has these settings is not changed. Without
-    /// `If-Match`, the last writer wins; with it, the change is made only to the version that you have
-    /// read.
+    /// The request replaces the whole policy: repeat the settings that you want to keep. Every change makes a
+    /// new version, and no change makes none. Without `If-Match`, the last writer wins.
     ///
-    /// Every instance knows a new or revived policy at once. A change takes effect at this instance
-    /// with the next claim, and at every other instance within a second. With `effective: next_window`
-    /// it takes effect at the same instant everywhere. A change that leaves overrides without their limit
-    /// is refused until `orphaned_overrides` says what becomes of them; a dry run lists them. Of the versions that have taken effect, the
-    /// highest is in force, so a change that takes effect now ends those that are scheduled.
+    /// Every instance knows a new or revived policy at once. With `effective: next_window` a change takes
+    /// effect at the same instant everywhere. Of the versions that have taken effect the highest is in force,
+    /// so a change that takes effect now ends those that are scheduled. A change that leaves overrides without
+    /// their limit is refused until `orphaned_overrides` says what becomes of them; a dry run lists them.
     PUT: "put_policy" of "policies", |it| it
         .json::<PolicyAnswer>(201, "Created, or revived.").etag()
         .json::<PolicyAnswer>(200, "Replaced, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
             beyond its bounds.")
-        .problem(412, "`precondition-failed`: the policy has another version.")
 }
 pub async fn put(
     caller: Caller<Admin>,
@@ -143,16 +139,14 @@ fn edited_answer(edited: EditedPolicy, is_dry_run: bool) -> HttpResponse {
 describe! {
     /// Change some settings of a policy, and keep the others.
     ///
-    /// The body is a JSON merge patch (RFC 7396) of the policy as `GET` shows it: what is absent stays, and
-    /// `null` means the default. The change makes a new version of the newest version. If that one is
-    /// scheduled, the new version takes effect at the same instant, unless `effective` says otherwise. A
-    /// change that somebody else makes meanwhile is kept.
+    /// The body is a JSON merge patch (RFC 7396) of the policy as `GET` shows it. A change of a version that is
+    /// scheduled takes effect at the same instant, unless `effective` says otherwise. A change that somebody
+    /// else makes meanwhile is kept.
     PATCH: "patch_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "Changed, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
             beyond its bounds.")
-        .problem(412, "`precondition-failed`: the policy has another version.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn patch(
@@ -189,7 +183,7 @@ pub async fn patch(
 describe! {
     /// Show a policy in its newest version. The ETag is the version.
     ///
-    /// The newest version may not be in force yet: see `effective_at`.
+    /// It may not be in force yet: see `effective_at`.
     GET: "get_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "The policy.").etag()
         .is_about_nobody()
@@ -205,7 +199,7 @@ pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, admin: AdminData)
 describe! {
     /// List the policies by name.
     ///
-    /// With `archived=true` the list has the archived policies too, in their last versions. A key that is confined to policies sees only these policies.
+    /// A key that is confined to policies sees only these.
     LIST: "list_policies" of "policies", |it| it
         .json::<PolicyList>(200, "A page.")
         .is_about_nobody()
@@ -224,10 +218,10 @@ pub async fn list(
 describe! {
     /// Archive a policy: it takes no more claims, and its history stays.
     ///
-    /// Its grants can still be confirmed and reversed. `PUT` makes the policy active again.
+    /// Its grants can still be confirmed and reversed. `PUT` makes the policy active again. The answer has the
+    /// last version.
     ARCHIVE: "archive_policy" of "policies", |it| it
-        .json::<PolicyAnswer>(200, "Archived; or the result of a dry run. The answer has the last version.")
-        .problem(412, "`precondition-failed`: the policy has another version.")
+        .json::<PolicyAnswer>(200, "Archived; or the result of a dry run.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn archive(
@@ -249,7 +243,7 @@ pub async fn archive(
 describe! {
     /// List all versions of a policy, newest first.
     ///
-    /// Each version says who made it, when and why. The policy may be archived.
+    /// The policy may be archived.
     VERSIONS: "list_policy_versions" of "policies", |it| it
         .json::<PolicyList>(200, "A page.")
         .is_about_nobody()

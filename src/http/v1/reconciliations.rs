@@ -13,15 +13,14 @@ use api::reconciliations::{
 describe! {
     /// Run a reconciliation: compare the counters with the ledger, and check the ledger.
     ///
-    /// Each counter in Redis is compared with its account's last entry. Each account's totals are
-    /// compared with the sums of its entries. The figures of one closed day of one policy, chosen at
-    /// random, are counted again. Claims continue meanwhile. A long reconciliation continues after the
-    /// answer, also when the client leaves: read its report at the URL in `Location`. An instance runs
-    /// one reconciliation at a time. Healing the counters (`apply`) requires the role `admin`.
+    /// Each counter in Redis is compared with its account's last entry, and each account's totals with the sums
+    /// of its entries. The figures of one closed day of one policy, chosen at random, are counted again. Claims
+    /// continue meanwhile. A long reconciliation continues after the answer, also when the client leaves. An
+    /// instance runs one at a time. `apply` requires the role `admin`.
     POST: "reconcile" of "reconciliations", |it| it
-        .json::<ReconciliationAnswer>(201, "Done. The answer has the report.")
+        .json::<ReconciliationAnswer>(201, "Done.")
         .header::<String>("Location", "The URL of the report.")
-        .json::<ReconciliationAnswer>(202, "In progress. The answer has the report so far.")
+        .json::<ReconciliationAnswer>(202, "In progress: the report so far.")
         .header::<String>("Location", "The URL of the report.")
         .problem(409, "`reconciliation-in-progress`: this instance already runs a reconciliation.")
 }
@@ -47,7 +46,7 @@ pub async fn post(
 describe! {
     /// Show a report.
     ///
-    /// A report without `finished_at` is in progress, or its instance ended before it was finished.
+    /// One without `finished_at` is in progress, or its instance ended before.
     GET: "get_reconciliation" of "reconciliations", |it| it
         .json::<ReconciliationAnswer>(200, "The report.")
         .is_about_nobody()
@@ -62,7 +61,7 @@ pub async fn get(_caller: Caller<Auditor>, id: ReportPath, audit: AuditData) -> 
 describe! {
     /// List the reports, newest first, without their differences.
     ///
-    /// `GET /v1/reconciliations/{id}` shows the differences of one report.
+    /// A single report has its differences.
     LIST: "list_reconciliations" of "reconciliations", |it| it
         .json::<ReconciliationList>(200, "A page.")
         .is_about_nobody()

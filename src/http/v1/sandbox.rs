@@ -51,8 +51,8 @@ pub async fn get(_caller: Caller<Anyone>, engine: EngineData) -> HttpAnswer {
 describe! {
     /// Move the clock of a sandbox forward, to try out tomorrow today.
     ///
-    /// The whole instance lives at the new time at once: windows begin, holds lapse, and keys end. The clock
-    /// never goes back. Every other instance answers 404.
+    /// Windows begin, holds lapse, and keys end at once. The clock never goes back. Every other instance
+    /// answers 404.
     POST: "move_sandbox_clock" of "operation", |it| it
         .json::<SandboxClockAnswer>(200, "The new time.")
         .problem(404, "`not-found`: this instance is no sandbox.")

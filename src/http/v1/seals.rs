@@ -32,8 +32,7 @@ fn seal_body(seal: Seal) -> SealBody {
 describe! {
     /// List the seals, newest first.
     ///
-    /// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by
-    /// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed, and the answer is `not-sealed`.
+    /// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by position.
     LIST: "list_seals" of "seals", |it| it
         .json::<SealList>(200, "A page.")
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
@@ -47,8 +46,7 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, audit: AuditData) -> Htt
 describe! {
     /// Show the newest seal.
     ///
-    /// Its `size` says how many entries and changes it covers. A seal is made within seconds of what it
-    /// covers, so a recent entry may not be sealed yet.
+    /// It is made within seconds of what it covers, so a recent entry may not be sealed yet.
     LATEST: "get_latest_seal" of "seals", |it| it
         .json::<LatestSeal>(200, "The seal.")
         .problem(409, "`not-sealed`: nothing is sealed yet.")
@@ -66,10 +64,10 @@ pub async fn latest(_caller: Caller<Auditor>, audit: AuditData) -> HttpAnswer {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ConsistencyQuery {
-    /// The size of the smaller tree: the `size` of a seal of the present log.
+    /// The `size` of a seal of the present log.
     #[param(value_type = u64, minimum = 1, example = 1842)]
     from: String,
-    /// The size of the larger tree. Default: the `size` of the newest seal.
+    /// The `size` of a later seal. Default: that of the newest seal.
     #[param(value_type = Option<u64>, minimum = 1)]
     to: Option<String>,
 }
@@ -77,8 +75,8 @@ pub struct ConsistencyQuery {
 describe! {
     /// Prove that the log only grew from an older seal to a newer one.
     ///
-    /// Compare the hashes of the proof with the two seals that you have kept: then nothing that the older
-    /// seal covers was changed or removed.
+    /// Compare the hashes of the proof with the two seals that you have kept: then nothing that the older one
+    /// covers was changed or removed.
     CONSISTENCY: "get_seal_consistency" of "seals", |it| it
         .json::<SealConsistency>(200, "The proof.")
         .problem(409, "`not-sealed`: nothing is sealed, or this is not sealed yet.")
@@ -115,8 +113,8 @@ pub async fn consistency(
 describe! {
     /// Prove that a grant is recorded: a `.tlog-proof` (C2SP tlog-proof).
     ///
-    /// The extra data of the proof is JSON. It has the `leaf`, and the `salt` and the `private` fields,
-    /// whose digest is in the leaf. `perdiem verify --proof` checks the proof without a server.
+    /// Its extra data is JSON: the `leaf`, and the `salt` and the `private` fields, whose digest is in the
+    /// leaf. `perdiem verify --proof` checks it without a server.
     PROOF: "prove_grant" of "seals", |it| it
         .text(200, "The proof.", &["text/plain"])
         .problem(409, "`not-sealed`: nothing is sealed, or this grant is not sealed yet.")
@@ -143,11 +141,10 @@ pub async fn proof(
 describe! {
     /// Prove that a change was made: a `.tlog-proof` (C2SP tlog-proof).
     ///
-    /// The proof has the same form as the proof of a grant. The proof of a change of the kind `day`
-    /// proves the figures of a policy's local day. A key that is confined to policies is refused.
+    /// The proof of a change of the kind `day` proves the figures of a policy's local day. A key that is
+    /// confined to policies is refused.
     CHANGE_PROOF: "prove_change" of "seals", |it| it
         .text(200, "The proof.", &["text/plain"])
-        .problem(404, "`not-found`: no change has this revision.")
         .problem(409, "`not-sealed`: nothing is sealed, or this change is not sealed yet.")
 }
 pub async fn change_proof(
@@ -175,8 +172,7 @@ fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
 describe! {
     /// Show the newest checkpoint (C2SP tlog-tiles).
     ///
-    /// The checkpoint is the newest seal as a signed note, which witnesses and monitors of transparency
-    /// logs read.
+    /// It is the newest seal as a signed note, which witnesses and monitors of transparency logs read.
     CHECKPOINT: "get_log_checkpoint" of "seals", |it| it
         .text(200, "The signed checkpoint.", &["text/plain"])
         .problem(409, "`not-sealed`: nothing is sealed yet.")
@@ -192,10 +188,9 @@ pub async fn checkpoint(_caller: Caller<Auditor>, audit: AuditData) -> HttpAnswe
 describe! {
     /// Show a tile of hashes, or a bundle of leaves below `entries/` (C2SP tlog-tiles).
     ///
-    /// A full tile of a log never changes. Clients may cache it: it has `Cache-Control: private,
-    /// max-age=31536000, immutable`. A partial tile and the checkpoint have `no-store`. When the
-    /// checkpoint has another origin, a restart has begun another log at the same paths: delete all
-    /// cached tiles.
+    /// A full tile of a log never changes, so its `Cache-Control` is `private, max-age=31536000, immutable`; a
+    /// partial tile and the checkpoint have `no-store`. When the checkpoint has another origin, a restart has
+    /// begun another log at the same paths: delete all cached tiles.
     TILE: "get_log_tile" of "seals", |it| it
         .content(200, "The tile.", Vec::<u8>::schema(), &["application/octet-stream"])
         .problem(404, "`not-found`: the log has no such tile, or not all of the tile.")

@@ -50,21 +50,19 @@ fn statistics_list(page: FigurePage) -> StatisticsList {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct StatisticsQuery {
-    /// Only figures of this policy, archived or not.
+    /// Only of this policy, archived or not.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// The first local day of the policy. An instant means the local day that begins then.
+    /// The first local day. An instant means the local day that begins then.
     #[param(format = "day-or-instant", example = "2026-11-03")]
     from: Option<String>,
     /// The local day after the last one. An instant means the local day that begins then.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
-    /// Only what was recorded on this local day or later, such as later corrections. An instant means
-    /// the local day that begins then.
+    /// Only what was recorded on this local day or later, such as later corrections.
     #[param(format = "day-or-instant", example = "2026-11-03")]
     recorded_from: Option<String>,
-    /// Only what was recorded before this local day: the figures as they were known then. An instant
-    /// means the local day that begins then.
+    /// Only what was recorded before this local day: the figures as they were known then.
     #[param(format = "day-or-instant", example = "2026-11-05")]
     recorded_to: Option<String>,
 }
@@ -87,10 +85,8 @@ impl StatisticsQuery {
 describe! {
     /// List the figures of each policy and local day, oldest first.
     ///
-    /// The figures are about grants, corrections, subjects and denials. An entry counts on the day of
-    /// its units: a reversal counts on the day of its grant. The figures follow the record within
-    /// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
-    /// figures is left out. A key that is confined to policies must name one of them.
+    /// An entry counts on the day of its units: a reversal counts on the day of its grant. The figures follow
+    /// the record within seconds, or later under heavy load. A day without figures is left out.
     LIST: "list_statistics" of "entries", |it| it
         .json::<StatisticsList>(200, "A page.")
         .is_about_nobody()
@@ -129,15 +125,13 @@ fn quarter_list(page: QuarterPage) -> QuarterList {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct QuartersQuery {
-    /// Only figures of this policy, archived or not. Required for local days.
+    /// Only of this policy, archived or not. Required for local days.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Only quarter hours that begin at this instant or later. A date means the start of that local day
-    /// of the policy.
+    /// Only at this instant or later. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T06:00:00Z")]
     from: Option<String>,
-    /// Only quarter hours that begin before this instant. A date means the start of that local day of
-    /// the policy.
+    /// Only before this instant. A date means the start of that local day of the policy.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
 }
@@ -145,12 +139,10 @@ pub struct QuartersQuery {
 describe! {
     /// List the figures of each policy and quarter hour of the last 14 days, oldest first.
     ///
-    /// The figures are for charts, and are no part of the record: `/v1/stats` has the figures that the
-    /// record tells. An entry counts in the quarter hour in which it happened: a reversal or a lapse
-    /// counts when it gave units back, and not when its grant was given. Adjustments do not count. A
-    /// denied claim counts when it was denied. The figures follow the record within seconds, or later
-    /// under heavy load: `as_of` is the last position that they contain. A quarter hour without figures
-    /// is left out. A key that is confined to policies must name one of them.
+    /// The figures are for charts, and are no part of the record. An entry counts in the quarter hour in which
+    /// it happened: a reversal or a lapse counts when it gave units back, and a denied claim when it was
+    /// denied. Adjustments do not count. The figures follow the record within seconds, or later under heavy
+    /// load. A quarter hour without figures is left out.
     QUARTERS: "list_quarter_statistics" of "entries", |it| it
         .json::<QuarterList>(200, "A page.")
         .is_about_nobody()

@@ -34,9 +34,8 @@ pub struct OneSubjectQuery {
 describe! {
     /// Show a subject under all policies: its usage, its overrides and its blocks.
     ///
-    /// The answer has the policies under which the ledger knows the subject, each as `GET
-    /// /v1/policies/{policy}/subjects/{subject}` shows it; a page has at most 100 of them. Archived policies
-    /// are left out. A key that is confined to policies sees only these policies.
+    /// A page has at most 100 policies, without archived ones. A key that is confined to policies sees only
+    /// these.
     GET: "get_subject" of "claims", |it| it
         .json::<SubjectAnswer>(200, "What is known about the subject, perhaps nothing.")
         .follows("put_override", 201, &[("subject", "$response.body#/subject")])
@@ -89,9 +88,9 @@ pub struct SubjectsQuery {
 describe! {
     /// List the subjects that policies know, in the order of their bytes.
     ///
-    /// A policy knows a subject that has entries under it, or ever had an override or a block. Without `policy` the list is
-    /// about all policies but archived ones. A key that is confined to policies sees what these policies
-    /// know. An erased subject is not listed. A grant that Redis counted is in the list a moment later.
+    /// A policy knows a subject that has entries under it, or ever had an override or a block. Without `policy`
+    /// the list is about all policies but archived ones; a confined key sees what its policies know. An erased
+    /// subject is not listed. A grant that Redis counted is in the list a moment later.
     LIST: "list_subjects" of "claims", |it| it
         .json::<SubjectList>(200, "A page.")
         .is_about_nobody()
@@ -128,10 +127,10 @@ pub async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct NearSubjectsQuery {
-    /// How much of a limit is used at least: from 0.001 to 1. Default: 0.8.
+    /// How much of the limit is used at least. Default: 0.8.
     #[param(value_type = Option<f64>, minimum = 0.001, maximum = 1, example = 0.8)]
     at_least: Option<String>,
-    /// Only this limit of the policy. Default: any of its limits.
+    /// Default: any limit of the policy.
     #[param(value_type = Option<words::LimitName>, example = "day")]
     per: Option<String>,
 }
@@ -140,10 +139,9 @@ describe! {
     /// List the subjects that are at or near a limit of a policy now.
     ///
     /// A page looks at up to 300 entries, those that count in the limit, oldest first. So it can be empty, and
-    /// have a next page: follow `next_cursor` to the end. Each subject is listed once, with the usage that
-    /// the ledger has now. A subject that claims while you read the pages can be missing. For `ever` all entries
-    /// of the policy are looked at; for a `rate` those of the time in which all units return, so a subject that owes
-    /// more than the burst, after an adjustment or under a lower `max`, can be missing.
+    /// have a next page: follow `next_cursor` to the end. A subject that claims while you read the pages can be
+    /// missing. For `ever` all entries of the policy are looked at; for a `rate` those of the time in which all
+    /// units return, so a subject that owes more than the burst can be missing.
     NEAR: "list_near_subjects" of "claims", |it| it
         .json::<NearList>(200, "A page.")
         .is_about_nobody()

@@ -18,15 +18,15 @@ use engine::{LivedWindow, WindowQuery};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WindowListQuery {
-    /// `minute`, `hour`, `day`, `week`, `month` or `year`. Default: `day`.
+    /// Default: `day`.
     #[param(value_type = Option<words::WindowLength>, example = "day")]
     per: Option<String>,
-    /// The list begins with the window that contains this instant. A date means the start of that local
-    /// day of the policy. Default: now.
+    /// Begins with the window that contains this instant. A date means the start of that local day of the
+    /// policy. Default: now.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// The list has the windows that begin before this instant. A date means the start of that local day
-    /// of the policy. Default: one window.
+    /// Only windows that begin before this instant. A date means the start of that local day of the policy.
+    /// Default: one window.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
 }
@@ -44,8 +44,8 @@ fn window_answer(lived: LivedWindow) -> WindowAnswer {
 describe! {
     /// List the windows of a policy in a span, each by the version that was in force then.
     ///
-    /// If a change of the calendar took effect in the middle of a window, the windows of both calendars
-    /// are listed.
+    /// If a change of the calendar took effect in the middle of a window, the windows of both calendars are
+    /// listed.
     LIST: "list_windows" of "policies", |it| it
         .json::<WindowList>(200, "A page, oldest first.")
         .is_about_nobody()
