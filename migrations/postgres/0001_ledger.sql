@@ -161,7 +161,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
     (4, 'lapse', -1, true, true, 'lapsed', false),
     (5, 'adjustment_up', 1, false, false, NULL, true),
     (6, 'adjustment_down', -1, false, false, NULL, true),
-    (7, 'partial_reversal', -1, true, false, NULL, true);
+    (7, 'partial_reversal', -1, true, false, NULL, true),
+    (8, 'reset', 0, false, false, NULL, true);
 
 -- One row an entry, numbered without gaps in its account. The last entry of an account is its last line: it is
 -- enough for the next decision.
@@ -189,7 +190,7 @@ CREATE TABLE entries (
     policy integer NOT NULL,
     policy_version integer NOT NULL,
     claimed_by integer,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 7),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 8),
     flags smallint NOT NULL,
     account uuid NOT NULL,
     id uuid NOT NULL,
@@ -220,19 +221,21 @@ CREATE INDEX entries_xact ON entries (xact) WITH (fillfactor = 100);
 
 -- Details of entries.
 
--- What few entries have: the grant that they name, the end of a hold, who corrected something and why. `id` and
--- `kind` are those of the entry.
+-- What few entries have: the grant that they name, the end of a hold, who corrected something and why, and the
+-- limit that a reset names. `id` and `kind` are those of the entry.
 CREATE TABLE entry_details (
     account uuid NOT NULL,
     number bigint NOT NULL,
     id uuid NOT NULL,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 7),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 8),
     of_grant uuid,
     held_until timestamptz,
     made_by text,
     reason text,
+    per text,
     PRIMARY KEY (account, number),
-    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7)))
+    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7))),
+    CONSTRAINT entry_details_name_limit CHECK (per IS NULL OR kind = 8)
 );
 -- A grant has at most one confirmation (kind 2), at most one entry that closes it (kinds 3 and 4), and any
 -- number of partial reversals (kind 7).
@@ -540,7 +543,7 @@ CREATE TABLE instances (
 -- An entry with its details.
 CREATE VIEW entry_rows AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, e.policy_version, e.kind, e.units, e.flags, e.key,
-    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason
+    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason, d.per
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number;
 
@@ -570,7 +573,7 @@ CREATE VIEW listed_entries AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, p.name AS policy, e.policy_version, a.subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, k.id AS made_by_key, k.name AS made_by_name, e.lapses_at,
     e.totals, e.metadata, e.xact, d.of_grant, COALESCE(d.of_grant, e.id) AS counted_id, d.held_until, d.made_by,
-    d.reason
+    d.reason, d.per
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
 JOIN policies AS p ON p.id = e.policy
@@ -612,7 +615,7 @@ SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id,
     (SELECT p.name FROM policies AS p WHERE p.id = e.policy) AS policy, e.policy_version,
     (SELECT a.subject FROM accounts AS a WHERE a.id = e.account) AS subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact,
-    d.of_grant, d.held_until, d.made_by, d.reason,
+    d.of_grant, d.held_until, d.made_by, d.reason, d.per,
     COALESCE((f.closing).closes_as, CASE
         WHEN d.held_until IS NULL OR (f.confirmation).id IS NOT NULL THEN 'granted' ELSE 'held'
     END) AS state,
@@ -794,8 +797,8 @@ $$;
 
 CREATE FUNCTION let_entry_details_be_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.number, NEW.id, NEW.kind, NEW.of_grant, NEW.held_until, NEW.made_by)
-        IS DISTINCT FROM (OLD.number, OLD.id, OLD.kind, OLD.of_grant, OLD.held_until, OLD.made_by)
+    IF (NEW.number, NEW.id, NEW.kind, NEW.of_grant, NEW.held_until, NEW.made_by, NEW.per)
+        IS DISTINCT FROM (OLD.number, OLD.id, OLD.kind, OLD.of_grant, OLD.held_until, OLD.made_by, OLD.per)
         OR NEW.reason IS NOT NULL
         OR NOT EXISTS (SELECT FROM erased_leaves WHERE id = OLD.id)
         OR NOT EXISTS (

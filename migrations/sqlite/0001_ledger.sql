@@ -156,7 +156,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
     (4, 'lapse', -1, 1, 1, 'lapsed', 0),
     (5, 'adjustment_up', 1, 0, 0, NULL, 1),
     (6, 'adjustment_down', -1, 0, 0, NULL, 1),
-    (7, 'partial_reversal', -1, 1, 0, NULL, 1);
+    (7, 'partial_reversal', -1, 1, 0, NULL, 1),
+    (8, 'reset', 0, 0, 0, NULL, 1);
 
 -- One row an entry, numbered without gaps in its account. The last entry of an account is its last line: it is
 -- enough for the next decision.
@@ -181,7 +182,7 @@ CREATE TABLE entries (
     policy integer NOT NULL,
     policy_version integer NOT NULL,
     claimed_by integer,
-    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 7),
+    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 8),
     flags integer NOT NULL,
     account blob NOT NULL,
     id blob NOT NULL,
@@ -202,19 +203,21 @@ CREATE INDEX entries_would_deny ON entries (id) WHERE (flags & 4) <> 0;
 
 -- Details of entries.
 
--- What few entries have: the grant that they name, the end of a hold, who corrected something and why. `id` and
--- `kind` are those of the entry.
+-- What few entries have: the grant that they name, the end of a hold, who corrected something and why, and the
+-- limit that a reset names. `id` and `kind` are those of the entry.
 CREATE TABLE entry_details (
     account blob NOT NULL,
     number integer NOT NULL,
     id blob NOT NULL,
-    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 7),
+    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 8),
     of_grant blob,
     held_until integer,
     made_by text,
     reason text,
+    per text,
     PRIMARY KEY (account, number),
-    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7)))
+    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7))),
+    CONSTRAINT entry_details_name_limit CHECK (per IS NULL OR kind = 8)
 ) STRICT, WITHOUT ROWID;
 -- A grant has at most one confirmation (kind 2), at most one entry that closes it (kinds 3 and 4), and any
 -- number of partial reversals (kind 7).
@@ -519,7 +522,7 @@ CREATE TABLE instances (
 -- An entry with its details.
 CREATE VIEW entry_rows AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, e.policy_version, e.kind, e.units, e.flags, e.key,
-    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason
+    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason, d.per
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number;
 
@@ -549,7 +552,7 @@ CREATE VIEW listed_entries AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, p.name AS policy, e.policy_version, a.subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, k.id AS made_by_key, k.name AS made_by_name, e.lapses_at,
     e.totals, e.metadata, e.xact, d.of_grant, COALESCE(d.of_grant, e.id) AS counted_id, d.held_until, d.made_by,
-    d.reason
+    d.reason, d.per
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
 JOIN policies AS p ON p.id = e.policy
@@ -591,7 +594,7 @@ SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id,
     (SELECT p.name FROM policies AS p WHERE p.id = e.policy) AS policy, e.policy_version,
     (SELECT a.subject FROM accounts AS a WHERE a.id = e.account) AS subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact,
-    d.of_grant, d.held_until, d.made_by, d.reason,
+    d.of_grant, d.held_until, d.made_by, d.reason, d.per,
     COALESCE(k.closes_as, CASE WHEN d.held_until IS NULL OR c.id IS NOT NULL THEN 'granted' ELSE 'held' END)
         AS state,
     c.id AS confirmation, c.kind AS confirmation_kind, ce.at AS confirmed_at, ce.units AS confirmed_units,
@@ -687,6 +690,7 @@ WHEN (NEW.number, NEW.id, NEW.kind) <> (OLD.number, OLD.id, OLD.kind)
     OR NEW.of_grant IS NOT OLD.of_grant
     OR NEW.held_until IS NOT OLD.held_until
     OR NEW.made_by IS NOT OLD.made_by
+    OR NEW.per IS NOT OLD.per
     OR NEW.reason IS NOT NULL
     OR NOT EXISTS (SELECT 1 FROM erased_leaves WHERE id = OLD.id)
     OR NOT EXISTS (

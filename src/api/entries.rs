@@ -29,6 +29,19 @@ pub struct AdjustmentRequest {
     pub reason: String,
 }
 
+/// A reset: a limit of a subject begins again with nothing used.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "per": "day", "reason": "ticket 4711" }))]
+pub struct ResetRequest {
+    /// The `per` of one of the policy's limits. Default: all limits.
+    #[schema(value_type = Option<words::LimitName>, example = "day")]
+    pub per: Option<String>,
+    /// The reason: 1 to 1000 characters.
+    #[schema(example = "ticket 4711", min_length = 1, max_length = 1000)]
+    pub reason: String,
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EntryBody {
     /// 1, 2, 3 … without gaps in each account.
@@ -49,6 +62,10 @@ pub struct EntryBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub grant: Option<Uuid>,
+    /// The limit that was reset. Absent for a reset of all limits, and for other kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "day")]
+    pub per: Option<String>,
     /// Absent for grants and lapses.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "PERDIEM_ADMIN_KEY")]
@@ -58,8 +75,8 @@ pub struct EntryBody {
     pub reason: Option<String>,
     #[schema(example = 1)]
     pub policy_version: u32,
-    /// The policy's time zone at `counted_at`. Absent in exports, whose manifests have the zones, and in the
-    /// answer to an adjustment.
+    /// The policy's time zone at `counted_at`. Absent in exports, whose manifests have the zones, and in
+    /// the answer to an adjustment or a reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "+08:00")]
     pub time_zone: Option<String>,
@@ -87,6 +104,7 @@ impl From<&Entry> for EntryBody {
             at: entry.line.at,
             counted_at: entry.counted_at(),
             grant: entry.kind.of().map(|grant| grant.0),
+            per: entry.kind.per().map(|per| per.to_string()),
             by: note.map(|note| note.by.to_string()),
             reason: note.and_then(|note| note.reason.clone()),
             policy_version: entry.line.policy_version,

@@ -129,6 +129,9 @@ pub struct CountedEntryBody {
     pub time_zone: Option<String>,
     /// The grant that the entry corrects.
     pub grant: Option<Uuid>,
+    /// The limit that was reset; null for a reset of all limits, and for other kinds.
+    #[schema(example = "day")]
+    pub per: Option<String>,
     pub key: Option<KeyName>,
     /// Who claimed or corrected; null for a lapse, and where it was not stored.
     #[schema(example = "PERDIEM_ADMIN_KEY")]

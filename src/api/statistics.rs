@@ -39,8 +39,11 @@ pub struct DayStatistics {
     pub adjusted_up_units: u64,
     #[schema(example = 0)]
     pub adjusted_down_units: u64,
-    /// What remains used. Units that were adjusted down before their grant was reversed are subtracted twice
-    /// here; a subject's usage never falls below 0.
+    /// Resets of a limit, or of all limits. They change no other figure.
+    #[schema(example = 0)]
+    pub resets: u64,
+    /// What remains used, as if no limit was reset. Units that were adjusted down before their grant was reversed
+    /// are subtracted twice here; a subject's usage never falls below 0.
     #[schema(example = 12479)]
     pub net_units: i64,
     /// Grants that Redis alone decided.

@@ -1,9 +1,9 @@
-//! Corrections: reversals and confirmations of grants, and adjustments.
+//! Corrections: reversals and confirmations of grants, adjustments, and resets.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::instance::{Failure, nonce};
 use crate::protocol::{ClaimFailure, Outcome, Step, Undecided};
@@ -11,7 +11,8 @@ use crate::{Admission, Claims};
 use domain::claim::{IdempotencyKey, Subject, Units};
 use domain::grant::{Direction, Entry, Followers, Grant, Note};
 use domain::key::KeyNumber;
-use domain::policy::PolicyName;
+use domain::limit::per::Per;
+use domain::policy::{Policy, PolicyName};
 use domain::refusal::Refusal;
 use domain::work::{Task, Work};
 
@@ -36,6 +37,29 @@ pub struct Adjustment {
     /// The key that enters the units.
     pub claimed_by: KeyNumber,
     /// Who enters them, and why.
+    pub note: Note,
+}
+
+/// What an admin enters for a subject.
+struct ByHand {
+    task: Task,
+    subject: Subject,
+    units: Units,
+    key: Option<IdempotencyKey>,
+    claimed_by: KeyNumber,
+    note: Note,
+}
+
+/// A reset of a subject's limit.
+#[derive(Debug, Clone)]
+pub struct Reset {
+    pub subject: Subject,
+    /// `None`: all limits.
+    pub per: Option<Per>,
+    pub key: Option<IdempotencyKey>,
+    /// The key that resets.
+    pub claimed_by: KeyNumber,
+    /// Who resets, and why.
     pub note: Note,
 }
 
@@ -89,22 +113,68 @@ impl Claims {
         policy: &PolicyName,
         adjustment: Adjustment,
     ) -> Result<Outcome, ClaimFailure> {
+        let by_hand = ByHand {
+            task: Task::Adjust(adjustment.direction, adjustment.counted_at),
+            subject: adjustment.subject,
+            units: adjustment.units,
+            key: adjustment.key,
+            claimed_by: adjustment.claimed_by,
+            note: adjustment.note,
+        };
         let policy = self.policy_of_claim(policy, Instant::now()).await?;
-        // Without a key this cannot be the repetition of an earlier adjustment.
-        if policy.archived && adjustment.key.is_none() {
+        self.enter_by_hand(admission, policy, by_hand).await
+    }
+
+    /// Resets a limit of a subject, or all limits. The policy need not be active. Grants that wait in
+    /// Redis are recorded first, if Redis answers: they were given before the reset, and count before it
+    /// also if they are recorded later.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn reset(
+        &self,
+        admission: Admission,
+        policy: &PolicyName,
+        reset: Reset,
+    ) -> Result<Outcome, ClaimFailure> {
+        let policy = self.policy_of_claim(policy, Instant::now()).await?;
+        let may_be_counted = self.instance.policies.terms.may_be_counted(policy.id);
+        if let Some(counting) = self.counting.as_ref().filter(|_| may_be_counted) {
+            // Without an answer in time the grants are recorded later.
+            let _ = timeout(self.instance.claim_time / 2, counting.drain.cleared()).await;
+        }
+        let by_hand = ByHand {
+            task: Task::Reset(reset.per),
+            subject: reset.subject,
+            units: Units::ONE,
+            key: reset.key,
+            claimed_by: reset.claimed_by,
+            note: reset.note,
+        };
+        self.enter_by_hand(admission, policy, by_hand).await
+    }
+
+    async fn enter_by_hand(
+        &self,
+        admission: Admission,
+        policy: Arc<Policy>,
+        by_hand: ByHand,
+    ) -> Result<Outcome, ClaimFailure> {
+        // Without a key this cannot be the repetition of an earlier entry.
+        if policy.archived && by_hand.key.is_none() {
             return Ok(Outcome::Refused(policy, Refusal::Archived));
         }
         let identity = self.ledger.identity();
-        let key = adjustment.key.as_ref();
+        let key = by_hand.key.as_ref();
         let work = Work {
-            task: Task::Adjust(adjustment.direction, adjustment.counted_at),
-            account: identity.account(&policy.name, &adjustment.subject),
-            subject: Some(adjustment.subject),
-            units: adjustment.units,
+            task: by_hand.task,
+            account: identity.account(&policy.name, &by_hand.subject),
+            subject: Some(by_hand.subject),
+            units: by_hand.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: None,
-            claimed_by: adjustment.claimed_by,
-            note: Some(adjustment.note),
+            claimed_by: by_hand.claimed_by,
+            note: Some(by_hand.note),
             nonce: nonce(),
             policy,
         };

@@ -1,5 +1,5 @@
 //! What product backends ask for: a claim and its dry run, a batch that is granted whole or not at all,
-//! corrections and adjustments, a grant by its id, and what is foretold.
+//! corrections, adjustments and resets, a grant by its id, and what is foretold.
 //!
 //! `instance` is what an instance knows, and its callers. `protocol` has the steps of a claim, and `counted`
 //! those of a claim that Redis decides alone. A use case takes the first step, and waits for the answer.
@@ -22,7 +22,7 @@ mod submit;
 use std::sync::Arc;
 
 pub use crate::protocol::{ClaimFailure, Outcome, Undecided};
-pub use corrections::{Adjustment, Correction};
+pub use corrections::{Adjustment, Correction, Reset};
 pub use foretell::{Foretold, once_foreknown};
 pub use of_subject::SubjectPage;
 pub use rehearse::{Rehearsal, Usage};

@@ -1,4 +1,4 @@
-//! The commands that correct: reverse, confirm and adjust.
+//! The commands that correct: reverse, confirm, adjust and reset.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::reversal_file::reverse_lines;
 use super::taking_back::{GrantFilters, reverse_all};
 use super::times::GivenTime;
 use super::{ServerArgs, adjustment_file};
-use api::entries::{AdjustmentRequest, EntryBody};
+use api::entries::{AdjustmentRequest, EntryBody, ResetRequest};
 use api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
 use api::strict::WholeNumber;
 
@@ -121,6 +121,30 @@ pub struct AdjustArgs {
     server: ServerArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct ResetArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject
+    subject: String,
+
+    /// The limit to reset, such as day [default: all limits]
+    #[arg(long)]
+    per: Option<String>,
+
+    /// A key that makes a retry safe: the same reset with the same key is made once
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
+    /// Reason of the reset
+    #[arg(long)]
+    reason: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.file {
         let run = BulkRun {
@@ -204,6 +228,28 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     } else {
         let entry: EntryBody = read(&answer)?;
         println!("{}entered {}", already(status), entry.id);
+        print_limits(&entry.limits, &local);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn reset(args: ResetArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    let local = LocalTime::of_policy(server, &args.policy).await?;
+    let policy = segment(&args.policy);
+    let subject = segment(&args.subject);
+    let path = format!("/v1/policies/{policy}/subjects/{subject}/resets");
+    let body = ResetRequest {
+        per: args.per,
+        reason: args.reason,
+    };
+    let request = request(server, Method::POST, &path)?.json(&body);
+    let (status, answer) = send(once(request, args.idempotency_key.as_ref())).await?;
+    if server.json {
+        println!("{answer:#}");
+    } else {
+        let entry: EntryBody = read(&answer)?;
+        println!("{}reset {}", already(status), entry.id);
         print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{call, read, request, segment, show};
+use super::history::kind_of;
 use super::key_names::KeyNames;
 use super::limits::describe_use;
 use super::local::{LocalTime, present};
@@ -253,11 +254,12 @@ fn print_entry(entry: &CountedEntryBody, instant: DateTime<Utc>, local: &LocalTi
     let position = position.unwrap_or_else(|| "position pending".to_owned());
     let name = entry.key.as_ref().map(|key| &key.name);
     let key = name.or(entry.by.as_ref());
+    let kind = kind_of(&entry.kind, entry.per.as_ref());
     let id = entry.id.map_or("-".to_owned(), |id| id.to_string());
     println!(
         "    {:<32} {:<12} {:>6}  {id:<36} {position}{}{}",
         local.show(instant),
-        entry.kind,
+        kind,
         entry.units,
         key.map_or_else(String::new, |key| format!(", {key}")),
         entry

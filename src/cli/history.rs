@@ -166,6 +166,11 @@ async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::
     })
 }
 
+/// The kind of an entry, with the limit that a reset names: `reset day`.
+pub fn kind_of(kind: &str, per: Option<&String>) -> String {
+    per.map_or_else(|| kind.to_owned(), |per| format!("{kind} {per}"))
+}
+
 /// Prints an entry, in the time zone that its policy had then.
 fn print_entry(server: &ServerArgs, entry: &EntryBody) {
     let local = LocalTime::new(server, entry.time_zone.as_deref().unwrap_or_default());
@@ -174,10 +179,11 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
         .map(|limit| format!("{} of {} per {}", limit.used, limit.max, limit.per))
         .collect();
     let reason = entry.reason.as_ref();
+    let kind = kind_of(&entry.kind, entry.per.as_ref());
     println!(
         "{:<32} {:<12} {:>6}  {:<36} {}{}",
         local.show(entry.at),
-        entry.kind,
+        kind,
         entry.units,
         entry.id.to_string(),
         used.join(", "),

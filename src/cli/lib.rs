@@ -149,6 +149,8 @@ enum Command {
     Confirm(corrections::ConfirmArgs),
     /// Adjust usage by hand, for one subject or from a file
     Adjust(corrections::AdjustArgs),
+    /// Reset a limit of a subject, or all limits: they begin again with nothing used
+    Reset(corrections::ResetArgs),
     /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
     Reconcile(reconciliation::ReconcileArgs),
     /// Show changes, newest first: what, by whom, when and why
@@ -203,6 +205,7 @@ impl Command {
             Command::Confirm(_) => places::CONFIRM,
             Command::Reverse(_) => places::REVERSE,
             Command::Adjust(_) => places::ADJUST,
+            Command::Reset(_) => places::RESET,
             Command::Proof(_) => places::PROOF,
             Command::Erase(_) => places::ERASE,
             Command::Policy(PolicyCommand::Apply(_)) => places::NOWHERE,
@@ -302,6 +305,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reverse(args) => corrections::reverse(args).await,
         Command::Confirm(args) => corrections::confirm(args).await,
         Command::Adjust(args) => corrections::adjust(args).await,
+        Command::Reset(args) => corrections::reset(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
         Command::Stats(args) => statistics::stats(args).await,

@@ -88,6 +88,13 @@ pub const ADJUST: PlaceNames = &[
     ("reason", "--reason"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
+pub const RESET: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "SUBJECT"),
+    ("per", "--per"),
+    ("reason", "--reason"),
+    ("Idempotency-Key", "--idempotency-key"),
+];
 /// Of a line in the file of adjustments. The name of the file makes the keys of its lines.
 pub const ADJUSTMENT_LINE: PlaceNames = &[
     ("policy", "POLICY"),
@@ -276,6 +283,7 @@ mod tests {
             "confirm a",
             "reverse a --reason x",
             "adjust a b --units 1 --reason x",
+            "reset a b --reason x",
             "proof a",
             "erase a --reason x",
             "policy put a --limit '3' --time-zone UTC",

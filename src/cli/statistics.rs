@@ -75,13 +75,14 @@ const QUARTER_COLUMNS: [FigureColumn<QuarterStatistics>; 4] = [
     ("denied", |quarter| quarter.denied_claims.cast_signed()),
 ];
 
-const COLUMNS: [FigureColumn<DayStatistics>; 8] = [
+const COLUMNS: [FigureColumn<DayStatistics>; 9] = [
     ("grants", |day| day.grants.cast_signed()),
     ("units", |day| day.units.cast_signed()),
     ("reversed", |day| day.reversed_units.cast_signed()),
     ("lapsed", |day| day.lapsed_units.cast_signed()),
     ("up", |day| day.adjusted_up_units.cast_signed()),
     ("down", |day| day.adjusted_down_units.cast_signed()),
+    ("resets", |day| day.resets.cast_signed()),
     ("net units", |day| day.net_units),
     ("denied", |day| day.denied_claims.cast_signed()),
 ];

@@ -47,7 +47,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 19] = [
+const COLUMNS: [EntryColumn; 20] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -62,6 +62,7 @@ const COLUMNS: [EntryColumn; 19] = [
         Cell::Instant(item.entry.counted_at)
     }),
     ("grant", |item| Cell::some(item.entry.grant)),
+    ("per", |item| Cell::some(item.entry.per.as_ref())),
     ("by", |item| Cell::some(item.entry.by.as_ref())),
     ("reason", |item| Cell::some(item.entry.reason.as_ref())),
     ("policy_version", |item| {

@@ -149,7 +149,7 @@ pub fn record(
     let others = totals
         .iter()
         .filter(|total| total.kind() != LimitKind::Calendar);
-    let fits = own.iter().chain(others).all(|total| total.fits(units));
+    let fits = (own.iter().chain(others)).all(|it| it.has_room(units, granted_at));
     // 4. The units are recorded in any case, unless they cannot be counted.
     let mut recorded = totals.iter_mut();
     let recorded = recorded.try_for_each(|total| total.record(units, granted_at, at));
@@ -356,9 +356,9 @@ mod tests {
         let Err(Unknown::Past(wanted)) = take(&utc, Some(&last), now) else {
             panic!()
         };
-        assert_eq!(wanted.windows[0].start, at("2026-11-21T00:00:00Z"));
+        assert_eq!(wanted.windows[0].window.start, at("2026-11-21T00:00:00Z"));
         let mut sums = Past::default();
-        sums.insert(wanted.windows[0], 3);
+        sums.insert(wanted.windows[0], 3.into());
         let verdict = decide(&utc, Units::ONE, Some(&last), &sums, now);
         assert!(matches!(verdict, Ok(Verdict::Refused(Refusal::Denied(_)))));
     }
@@ -556,7 +556,7 @@ mod tests {
                         match record(&current, wanted, last.as_ref(), &sums, granted_at) {
                             Err(Unknown::Past(wanted)) => {
                                 for window in wanted.windows {
-                                    sums.insert(window, sum(window));
+                                    sums.insert(window, sum(window.window).into());
                                 }
                             }
                             Ok(recorded) => break recorded.unwrap(),
@@ -579,7 +579,7 @@ mod tests {
                     match decide(&current, wanted, last.as_ref(), &sums, now) {
                         Err(Unknown::Past(wanted)) => {
                             for window in wanted.windows {
-                                sums.insert(window, sum(window));
+                                sums.insert(window, sum(window.window).into());
                             }
                         }
                         verdict => break verdict,

@@ -6,7 +6,7 @@
 //! it were decided on it.
 
 use super::account::next_number;
-use super::grant::{Entry, Line};
+use super::grant::{Entry, EntryKind, Line};
 use super::kind::Dated;
 use super::limit::total::Total;
 use super::past::{Past, WantedPast, total_after, total_with};
@@ -71,7 +71,10 @@ impl AccountAudit {
         // 1. The number must be the next one.
         let mut flaws = self.count(entry.line.number);
         // 2. The instant must not be before the entry before, and must be the instant in the id.
-        let is_before = |before: &Line| entry.line.at < before.at;
+        //    A reset is later.
+        let is_reset = matches!(entry.kind, EntryKind::Reset { .. });
+        let is_before =
+            |before: &Line| entry.line.at < before.at || is_reset && entry.line.at == before.at;
         if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
             flaws.push(Flaw::TimeBackwards);
         }
@@ -152,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::claim::Units;
-    use crate::grant::{Direction, EntryKind};
+    use crate::grant::Direction;
     use crate::histories::{History, What, assert_every_kind_is_made, past, plant};
     use crate::samples::policy_of;
 
@@ -217,6 +220,7 @@ mod tests {
             2 => any::<Index>().prop_map(What::Reverse),
             2 => any::<Index>().prop_map(What::Confirm),
             2 => (direction, hours(0)).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
+            1 => proptest::option::of(any::<Index>()).prop_map(What::Reset),
         ];
         let step = (0i64..30, 0usize..RULES, 1u64..6, what);
         let step = step.prop_map(|(hours, rule, units, what)| Step {

@@ -106,7 +106,8 @@ pub struct BacktestReport {
 ///
 /// A grant takes units of all limits if it fits into all of them. Otherwise it would have been
 /// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
-/// from its own instant on. An adjustment moves the usage whether or not it fits. Only limits
+/// from its own instant on. An adjustment moves the usage whether or not it fits, and a reset begins
+/// the limits of the draft again that have its name. Only limits
 /// count: a draft that is paused or not yet active denies nothing for that reason, and overrides
 /// are not applied. A grant of a subject that was blocked then would have been denied, which a policy
 /// that observed did not do.
@@ -222,6 +223,11 @@ impl Backtest {
                     Direction::Up => limit.take(moved),
                     Direction::Down => limit.take_off(moved),
                 });
+            }
+            // 5. A reset begins the limits with its name again.
+            EntryKind::Reset { .. } => {
+                let limits = self.limits.iter_mut();
+                limits.for_each(|limit| limit.reset(account, entry.kind, at));
             }
             EntryKind::Confirmation { .. } => {}
         }
@@ -440,6 +446,7 @@ mod tests {
         GiveBack(proptest::sample::Index, bool),
         Adjust(Direction),
         Confirm,
+        Reset(Option<crate::limit::per::Per>),
     }
 
     /// A step: minutes that pass, an account, units, and the action.
@@ -451,6 +458,7 @@ mod tests {
                 .prop_map(|(index, lapses)| Step::GiveBack(index, lapses)),
             1 => Just(Step::Adjust(Direction::Up)),
             1 => Just(Step::Adjust(Direction::Down)),
+            1 => any::<bool>().prop_map(|all| Step::Reset((!all).then(|| Length::Day.into()))),
             1 => Just(Step::Confirm),
         ];
         proptest::collection::vec((minutes, 0u8..3, 1u64..4, step), 1..120)
@@ -467,6 +475,7 @@ mod tests {
                 Step::Grant => {}
                 Step::Adjust(direction) => entry.kind = EntryKind::Adjustment(direction),
                 Step::Confirm => entry.kind = EntryKind::Confirmation { of: entry.id },
+                Step::Reset(per) => entry.kind = EntryKind::Reset { per },
                 Step::GiveBack(index, lapses) => {
                     let mut open: Vec<&mut Replayed> = entries
                         .iter_mut()
@@ -494,8 +503,10 @@ mod tests {
     }
 
     /// The usage of an account in a window, from all entries that were replayed and not denied.
-    fn used(met: &[Replayed], account: AccountId, window: Window) -> u64 {
+    fn used(met: &[Replayed], account: AccountId, per: Length, window: Window) -> u64 {
         let own = met.iter().filter(|entry| entry.account == account);
+        let is_reset = |entry: &&Replayed| entry.kind.resets(per.into());
+        let reset_at = own.clone().rfind(is_reset).map(|entry| entry.id.at());
         own.fold(0, |used, entry| {
             let (at, is_more) = match entry.kind {
                 EntryKind::Grant { .. } => (entry.id.at(), true),
@@ -503,9 +514,9 @@ mod tests {
                 | EntryKind::PartialReversal { of }
                 | EntryKind::Lapse { of } => (of.at(), false),
                 EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
-                EntryKind::Confirmation { .. } => return used,
+                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => return used,
             };
-            match (window.contains(at), is_more) {
+            match (window.contains(at) && reset_at <= Some(at), is_more) {
                 (false, _) => used,
                 (true, true) => used + entry.units.get(),
                 (true, false) => used.saturating_sub(entry.units.get()),
@@ -550,7 +561,7 @@ mod tests {
                     }
                 }
                 let fits = limits.iter().all(|(max, per)| {
-                    let used = used(&met, entry.account, calendar.window(*per, at));
+                    let used = used(&met, entry.account, *per, calendar.window(*per, at));
                     used + entry.units.get() <= *max
                 });
                 if fits {

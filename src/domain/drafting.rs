@@ -13,6 +13,7 @@ use super::partial::{Confirming, Reversing, check_confirmation, check_reversal};
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
+use super::reset::reset;
 use super::work::{Task, Work};
 
 /// The largest number of lapses in a draft.
@@ -291,8 +292,9 @@ impl<'a> Drafting<'a> {
                     ..work.entry(line)
                 }));
             }
-            // 4. An adjustment moves units by hand. An archived policy takes none.
-            Task::Adjust(..) if self.policy.archived => {
+            // 4. An adjustment moves units by hand, and a reset begins limits again. An archived policy takes
+            //    neither.
+            Task::Adjust(..) | Task::Reset(_) if self.policy.archived => {
                 return Ok(Decided::Refused(Refusal::Archived));
             }
             Task::Adjust(direction, counted_at) => {
@@ -302,6 +304,10 @@ impl<'a> Drafting<'a> {
                     Err(refusal) => return Ok(Decided::Refused(refusal)),
                 }
             }
+            Task::Reset(per) => match reset(self.policy, *per, last, &past, self.now)? {
+                Ok(line) => line,
+                Err(refusal) => return Ok(Decided::Refused(refusal)),
+            },
         };
         // 5. The entry follows the line before.
         Ok(self.enter(Entry {

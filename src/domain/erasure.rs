@@ -118,6 +118,7 @@ mod tests {
         let at = |hour| DateTime::UNIX_EPOCH + TimeDelta::hours(hour);
         let total = |start, end| Total {
             max: 3,
+            reset_at: None,
             state: LimitState::Calendar(WindowUse {
                 length: Some(Length::Day),
                 used: 3,

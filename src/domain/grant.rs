@@ -11,7 +11,6 @@ use super::kind::Follows;
 pub use super::kind::{Direction, EntryKind, KindWord};
 use super::limit::total::Total;
 use super::policy::PolicyName;
-use super::window::Window;
 
 /// The part of the last entry of an account that a decision needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,13 +240,5 @@ impl Entry {
     /// The units that the entry adds to the usage; negative if it gives units back.
     pub fn units_added(&self) -> i64 {
         i64::from(self.kind.facts().effect.sign()) * self.units.get().cast_signed()
-    }
-
-    /// The usage of a window after the entry, if it was `used` before.
-    pub fn used_after(&self, window: Window, used: u64) -> u64 {
-        if !window.contains(self.counted_at()) {
-            return used;
-        }
-        used.saturating_add_signed(self.units_added())
     }
 }

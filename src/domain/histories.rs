@@ -16,8 +16,9 @@ use super::identity::{AccountId, EntryId};
 use super::kind::Kind;
 use super::limit::sliding::TakenUnits;
 use super::limit::total::{LimitState, Total};
-use super::past::{Movement, Past, WantedPast};
+use super::past::{Movement, Past, WantedPast, WindowSum};
 use super::policy::Policy;
+use super::reset::reset;
 
 /// The action of a step.
 #[derive(Debug, Clone)]
@@ -31,10 +32,12 @@ pub enum What {
     Confirm(Index),
     /// An adjustment that counts this long ago.
     Adjust(Direction, TimeDelta),
+    /// A reset of one limit of the policy, or of all.
+    Reset(Option<Index>),
 }
 
 /// The wanted past of the entries up to a number. Sums follow the plain definition and are never
-/// below zero.
+/// below zero. They have what counts at or after the last reset inside the window.
 pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
     let mut past = Past::default();
     let earlier = || entries.iter().filter(|entry| entry.line.number <= number);
@@ -43,20 +46,23 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
         past.insert_tail(since, tail.map(Movement::from).collect());
     }
     for window in &wanted.windows {
-        let earlier = earlier();
-        let inside = earlier.filter(|entry| window.contains(entry.counted_at()));
-        let sum = inside.fold(0, |sum: i64, entry| {
+        let inside = || earlier().filter(|entry| window.window.contains(entry.counted_at()));
+        let mut resets = inside().filter(|entry| entry.kind.resets(window.per));
+        let reset_at = resets.next_back().map(|entry| entry.line.at);
+        let counting = inside().filter(|entry| reset_at <= Some(entry.counted_at()));
+        let used = counting.fold(0, |sum: i64, entry| {
             let units = entry.units.get().cast_signed();
             match entry.kind {
                 EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
-                EntryKind::Confirmation { .. } => sum,
+                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => sum,
                 EntryKind::Reversal { .. }
                 | EntryKind::PartialReversal { .. }
                 | EntryKind::Lapse { .. }
                 | EntryKind::Adjustment(Direction::Down) => (sum - units).max(0),
             }
         });
-        past.insert(*window, sum.cast_unsigned());
+        let used = used.cast_unsigned();
+        past.insert(*window, WindowSum { used, reset_at });
     }
     past
 }
@@ -121,7 +127,9 @@ impl History {
             | EntryKind::Reversal { of }
             | EntryKind::Lapse { of } => self.open.retain(|hold| hold.grant != of),
             EntryKind::PartialReversal { of } => shrink(self.open.iter_mut(), of, units),
-            EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
+            EntryKind::Grant { held_until: None }
+            | EntryKind::Adjustment(_)
+            | EntryKind::Reset { .. } => {}
         }
         let lapses_at = self.open.iter().map(|hold| hold.until).min();
         self.entries.push(Entry {
@@ -221,6 +229,14 @@ impl History {
                     self.enter(EntryKind::Adjustment(*direction), units, at, line);
                 }
             }
+            What::Reset(limit) => {
+                let limits = &policy.rule.limits;
+                let per = limit.map(|index| index.get(limits).per());
+                let reset = self.ask(|past| reset(policy, per, self.last(), past, now));
+                if let Ok(line) = reset {
+                    self.enter(EntryKind::Reset { per }, Units::ONE, line.at, line);
+                }
+            }
             What::Record(_) => {}
         }
         None
@@ -244,7 +260,8 @@ fn closes(entry: &Entry) -> Option<EntryId> {
         EntryKind::Grant { .. }
         | EntryKind::Confirmation { .. }
         | EntryKind::PartialReversal { .. }
-        | EntryKind::Adjustment(_) => None,
+        | EntryKind::Adjustment(_)
+        | EntryKind::Reset { .. } => None,
     }
 }
 
@@ -254,6 +271,12 @@ fn index_of<T>(index: Index, items: &[T]) -> Option<&T> {
 
 /// Changes one value of a total.
 pub fn plant(total: &mut Total, which: Index) {
+    if let Some(reset_at) = &mut total.reset_at
+        && which.index(5) == 0
+    {
+        *reset_at -= TimeDelta::microseconds(1);
+        return;
+    }
     match &mut total.state {
         LimitState::Calendar(calendar) => calendar.used += 1,
         LimitState::FromFirstClaim(opened) => match &mut opened.opened {

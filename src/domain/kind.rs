@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::identity::EntryId;
+use super::limit::per::Per;
 
 /// What the units of an entry do to the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Effect {
     TakesOff,
     /// They are given back to the windows of the grant that the entry names.
     GivesBack,
+    /// The entry begins limits again: what counted before it counts there no more.
+    BeginsAgain,
     Nothing,
 }
 
@@ -20,7 +23,7 @@ impl Effect {
     pub fn sign(self) -> i16 {
         match self {
             Self::Adds => 1,
-            Self::Nothing => 0,
+            Self::BeginsAgain | Self::Nothing => 0,
             Self::TakesOff | Self::GivesBack => -1,
         }
     }
@@ -114,6 +117,7 @@ kinds! {
     AdjustmentUp    5 "adjustment_up"    Adjustment      Adds      NoGrant  ByAuthor;
     AdjustmentDown  6 "adjustment_down"  Adjustment      TakesOff  NoGrant  ByAuthor;
     PartialReversal 7 "partial_reversal" PartialReversal GivesBack GoesOn   ByClock;
+    Reset           8 "reset"            Reset           BeginsAgain NoGrant ByClock;
 }
 
 impl Kind {
@@ -122,12 +126,13 @@ impl Kind {
         all.find(|kind| kind.facts().number == number)
     }
 
-    /// The kind of an entry that names this grant, or holds its units until this instant. `None` if the
-    /// kind names a grant, and there is none.
+    /// The kind of an entry that names this grant, holds its units until this instant, or names this
+    /// limit. `None` if the kind names a grant, and there is none.
     pub fn of_entry(
         self,
         of_grant: Option<EntryId>,
         held_until: Option<DateTime<Utc>>,
+        per: Option<Per>,
     ) -> Option<EntryKind> {
         Some(match self {
             Self::Grant => EntryKind::Grant { held_until },
@@ -137,6 +142,7 @@ impl Kind {
             Self::Lapse => EntryKind::Lapse { of: of_grant? },
             Self::AdjustmentUp => EntryKind::Adjustment(Direction::Up),
             Self::AdjustmentDown => EntryKind::Adjustment(Direction::Down),
+            Self::Reset => EntryKind::Reset { per },
         })
     }
 }
@@ -158,6 +164,12 @@ pub enum EntryKind {
     Lapse { of: EntryId },
     /// An admin entered units by hand.
     Adjustment(Direction),
+    /// From here on only what counts at the instant of the entry or later counts in one limit, or in
+    /// all limits.
+    Reset {
+        /// `None`: all limits.
+        per: Option<Per>,
+    },
 }
 
 impl EntryKind {
@@ -170,6 +182,7 @@ impl EntryKind {
             Self::Lapse { .. } => Kind::Lapse,
             Self::Adjustment(Direction::Up) => Kind::AdjustmentUp,
             Self::Adjustment(Direction::Down) => Kind::AdjustmentDown,
+            Self::Reset { .. } => Kind::Reset,
         }
     }
 
@@ -189,7 +202,7 @@ impl EntryKind {
             | Self::Reversal { of }
             | Self::PartialReversal { of }
             | Self::Lapse { of } => Some(of),
-            Self::Grant { .. } | Self::Adjustment(_) => None,
+            Self::Grant { .. } | Self::Adjustment(_) | Self::Reset { .. } => None,
         }
     }
 
@@ -197,6 +210,19 @@ impl EntryKind {
     pub fn gives_back(self) -> Option<EntryId> {
         self.of()
             .filter(|_| self.facts().effect == Effect::GivesBack)
+    }
+
+    /// The limit that a reset names.
+    pub fn per(self) -> Option<Per> {
+        match self {
+            Self::Reset { per } => per,
+            _ => None,
+        }
+    }
+
+    /// Whether an entry of this kind begins a limit again.
+    pub fn resets(self, limit: Per) -> bool {
+        matches!(self, Self::Reset { per } if per.is_none_or(|per| per == limit))
     }
 }
 
@@ -210,16 +236,18 @@ pub enum KindWord {
     Lapse,
     /// Up or down.
     Adjustment,
+    Reset,
 }
 
 impl KindWord {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Grant,
         Self::Confirmation,
         Self::Reversal,
         Self::PartialReversal,
         Self::Lapse,
         Self::Adjustment,
+        Self::Reset,
     ];
 
     /// The name in the HTTP contract.
@@ -231,6 +259,7 @@ impl KindWord {
             Self::PartialReversal => "partial_reversal",
             Self::Lapse => "lapse",
             Self::Adjustment => "adjustment",
+            Self::Reset => "reset",
         }
     }
 
@@ -274,12 +303,16 @@ mod tests {
         for kind in Kind::ALL {
             let facts = kind.facts();
             assert_eq!(Kind::of_number(facts.number), Some(kind));
-            let entry = kind.of_entry(Some(grant), None).unwrap();
+            let entry = kind.of_entry(Some(grant), None, None).unwrap();
             assert_eq!(entry.kind(), kind);
             // 1. A kind that names a grant needs one.
             let names_grant = facts.follows != Follows::NoGrant;
             assert_eq!(entry.of(), names_grant.then_some(grant), "{kind:?}");
-            assert_eq!(kind.of_entry(None, None).is_none(), names_grant, "{kind:?}");
+            assert_eq!(
+                kind.of_entry(None, None, None).is_none(),
+                names_grant,
+                "{kind:?}"
+            );
             // 2. Only an entry that names a grant gives its units back, and what closes it does.
             let gives_back = facts.effect == Effect::GivesBack;
             assert!(names_grant || !gives_back, "{kind:?}");

@@ -39,6 +39,7 @@ pub mod reconciliation;
 pub mod record;
 pub mod refusal;
 pub mod replay;
+pub mod reset;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
 pub mod schedule;

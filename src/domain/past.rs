@@ -9,16 +9,62 @@ use super::claim::Units;
 use super::grant::{Entry, EntryKind, Line};
 use super::identity::EntryId;
 use super::kind::Effect;
+use super::limit::per::Per;
 use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
+
+/// A calendar window of a limit. What counted in it before the last reset of the limit does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitWindow {
+    pub per: Per,
+    pub window: Window,
+}
+
+/// The usage of a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowSum {
+    pub used: u64,
+    /// The last reset inside the window.
+    pub reset_at: Option<DateTime<Utc>>,
+}
+
+impl From<u64> for WindowSum {
+    /// The usage of a window without a reset.
+    fn from(used: u64) -> Self {
+        Self {
+            used,
+            reset_at: None,
+        }
+    }
+}
+
+impl WindowSum {
+    /// The usage of a window after an entry.
+    fn after(self, window: LimitWindow, entry: &Entry) -> Self {
+        let counted_at = entry.counted_at();
+        if !window.window.contains(counted_at) || Some(counted_at) < self.reset_at {
+            return self;
+        }
+        if entry.kind.resets(window.per) {
+            return Self {
+                used: 0,
+                reset_at: Some(counted_at),
+            };
+        }
+        Self {
+            used: self.used.saturating_add_signed(entry.units_added()),
+            ..self
+        }
+    }
+}
 
 /// The part of the entries of an account, up to its last line, that must be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WantedPast {
     /// The usage of these windows.
-    pub windows: Vec<Window>,
-    /// Every entry that moved units after this instant.
+    pub windows: Vec<LimitWindow>,
+    /// Every entry that changed the usage after this instant.
     pub since: Option<DateTime<Utc>>,
 }
 
@@ -57,11 +103,11 @@ impl WantedPast {
 /// The part of the past of an account that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    sums: Vec<(Window, u64)>,
+    sums: Vec<(LimitWindow, WindowSum)>,
     tail: Option<Tail>,
 }
 
-/// Every entry that moved units after an instant, in order.
+/// Every entry that changed the usage after an instant, in order.
 #[derive(Debug, Clone)]
 struct Tail {
     since: DateTime<Utc>,
@@ -114,12 +160,13 @@ impl Movement {
                 };
                 total.give_back(given, self.at);
             }
-            Effect::Nothing => {}
+            Effect::BeginsAgain if self.kind.resets(total.per()) => total.reset(self.at),
+            Effect::BeginsAgain | Effect::Nothing => {}
         }
     }
 
     fn moves_units(&self) -> bool {
-        self.kind.facts().effect != Effect::Nothing
+        self.kind.facts().effect.sign() != 0
     }
 
     fn is_down(&self) -> bool {
@@ -139,7 +186,7 @@ fn net_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
         let takes = match movement.kind.facts().effect {
             Effect::Adds => true,
             Effect::TakesOff => false,
-            Effect::GivesBack | Effect::Nothing => return None,
+            Effect::GivesBack | Effect::BeginsAgain | Effect::Nothing => return None,
         };
         let given_back = given_back.get(&movement.id).copied().unwrap_or_default();
         let counted_at = movement.counted_at();
@@ -164,8 +211,8 @@ fn bucket_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
 
 impl Past {
     /// Adds the usage of a window.
-    pub fn insert(&mut self, window: Window, units: u64) {
-        self.sums.push((window, units));
+    pub fn insert(&mut self, window: LimitWindow, sum: WindowSum) {
+        self.sums.push((window, sum));
     }
 
     /// Adds all entries after an instant, in order.
@@ -181,9 +228,9 @@ impl Past {
 
     /// The past after more entries.
     pub fn after(mut self, entries: &[Entry]) -> Self {
-        for (window, units) in &mut self.sums {
+        for (window, sum) in &mut self.sums {
             for entry in entries {
-                *units = entry.used_after(*window, *units);
+                *sum = sum.after(*window, entry);
             }
         }
         if let Some(tail) = &mut self.tail {
@@ -195,16 +242,16 @@ impl Past {
     /// About how much memory this takes.
     pub fn bytes(&self) -> usize {
         let movements = self.tail.as_ref().map_or(0, |tail| tail.movements.len());
-        self.sums.len() * size_of::<(Window, u64)>() + movements * size_of::<Movement>()
+        self.sums.len() * size_of::<(LimitWindow, WindowSum)>() + movements * size_of::<Movement>()
     }
 
     /// The usage of a window.
-    pub fn sum(&self, window: Window) -> Option<u64> {
+    pub fn sum(&self, window: LimitWindow) -> Option<WindowSum> {
         let found = self.sums.iter().find(|(summed, _)| *summed == window);
-        found.map(|(_, units)| *units)
+        found.map(|(_, sum)| *sum)
     }
 
-    /// Every entry that moved units after an instant, in order.
+    /// Every entry that changed the usage after an instant, in order.
     ///
     /// # Errors
     /// The part of the past that must be read.
@@ -284,20 +331,32 @@ pub fn go_on_after(
 ) -> Result<(), WantedPast> {
     // 1. An account without entries has used nothing.
     let Some(last) = last else { return Ok(()) };
+    let per = unused.per();
     match &mut unused.state {
         // 2. A calendar window: from the line, unused if it starts after the line, or from the
         //    past.
         LimitState::Calendar(calendar) => {
             let window = calendar.window;
-            let mut uses = last.totals.iter().filter_map(Total::window_use);
-            calendar.used = match uses.find(|one| one.window == window) {
-                Some(one) => one.used,
-                None if window.start > last.at => 0,
-                None => past.sum(window).ok_or_else(|| WantedPast {
-                    windows: vec![window],
-                    ..WantedPast::default()
-                })?,
+            let known = |total: &Total| {
+                let one = total.window_use().filter(|one| one.window == window)?;
+                Some(WindowSum {
+                    used: one.used,
+                    reset_at: total.reset_at,
+                })
             };
+            let sum = match last.totals.iter().find_map(known) {
+                Some(sum) => sum,
+                None if window.start > last.at => WindowSum::default(),
+                None => {
+                    let window = LimitWindow { per, window };
+                    past.sum(window).ok_or_else(|| WantedPast {
+                        windows: vec![window],
+                        ..WantedPast::default()
+                    })?
+                }
+            };
+            calendar.used = sum.used;
+            unused.reset_at = sum.reset_at;
             Ok(())
         }
         // 3. A limit whose units return over time.
@@ -359,19 +418,31 @@ fn counting(total: &Total, since: DateTime<Utc>, past: &Past) -> Result<Vec<Move
 /// Begins a limit at the last line, which does not have it, with all entries that count after
 /// `since`.
 fn begin(total: &mut Total, since: DateTime<Utc>, last_at: DateTime<Utc>, movements: &[Movement]) {
+    // 1. After a reset the limit is known: it began there, with nothing used.
+    let per = total.per();
+    let mut resets = movements.iter().rev();
+    let reset_at = resets.find(|one| one.kind.resets(per)).map(|one| one.at);
+    if let Some(at) = reset_at {
+        total.reset(at);
+    }
+    let counts = |movement: &&Movement| reset_at <= Some(movement.counted_at());
+    let movements: Vec<Movement> = movements.iter().filter(counts).copied().collect();
+    let movements = movements.as_slice();
     match &mut total.state {
-        // 1. The earlier state of a bucket is not known: the bucket is taken as empty. At the last
-        //    line it is empty at worst, also if more than its burst was used under other limits.
+        // 2. Otherwise the earlier state of a bucket is not known: the bucket is taken as empty. At the
+        //    last line it is empty at worst, also if more than its burst was used under other limits.
         LimitState::Rate(bucket) => {
-            bucket.at = since.timestamp_micros();
-            bucket.owed = bucket.parts(bucket.burst);
+            if reset_at.is_none() {
+                bucket.at = since.timestamp_micros();
+                bucket.owed = bucket.parts(bucket.burst);
+            }
             for (_, change) in bucket_changes(movements) {
                 bucket.change(total.max, &change);
             }
             bucket.age(total.max, last_at);
             bucket.owed = bucket.owed.min(bucket.parts(bucket.burst));
         }
-        // 2. The start of a window is not known: the window ends as late as it can, and has as much as
+        // 3. The start of a window is not known: the window ends as late as it can, and has as much as
         //    it can. An adjustment that counts before the window took nothing off.
         LimitState::FromFirstClaim(opened) => {
             let changes = net_changes(movements);
@@ -394,7 +465,7 @@ fn begin(total: &mut Total, since: DateTime<Utc>, last_at: DateTime<Utc>, moveme
             };
             opened.used = starts.map(used_after).max().unwrap_or_default();
         }
-        // 3. Nothing else of a sliding limit counts.
+        // 4. Nothing else of a sliding limit counts.
         LimitState::Calendar(_) | LimitState::Sliding(_) => {
             movements
                 .iter()

@@ -67,8 +67,10 @@ impl QuarterSums {
                 given_back_units: entry.units,
                 ..QuarterFigures::default()
             },
-            // An adjustment is of a day, and not of a moment.
-            EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => return,
+            // An adjustment is of a day, and not of a moment. A reset moves no units of grants.
+            EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) | EntryKind::Reset { .. } => {
+                return;
+            }
         };
         let quarter = PolicyQuarter::of(entry.policy, entry.place.id.at());
         let figures = self.0.entry(quarter).or_default();

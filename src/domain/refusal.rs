@@ -78,4 +78,8 @@ pub enum CorrectionRefusal {
     ErasedInParts,
     /// The adjustment would take off more units than are used.
     NotUsed(NotUsed),
+    /// The policy has no limit with the name in a reset.
+    NoSuchLimit(Per),
+    /// Nothing is used of the limit in a reset, or of any limit.
+    NothingUsed(Option<Per>),
 }

@@ -7,6 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::almanac::Almanac;
 use super::claim::Units;
 use super::identity::{AccountId, EntryId};
+use super::kind::EntryKind;
+use super::limit::per::Per;
 use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
@@ -20,6 +22,8 @@ pub enum ReplayedLimit {
         max: u64,
         window: Window,
         used: HashMap<AccountId, u64>,
+        /// The accounts whose limit was reset in this window.
+        resets: HashMap<AccountId, DateTime<Utc>>,
     },
     Each(EachTotal),
 }
@@ -57,6 +61,7 @@ impl ReplayedLimit {
                 max: limit.max,
                 window: calendar.window(length, begin),
                 used: HashMap::new(),
+                resets: HashMap::new(),
             },
             _ => Self::Each(EachTotal {
                 unused: Total::unused(limit, calendar, begin, FIRST_LINE),
@@ -88,12 +93,14 @@ impl ReplayedLimit {
                 length,
                 window,
                 used,
+                resets,
                 ..
             } => {
                 let is_over = window.end <= at;
                 if is_over {
                     *window = calendar.window(*length, at);
                     used.clear();
+                    resets.clear();
                 }
                 is_over
             }
@@ -140,10 +147,35 @@ impl ReplayedLimit {
         }
     }
 
+    /// Begins the limit of an account again, if an entry of this kind does.
+    pub fn reset(&mut self, account: AccountId, kind: EntryKind, at: DateTime<Utc>) {
+        match self {
+            Self::Window {
+                length,
+                used,
+                resets,
+                ..
+            } if kind.resets(Per::Calendar(*length)) => {
+                used.remove(&account);
+                resets.insert(account, at);
+            }
+            Self::Each(each) if kind.resets(each.unused.per()) => {
+                each.total(account, at).reset(at);
+            }
+            Self::Window { .. } | Self::Each(_) => {}
+        }
+    }
+
     /// Lowers the usage of the window, if the window contains an instant.
     fn lower(&mut self, account: AccountId, units: Units, counted_at: DateTime<Utc>) {
-        if let Self::Window { window, used, .. } = self
+        if let Self::Window {
+            window,
+            used,
+            resets,
+            ..
+        } = self
             && window.contains(counted_at)
+            && resets.get(&account) <= Some(&counted_at)
             && let Some(used) = used.get_mut(&account)
         {
             *used = used.saturating_sub(units.get());
@@ -220,7 +252,7 @@ impl EachTotal {
             self.swept_at = at;
             self.totals.retain(|_, total| {
                 total.age(at);
-                total.resets_at().is_some() || total.used() > 0
+                total.resets_at().is_some() || total.used() > 0 || total.reset_at.is_some()
             });
             // Nothing is given back of a grant that is older than all that counts.
             self.changes.retain(|_, changes| {

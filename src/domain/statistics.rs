@@ -54,6 +54,8 @@ figures! {
     adjustments,
     adjusted_up_units,
     adjusted_down_units,
+    /// Resets of a limit, or of all limits.
+    resets,
     /// Provisional grants.
     provisional_grants,
     /// Provisional grants that went over a limit.
@@ -70,7 +72,7 @@ figures! {
 }
 
 impl DayFigures {
-    /// The units that are used at the end of the day; at most [`FIGURE_MAX`].
+    /// The units that were used on the day, also if a limit was reset; at most [`FIGURE_MAX`].
     pub fn net_units(&self) -> i64 {
         let up = [self.units, self.adjusted_up_units];
         let down = [
@@ -211,6 +213,8 @@ fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {
             adjusted_down_units: units,
             ..none
         },
+        // The units that were granted stay granted.
+        EntryKind::Reset { .. } => DayFigures { resets: 1, ..none },
     }
 }
 

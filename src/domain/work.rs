@@ -8,6 +8,7 @@ use super::claim::{HoldTime, Metadata, Subject, Units};
 use super::grant::{Direction, Entry, EntryKind, Line, Note};
 use super::identity::{AccountId, EntryId, KeyId};
 use super::key::KeyNumber;
+use super::limit::per::Per;
 use super::policy::Policy;
 
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub enum Task {
     /// Enter units by hand. They count at the instant, or at the instant of the entry if there is
     /// none.
     Adjust(Direction, Option<DateTime<Utc>>),
+    /// Begin a limit again, or all limits.
+    Reset(Option<Per>),
 }
 
 /// A claim or correction.
@@ -54,6 +57,7 @@ impl Task {
             (Self::Adjust(direction, counted_at), EntryKind::Adjustment(done)) => {
                 *direction == done && counted_at.unwrap_or(entry.line.at) == entry.counted_at()
             }
+            (Self::Reset(per), EntryKind::Reset { per: done }) => *per == done,
             (
                 Self::Reverse(grant, units),
                 EntryKind::Reversal { of } | EntryKind::PartialReversal { of },
@@ -76,7 +80,7 @@ impl Work {
     pub fn grant(&self) -> Option<&Entry> {
         match &self.task {
             Task::Reverse(grant, _) | Task::Confirm(grant, _) => Some(grant),
-            Task::Claim(_) | Task::Adjust(..) => None,
+            Task::Claim(_) | Task::Adjust(..) | Task::Reset(_) => None,
         }
     }
 
@@ -93,6 +97,7 @@ impl Work {
                 counted_at.unwrap_or(line.at),
                 EntryKind::Adjustment(*direction),
             ),
+            Task::Reset(per) => (line.at, EntryKind::Reset { per: *per }),
         };
         Entry {
             account: self.account,

@@ -29,7 +29,7 @@ pub use claims::instance::{
     Principal, Share, Trouble, WrongKeyAnswer, generate_secret, network_of,
 };
 pub use claims::{
-    Adjustment, Admission, ClaimFailure, Claims, Correction, Foretold, Outcome, Rehearsal,
+    Adjustment, Admission, ClaimFailure, Claims, Correction, Foretold, Outcome, Rehearsal, Reset,
     Undecided, Usage,
 };
 pub use record::archive::{

@@ -23,7 +23,7 @@ use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, blocks, changes, claims, corrections, denials, entries, entry_exports,
     erasures, explanation, exports, grants, history, keys, overrides, pauses, policies,
-    reconciliations, sandbox, seals, statistics, subjects, windows,
+    reconciliations, resets, sandbox, seals, statistics, subjects, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -66,6 +66,8 @@ fn routes() -> Routes {
             Claim,
         )
         .post(entries::adjust, entries::ADJUST),
+        at("/v1/policies/{policy}/subjects/{subject}/resets", Claim)
+            .post(resets::post, resets::POST),
         at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
             .post(batches::post, batches::POST),

@@ -31,14 +31,17 @@ pub fn encode_kind(kind: EntryKind) -> i16 {
 }
 
 /// # Errors
-/// [`LedgerError::Corrupt`] for an unknown number, and for a kind without the grant that it must
-/// name.
+/// [`LedgerError::Corrupt`] for an unknown number, for a kind without the grant that it must name, and
+/// for a limit that is none.
 pub fn decode_kind(
     number: i16,
     of_grant: Option<EntryId>,
     held_until: Option<DateTime<Utc>>,
+    per: Option<String>,
 ) -> Result<EntryKind, LedgerError> {
-    let kind = kind_of_number(number)?.of_entry(of_grant, held_until);
+    let unreadable = |per| LedgerError::Corrupt(format!("the limit {per:?} of a reset"));
+    let per = per.map(|per| per.parse().map_err(|_| unreadable(per)));
+    let kind = kind_of_number(number)?.of_entry(of_grant, held_until, per.transpose()?);
     kind.ok_or_else(|| {
         LedgerError::Corrupt(format!("an entry of the kind {number} without a grant"))
     })
@@ -76,7 +79,7 @@ pub fn decode_follower(
     };
     Ok(Some(Follower {
         id,
-        kind: decode_kind(kind, Some(grant), None)?,
+        kind: decode_kind(kind, Some(grant), None, None)?,
         units,
         at,
         note,
@@ -121,7 +124,10 @@ pub fn claimed_by(entry: &Entry) -> Option<i32> {
 
 /// Whether an entry has a row in `entry_details`.
 pub fn has_details(entry: &Entry) -> bool {
-    entry.kind.of().is_some() || entry.held_until().is_some() || entry.note.is_some()
+    entry.kind.of().is_some()
+        || entry.held_until().is_some()
+        || entry.note.is_some()
+        || entry.kind.per().is_some()
 }
 
 /// An unknown field comes from a newer perdiem. It is an error, never ignored.
@@ -285,8 +291,9 @@ mod tests {
         assert!(decode_role("root").is_err());
         assert!(decode_names("{}").is_err());
         assert!(decode_names("[\"A\"]").is_err());
-        assert!(decode_kind(0, None, None).is_err());
-        assert!(decode_kind(3, None, None).is_err());
+        assert!(decode_kind(0, None, None, None).is_err());
+        assert!(decode_kind(3, None, None, None).is_err());
+        assert!(decode_kind(8, None, None, Some("daily".to_owned())).is_err());
     }
 
     #[test]

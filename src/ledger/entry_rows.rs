@@ -28,6 +28,7 @@ pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
             row.get("kind")?,
             row.get("of_grant")?,
             row.get("held_until")?,
+            row.get("per")?,
         )?,
         units: row.get("units")?,
         key: row.get("key")?,

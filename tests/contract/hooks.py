@@ -63,7 +63,7 @@ BEYOND_SCHEMAS = [
     ("#/policies", "an admin key cannot be limited"),
     (r"#/policies/\d+", "the policy name is invalid|there is no policy|names this policy twice"),
     # The limits of the policy; a number as a decimal.
-    ("per", "the policy has no such limit"),
+    ("(#/)?per", "the policy has no such limit|the policy has no limit per"),
     ("at_least", "write a part from 0.001 to 1"),
     # A local day belongs to a policy; positions and keys must exist.
     ("on|from|to|recorded_from|recorded_to", "name the policy too"),

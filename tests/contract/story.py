@@ -10,7 +10,7 @@ from uuid import UUID
 from perdiem_client import AuthenticatedClient
 from perdiem_client.api.changes import list_changes
 from perdiem_client.api.claims import claim, claim_batch, get_usage
-from perdiem_client.api.entries import adjust, list_entries
+from perdiem_client.api.entries import adjust, list_entries, reset
 from perdiem_client.api.grants import (
     confirm_grant,
     explain_grant,
@@ -57,6 +57,7 @@ from perdiem_client.models import (
     OverrideLimitBody,
     PolicyBody,
     Problem,
+    ResetRequest,
     ReversalRequest,
     Role,
 )
@@ -176,6 +177,11 @@ def corrections(first):
     assert entered.kind is EntryKind.ADJUSTMENT and entered.limits[0].used == 2
     assert ask(adjust, 200, "benefit", "member-7", **opening) == entered
     ask(adjust, 422, "benefit", "member-7", body=AdjustmentRequest(units=-3, reason="too many"))
+    begun = {"body": ResetRequest(per="day", reason="ticket 4711"), "idempotency_key": "ticket-4711"}
+    begins = ask(reset, 201, "benefit", "member-7", **begun)
+    assert begins.kind is EntryKind.RESET and begins.limits[0].used == 0
+    assert ask(reset, 200, "benefit", "member-7", **begun) == begins
+    ask(reset, 409, "benefit", "member-7", body=ResetRequest(reason="once more"))
     entries = ask(list_entries, 200, "benefit", "member-42").items
     kinds = [entry.kind for entry in entries]
     assert kinds == [EntryKind.REVERSAL, EntryKind.GRANT, EntryKind.GRANT, EntryKind.GRANT]

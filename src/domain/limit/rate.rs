@@ -134,7 +134,14 @@ impl Bucket {
     }
 
     /// Gives units of a grant back: the bucket lacks what it would lack if the grant had not taken them.
-    pub fn give_back(&mut self, max: u64, units: u64, grant: &AfterGrant) {
+    /// Changes that count before `reset_at` changed nothing.
+    pub fn give_back(
+        &mut self,
+        max: u64,
+        units: u64,
+        grant: &AfterGrant,
+        reset_at: Option<DateTime<Utc>>,
+    ) {
         let BucketChange {
             at,
             counted_at,
@@ -143,12 +150,19 @@ impl Bucket {
         } = grant.grant;
         let left = |units| self.left_at(max, units, counted_at, at.timestamp_micros());
         let off = left(all) - left(all.saturating_sub(units));
-        self.put_back(max, off, &grant.after);
+        self.put_back(max, off, &grant.after, reset_at);
     }
 
     /// Takes units off at an instant: the bucket lacks what it would lack if this had been done then.
-    pub fn take_off(&mut self, max: u64, units: u64, after: &Afterwards) {
-        self.put_back(max, self.parts(units), after);
+    /// Changes that count before `reset_at` changed nothing.
+    pub fn take_off(
+        &mut self,
+        max: u64,
+        units: u64,
+        after: &Afterwards,
+        reset_at: Option<DateTime<Utc>>,
+    ) {
+        self.put_back(max, self.parts(units), after, reset_at);
     }
 
     /// Puts parts back at an instant of the past. Nothing is put back before the present `max`.
@@ -157,7 +171,13 @@ impl Bucket {
     /// lacks what the later changes took. It lacks at least what the changes after the instant took out of
     /// a bucket that was full then: `without`. So the entries before the instant are not needed, and parts
     /// can be put back in any order.
-    fn put_back(&mut self, max: u64, off: u128, after: &Afterwards) {
+    fn put_back(
+        &mut self,
+        max: u64,
+        off: u128,
+        after: &Afterwards,
+        reset_at: Option<DateTime<Utc>>,
+    ) {
         if after.line < self.since {
             return;
         }
@@ -166,7 +186,8 @@ impl Bucket {
             owed: 0,
             ..*self
         };
-        for change in &after.changes {
+        let changed = |change: &&BucketChange| reset_at <= Some(change.counted_at);
+        for change in after.changes.iter().filter(changed) {
             without.change(max, change);
         }
         without.owed = without
@@ -285,23 +306,23 @@ mod tests {
         assert_eq!(bucket.owed, 1_500_000);
         // Without one of the first two, the bucket was full when the third one came.
         let mut other = bucket;
-        other.give_back(1, 1, &grant(0, &changes[1..]));
+        other.give_back(1, 1, &grant(0, &changes[1..]), None);
         assert_eq!(other.owed, 500_000);
         // The other one of the two has returned meanwhile.
-        other.give_back(1, 1, &grant(1, &changes[2..]));
+        other.give_back(1, 1, &grant(1, &changes[2..]), None);
         assert_eq!(other.owed, 500_000);
-        other.give_back(1, 1, &grant(2, &[]));
+        other.give_back(1, 1, &grant(2, &[]), None);
         assert_eq!(other.owed, 0);
         // The same in another order.
         let mut other = bucket;
-        other.give_back(1, 1, &grant(2, &[]));
+        other.give_back(1, 1, &grant(2, &[]), None);
         assert_eq!(other.owed, 500_000);
-        other.give_back(1, 1, &grant(1, &[]));
+        other.give_back(1, 1, &grant(1, &[]), None);
         assert_eq!(other.owed, 0);
         // A grant of before another max gives nothing back.
         bucket.since = 4;
         let before = bucket;
-        bucket.give_back(1, 1, &grant(2, &[]));
+        bucket.give_back(1, 1, &grant(2, &[]), None);
         assert_eq!(bucket, before);
     }
 
@@ -325,7 +346,7 @@ mod tests {
             let mut bucket = bucket("1s", 10);
             five.iter().for_each(|change| bucket.change(1, change));
             bucket.age(1, at(aged * 1_000_000));
-            bucket.take_off(1, units, &after(place));
+            bucket.take_off(1, units, &after(place), None);
             assert_eq!(bucket.owed, owed * 1_000_000, "{place} {aged} {units}");
         }
         // What was taken off then was never missing later.
@@ -341,10 +362,10 @@ mod tests {
             line: 4,
             changes: vec![off, take_at(1), take_at(1)],
         };
-        bucket.take_off(1, 1, &after);
+        bucket.take_off(1, 1, &after, None);
         assert_eq!(bucket.owed, 3_000_000);
         bucket.since = 5;
-        bucket.take_off(1, 1, &after);
+        bucket.take_off(1, 1, &after, None);
         assert_eq!(bucket.owed, 3_000_000);
     }
 
@@ -364,7 +385,7 @@ mod tests {
             },
             after: Afterwards::NOTHING,
         };
-        bucket.give_back(u64::MAX, u64::MAX, &all);
+        bucket.give_back(u64::MAX, u64::MAX, &all, None);
         assert_eq!(bucket.owed, 0);
         bucket.age(u64::MAX, at(RETURN_MAX));
         assert_eq!(bucket.at, RETURN_MAX);

@@ -21,6 +21,8 @@ const EVER: char = 'e';
 const FROM_FIRST_CLAIM: char = 'f';
 const SLIDING: char = 's';
 const RATE: char = 'r';
+/// Before the instant of a reset.
+const RESET: char = '~';
 
 /// Writes the totals of an entry, with a semicolon between limits. Each entry keeps this text, so the
 /// text is short.
@@ -38,6 +40,7 @@ const RATE: char = 'r';
 /// r10,1,20,1763654400000000+3000000,1     10 a second, at most 20 at once: at this microsecond it
 ///                               lacks 3 units, in parts of which a unit has 1000000; under this
 ///                               max since line 1
+/// d3,0,1763654400+86400~1763690000000000   what counted before this microsecond was reset; so for each kind
 /// ```
 pub fn encode_totals(totals: &[Total]) -> String {
     let mut text = String::with_capacity(24 * totals.len());
@@ -115,6 +118,10 @@ fn encode_total(text: &mut String, total: &Total) {
             let _ = write!(text, "{},{burst},{at}+{owed},{since}", per.seconds());
         }
     }
+    if let Some(reset_at) = total.reset_at {
+        text.push(RESET);
+        text.push_str(number.format(reset_at.timestamp_micros()));
+    }
 }
 
 /// Reads a text that [`encode_totals`] wrote.
@@ -128,6 +135,10 @@ pub fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
 }
 
 fn decode_total(text: &str) -> Option<Total> {
+    let (text, reset_at) = match text.split_once(RESET) {
+        Some((text, reset_at)) => (text, Some(decode_instant(reset_at.parse().ok()?)?)),
+        None => (text, None),
+    };
     let first = text.chars().next().filter(char::is_ascii)?;
     let (max, rest) = text[1..].split_once(',')?;
     let state = match first {
@@ -143,6 +154,7 @@ fn decode_total(text: &str) -> Option<Total> {
     };
     Some(Total {
         max: max.parse().ok()?,
+        reset_at,
         state,
     })
 }
@@ -247,7 +259,7 @@ pub fn used_pattern(length: Length, window: Window) -> String {
     let lasts = end - start;
     // A minus has a meaning in patterns.
     let start = start.to_string().replace('-', "%-");
-    format!(";{letter}%d+,(%d+),{start}%+{lasts};")
+    format!(";{letter}%d+,(%d+),{start}%+{lasts}[{RESET};]")
 }
 
 /// The letter of a calendar window's length.
@@ -277,6 +289,7 @@ mod tests {
     fn texts_of_the_calendar_are_those_of_older_ledgers() {
         let day = Total {
             max: 3,
+            reset_at: None,
             state: LimitState::Calendar(WindowUse {
                 length: Some(Length::Day),
                 window: Window {
@@ -289,6 +302,7 @@ mod tests {
         assert_eq!(encode_totals(&[day]), "d3,1,1763654400+86400");
         let totals = Length::ALL.map(|length| Total {
             max: UNITS_MAX,
+            reset_at: None,
             state: LimitState::Calendar(WindowUse {
                 length: Some(length),
                 window: Window {
@@ -319,6 +333,8 @@ mod tests {
             "s500,86400/3600,1763654400000000+3600000000*499",
             "r10,1,20,1763654400000000+0,1",
             "d3,1,1763654400+86400;e1,1;r10,1,20,-7+3000000,1;s5,86400",
+            "d3,1,1763654400+86400~1763654400000001;e1,1~-1;f5,86400,0~1;f5,86400,1@2~1",
+            "r10,1,20,-7+3000000,1~1763654400000001;s5,86400~3;s5,86400,4*2+60000000~3",
         ] {
             let totals = decode_totals(text).unwrap();
             assert_eq!(encode_totals(&totals), text);
@@ -347,6 +363,11 @@ mod tests {
             "e1",
             "e1,",
             "e1,-1",
+            "e1,1~",
+            "e1,1~1~1",
+            "e1,~1",
+            "~1",
+            "e1,1~9223372036854775807",
             "e1,1,0+1",
             &format!("e1,{over_total}"),
             "f1,1,0+1",
@@ -466,7 +487,12 @@ mod tests {
             any_log().prop_map(LimitState::Sliding),
             any_bucket().prop_map(|bucket| LimitState::Rate(Box::new(bucket))),
         ];
-        (0..=UNITS_MAX, state).prop_map(|(max, state)| Total { max, state })
+        let reset_at = proptest::option::weighted(0.2, micros());
+        (0..=UNITS_MAX, reset_at, state).prop_map(|(max, reset_at, state)| Total {
+            max,
+            reset_at: reset_at.and_then(decode_instant),
+            state,
+        })
     }
 
     proptest! {
@@ -483,7 +509,7 @@ mod tests {
         fn what_is_read_is_a_total(
             totals in proptest::collection::vec(any_total(), 1..3),
             place: proptest::sample::Index,
-            other in "[0-9a-z+*@/,;-]",
+            other in "[0-9a-z+*@/,;~-]",
         ) {
             let text = encode_totals(&totals);
             let place = place.index(text.len());

@@ -31,6 +31,9 @@ pub struct NotUsed {
 pub struct Total {
     /// The `max` that was in force.
     pub max: u64,
+    /// The last reset: units that counted before it do not count. `None` if there was none, or all
+    /// units from before it have returned.
+    pub reset_at: Option<DateTime<Utc>>,
     pub state: LimitState,
 }
 
@@ -87,6 +90,7 @@ impl Total {
         };
         Self {
             max: limit.max,
+            reset_at: None,
             state,
         }
     }
@@ -108,6 +112,7 @@ impl Total {
         };
         Self {
             max: self.max,
+            reset_at: None,
             state,
         }
     }
@@ -158,6 +163,11 @@ impl Total {
     /// Tells whether the units fit now.
     pub fn fits(&self, units: Units) -> bool {
         units.get() <= self.remaining()
+    }
+
+    /// Tells whether units of an instant fit. Units from before a reset take no room.
+    pub fn has_room(&self, units: Units, counted_at: DateTime<Utc>) -> bool {
+        self.was_reset(counted_at) || self.fits(units)
     }
 
     /// The instant from which on the units fit, if nothing more is granted. Ask only for units that do not
@@ -225,18 +235,25 @@ impl Total {
         }
     }
 
-    /// The span of instants whose entries can count at `at`.
+    /// The span of instants whose entries can count at `at`. It begins with the reset, if there was one.
     pub fn span(&self, at: DateTime<Utc>) -> Window {
         let next = at + MICROSECOND;
         let since = |start| Window { start, end: next };
-        match &self.state {
+        let span = match &self.state {
             LimitState::Calendar(calendar) => calendar.window,
-            LimitState::FromFirstClaim(opened) => {
-                opened.window().unwrap_or(Window { start: at, end: at })
-            }
+            LimitState::FromFirstClaim(opened) => match (opened.window(), self.reset_at) {
+                (Some(window), _) => window,
+                // Nothing counts since the reset, which closed the window.
+                (None, Some(reset_at)) => since(reset_at),
+                (None, None) => Window { start: at, end: at },
+            },
             LimitState::Sliding(_) | LimitState::Rate(_) => {
                 since(self.forgets_at(at) + MICROSECOND)
             }
+        };
+        Window {
+            start: self.reset_at.map_or(span.start, |at| at.max(span.start)),
+            ..span
         }
     }
 
@@ -285,10 +302,28 @@ impl Total {
         }
     }
 
+    /// Begins the limit again: nothing that counted before this instant counts any more. The instant is
+    /// later than all that was taken.
+    pub fn reset(&mut self, at: DateTime<Utc>) {
+        self.reset_at = Some(at);
+        match &mut self.state {
+            LimitState::Calendar(calendar) => calendar.used = 0,
+            LimitState::FromFirstClaim(opened) => *opened = OpenedWindow::closed(opened.per),
+            LimitState::Sliding(log) => log.pairs.clear(),
+            LimitState::Rate(bucket) => (bucket.at, bucket.owed) = (at.timestamp_micros(), 0),
+        }
+    }
+
+    /// Tells whether units that count at this instant were reset.
+    fn was_reset(&self, counted_at: DateTime<Utc>) -> bool {
+        self.reset_at.is_some_and(|reset_at| counted_at < reset_at)
+    }
+
     /// Goes on from the total that an earlier line has of the same limit. A bucket under another `max` or
     /// `burst` gives back only what is granted from this line on.
     pub fn go_on(&mut self, before: &Self, at: DateTime<Utc>) {
         let begun = std::mem::replace(&mut self.state, before.state.clone());
+        self.reset_at = before.reset_at;
         if let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) {
             if (before.max, bucket.burst) != (self.max, begun.burst) {
                 bucket.since = begun.since;
@@ -305,6 +340,22 @@ impl Total {
             LimitState::FromFirstClaim(opened) => opened.age(at),
             LimitState::Sliding(log) => log.age(at),
             LimitState::Rate(bucket) => bucket.age(self.max, at),
+        }
+        if let Some(reset_at) = self.reset_at
+            && self.forgets_reset(reset_at, at)
+        {
+            self.reset_at = None;
+        }
+    }
+
+    /// Tells whether no units of before a reset could count at `at`. A bucket remembers its reset for ever:
+    /// units that are entered for the past can be more than time has refilled since.
+    fn forgets_reset(&self, reset_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
+        match &self.state {
+            LimitState::Calendar(_) | LimitState::Rate(_) => false,
+            LimitState::FromFirstClaim(_) | LimitState::Sliding(_) => {
+                reset_at <= self.forgets_at(at)
+            }
         }
     }
 
@@ -343,6 +394,9 @@ impl Total {
         at: DateTime<Utc>,
     ) -> Result<(), TooMany> {
         let units = units.get();
+        if self.was_reset(counted_at) {
+            return Ok(());
+        }
         if let LimitState::Calendar(calendar) = &mut self.state {
             if calendar.window.contains(counted_at) {
                 let used = calendar.used.saturating_add(units);
@@ -363,6 +417,9 @@ impl Total {
     /// Adds units that count at `counted_at`, up to the largest possible total. `at` is the present instant,
     /// not before `counted_at`.
     pub fn add(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
+        if self.was_reset(counted_at) {
+            return;
+        }
         match &mut self.state {
             LimitState::Calendar(calendar) => {
                 if calendar.window.contains(counted_at) {
@@ -390,6 +447,9 @@ impl Total {
 
     /// Gives the units of a grant back, if they still count.
     pub fn give_back(&mut self, given: GivenBack<'_>, at: DateTime<Utc>) {
+        if self.was_reset(given.granted_at) {
+            return;
+        }
         let units = given.units.get();
         let is_missing = self.asks_for_changes(given.granted_at, at);
         match &mut self.state {
@@ -402,7 +462,7 @@ impl Total {
             LimitState::Sliding(log) => log.give_back(units, given.granted_at),
             LimitState::Rate(bucket) => {
                 if let Some(after) = given.after.filter(|_| is_missing) {
-                    bucket.give_back(self.max, units, after);
+                    bucket.give_back(self.max, units, after, self.reset_at);
                 }
             }
         }
@@ -433,6 +493,7 @@ impl Total {
     /// whole refill.
     pub fn asks_for_changes(&self, counted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         matches!(&self.state, LimitState::Rate(bucket) if bucket.owed > 0)
+            && !self.was_reset(counted_at)
             && self.forgets_at(at) < counted_at
     }
 
@@ -448,6 +509,9 @@ impl Total {
         at: DateTime<Utc>,
         after: &Afterwards,
     ) -> Result<(), NotUsed> {
+        if self.was_reset(counted_at) {
+            return Ok(());
+        }
         let counts = match &self.state {
             LimitState::Rate(bucket) => bucket.at <= counted_at.timestamp_micros(),
             LimitState::FromFirstClaim(opened) => opened.counts(counted_at),
@@ -476,6 +540,9 @@ impl Total {
         at: DateTime<Utc>,
         after: &Afterwards,
     ) {
+        if self.was_reset(counted_at) {
+            return;
+        }
         let is_missing = self.asks_for_changes(counted_at, at);
         match &mut self.state {
             LimitState::Calendar(calendar) => {
@@ -485,7 +552,9 @@ impl Total {
             }
             LimitState::FromFirstClaim(opened) => opened.take_off(units, counted_at),
             LimitState::Sliding(log) => log.take_off(units, counted_at),
-            LimitState::Rate(bucket) if is_missing => bucket.take_off(self.max, units, after),
+            LimitState::Rate(bucket) if is_missing => {
+                bucket.take_off(self.max, units, after, self.reset_at);
+            }
             LimitState::Rate(_) => {}
         }
     }

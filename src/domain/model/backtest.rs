@@ -56,6 +56,11 @@ impl Stepwise {
                     }
                 }
             }
+            EntryKind::Reset { .. } => {
+                let totals = Arc::make_mut(&mut line.totals).iter_mut();
+                let named = totals.filter(|total| entry.kind.resets(total.per()));
+                named.for_each(|total| total.reset(at));
+            }
             EntryKind::Confirmation { .. } => {}
         }
         movements.push(Movement {
@@ -97,9 +102,10 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
         EntryKind::Reversal { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Lapse { .. } => true,
-        EntryKind::Grant { .. } | EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) => {
-            false
-        }
+        EntryKind::Grant { .. }
+        | EntryKind::Confirmation { .. }
+        | EntryKind::Adjustment(_)
+        | EntryKind::Reset { .. } => false,
     };
     let names = |of: EntryId| {
         let mut giving = entries.iter().filter(|entry| gives_back(entry.kind));

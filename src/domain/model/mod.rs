@@ -63,6 +63,7 @@ fn what(by_hand: bool) -> BoxedStrategy<What> {
     let hand = prop_oneof![
         1 => time().prop_map(What::Record),
         2 => (direction, time()).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
+        1 => proptest::option::of(index()).prop_map(What::Reset),
     ];
     if by_hand {
         prop_oneof![4 => decided, 1 => hand].boxed()

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::grant::{Direction, Entry, EntryKind};
 use crate::histories::History;
-use crate::limit::per::Elapsed;
+use crate::limit::per::{Elapsed, Per};
 use crate::limit::shape::{Limit, Shape};
 use crate::policy::Policy;
 use crate::window::Window;
@@ -26,6 +26,8 @@ enum EventEffect {
     /// Gives back the units of the entry with this index.
     GiveBack(usize),
     TakeOff,
+    /// Begins a limit again, or all limits.
+    Reset(Option<Per>),
     Nothing,
 }
 
@@ -78,6 +80,7 @@ impl Book {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => EventEffect::Take,
             EntryKind::Adjustment(Direction::Down) => EventEffect::TakeOff,
             EntryKind::Confirmation { .. } => EventEffect::Nothing,
+            EntryKind::Reset { per } => EventEffect::Reset(per),
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }
             | EntryKind::Lapse { of } => {
@@ -121,18 +124,23 @@ impl Book {
         self.events().filter(counts)
     }
 
+    /// As `counting`, from the last of these entries on that reset the limit, if there is one.
+    fn counting_since_reset(&self, limit: &Limit, kept_from: usize, ago: i64) -> Vec<Event> {
+        since_reset(limit.per(), self.counting(kept_from, ago).collect())
+    }
+
     /// The instant of the line before a new limit. A limit that every line has begins at the first line.
     fn begins_at(&self, kept_from: usize) -> Option<i64> {
         Some(self.event(kept_from.checked_sub(1)?).at)
     }
 
-    fn used_in(&self, window: Window) -> u64 {
+    fn used_in(&self, per: Per, window: Window) -> u64 {
         let contains = |event: &Event| {
             let counted_at = DateTime::from_timestamp_micros(event.counted_at).unwrap();
             window.contains(counted_at)
         };
-        let inside = self.events().filter(contains);
-        inside.fold(0, |used, event| event.used_after(used))
+        let inside = since_reset(per, self.events().filter(contains).collect());
+        inside.iter().fold(0, |used, event| event.used_after(used))
     }
 
     /// The start and the usage of the window.
@@ -142,14 +150,14 @@ impl Book {
         let mut windows: Vec<(i64, u64)> = Vec::new();
         // The start of a window before the first line is not known: it ends as late as it can, and has
         // the most that a window can have.
-        let earlier = self.counting(kept_from, per);
-        let earlier: Vec<Event> = earlier
-            .take_while(|event| event.place < kept_from)
-            .collect();
+        let counting = self.counting_since_reset(limit, kept_from, per);
+        let (earlier, later): (Vec<Event>, Vec<Event>) = counting
+            .into_iter()
+            .partition(|event| event.place < kept_from);
         let takes = earlier.iter().filter(|event| event.takes());
         let start = takes.map(|event| event.counted_at).max();
         windows.extend(start.map(|start| (start, most_of_a_window(&earlier))));
-        for event in self.events().skip(kept_from) {
+        for event in later {
             let is_open = |(start, _): &(i64, u64)| event.at < start + per;
             let is_new = !windows.last().is_some_and(is_open);
             if is_new && event.takes() && event.at < event.counted_at + per {
@@ -182,6 +190,7 @@ impl Book {
             let known = |event: &Event| !is_early(event) || event.at > begins_at - ago;
             counting = self.counting(kept_from, ago + per).filter(known).collect();
         }
+        let counting = since_reset(limit.per(), counting);
         let mut units_by_start: BTreeMap<i64, u64> = BTreeMap::new();
         for event in counting {
             let own = cell(event.counted_at);
@@ -203,7 +212,7 @@ impl Book {
                         rest -= off;
                     }
                 }
-                EventEffect::Nothing => {}
+                EventEffect::Reset(_) | EventEffect::Nothing => {}
             }
         }
         units_by_start.retain(|instant, units| *units > 0 && at < instant + per);
@@ -221,14 +230,16 @@ impl Book {
             }
         };
         let mut bucket = PlainBucket::full(&limit_at(kept_from), per);
+        let counting = self.counting_since_reset(limit, kept_from, bucket.refill());
         // 1. A new bucket is empty one refill time before the line that does not have the limit, and no
-        //    emptier at that line.
+        //    emptier at that line. It was full at its reset.
         if let Some(begins_at) = self.begins_at(kept_from) {
-            let refill = bucket.refill();
-            (bucket.begun_at, bucket.begun_with) = (begins_at - refill, bucket.empty());
-            let earlier = self.counting(kept_from, refill);
-            let earlier = earlier.take_while(|event| event.place < kept_from);
-            earlier.for_each(|event| bucket.meet(event, i64::MIN));
+            let earlier = counting.iter().take_while(|event| event.place < kept_from);
+            (bucket.begun_at, bucket.begun_with) = match earlier.clone().next() {
+                Some(event) if event.resets(limit.per()) => (event.at, 0),
+                _ => (begins_at - bucket.refill(), bucket.empty()),
+            };
+            earlier.for_each(|event| bucket.meet(*event, i64::MIN));
             bucket.begin_again(begins_at, self.moved_before(kept_from));
             bucket.begun_with = bucket.begun_with.min(bucket.empty());
         }
@@ -237,7 +248,9 @@ impl Book {
         for event in self.events().skip(kept_from) {
             let moved_at = self.moved_before(event.place);
             bucket.go_on(&limit_at(event.place), before, moved_at);
-            bucket.meet(event, event.at - bucket.refill());
+            if counting.iter().any(|counts| counts.place == event.place) {
+                bucket.meet(event, event.at - bucket.refill());
+            }
             before = event.at;
         }
         bucket.go_on(limit, before, self.moved_before(self.limits.len()));
@@ -247,7 +260,11 @@ impl Book {
     /// The instant of the last entry before an index that moved units.
     fn moved_before(&self, place: usize) -> i64 {
         let earlier = self.events().take(place);
-        let moving = earlier.filter(|event| !matches!(event.effect, EventEffect::Nothing));
+        let moves = |event: &Event| {
+            use EventEffect::{GiveBack, Take, TakeOff};
+            matches!(event.effect, Take | GiveBack(_) | TakeOff)
+        };
+        let moving = earlier.filter(moves);
         moving.last().map_or(i64::MIN, |event| event.at)
     }
 
@@ -256,8 +273,10 @@ impl Book {
     pub fn used_and_left(&self, policy: &Policy, limit: &Limit, now: DateTime<Utc>) -> (u64, u64) {
         let at = now.timestamp_micros();
         let used = match limit.shape {
-            Shape::Calendar(length) => self.used_in(policy.rule.calendar.window(length, now)),
-            Shape::Ever => self.used_in(Window::EVER),
+            Shape::Calendar(length) => {
+                self.used_in(limit.per(), policy.rule.calendar.window(length, now))
+            }
+            Shape::Ever => self.used_in(Per::Ever, Window::EVER),
             Shape::FromFirstClaim(per) => self.opened_by_claims(limit, per, at).1,
             Shape::Sliding { per, .. } => self.sliding(limit, per, at).values().sum(),
             Shape::Rate { per, .. } => {
@@ -288,11 +307,15 @@ impl Book {
     /// Checks after a grant that no span of time that ends now has more units than a limit allows.
     /// Grants that were given back since do not count, and neither does what an adjustment took off
     /// inside the span: it was taken at or before the adjustment's instant. An adjustment from before
-    /// the span took nothing of it.
+    /// the span took nothing of it. What was granted before the last reset does not count.
     pub fn is_never_over(&self, limit: &Limit) -> Result<(), TestCaseError> {
         let now = self.event(self.limits.len() - 1).at;
-        let grants: Vec<Event> = self.standing().collect();
-        let off: Vec<Event> = self.events().filter(Event::takes_off).collect();
+        let resets = self.events().filter(|event| event.resets(limit.per()));
+        let reset_at = resets.last().map_or(i64::MIN, |event| event.at);
+        let counts = |event: &Event| event.counted_at >= reset_at;
+        let grants: Vec<Event> = self.standing().filter(counts).collect();
+        let off = self.events().filter(Event::takes_off).filter(counts);
+        let off: Vec<Event> = off.collect();
         let step = limit.shape.step().map_or(1, Elapsed::micros);
         let cell = |event: &Event| (event.counted_at + step - 1).div_euclid(step) * step;
         let sum = |from: i64| {
@@ -326,6 +349,15 @@ impl Book {
     }
 }
 
+/// The events that count in a limit: those that count at or after the last one that resets it.
+fn since_reset(per: Per, mut events: Vec<Event>) -> Vec<Event> {
+    let reset = events.iter().rfind(|event| event.resets(per)).copied();
+    if let Some(reset) = reset {
+        events.retain(|event| event.counted_at >= reset.at);
+    }
+    events
+}
+
 /// The most units that one of the windows of some entries has: what was given back was never taken,
 /// and an adjustment of before the window took nothing off.
 fn most_of_a_window(events: &[Event]) -> u64 {
@@ -342,6 +374,10 @@ fn most_of_a_window(events: &[Event]) -> u64 {
 }
 
 impl Event {
+    fn resets(&self, limit: Per) -> bool {
+        matches!(self.effect, EventEffect::Reset(per) if per.is_none_or(|per| per == limit))
+    }
+
     fn takes(&self) -> bool {
         matches!(self.effect, EventEffect::Take)
     }
@@ -364,7 +400,7 @@ impl Event {
         match self.effect {
             EventEffect::Take => used + self.units,
             EventEffect::GiveBack(_) | EventEffect::TakeOff => used.saturating_sub(self.units),
-            EventEffect::Nothing => used,
+            EventEffect::Reset(_) | EventEffect::Nothing => used,
         }
     }
 }
@@ -414,6 +450,7 @@ impl PlainBucket {
     fn meet(&mut self, event: Event, gives_back_after: i64) {
         match event.effect {
             EventEffect::Take | EventEffect::Nothing => self.events.push(event),
+            EventEffect::Reset(_) => {}
             EventEffect::TakeOff => {
                 if event.counted_at > gives_back_after && event.counted_at >= self.moved_at {
                     let at = event.counted_at.max(self.begun_at);
@@ -444,7 +481,7 @@ impl PlainBucket {
             owed = match event.effect {
                 EventEffect::Take => owed + (cost - back(event.counted_at, event.at)).max(0),
                 EventEffect::TakeOff => (owed - cost).max(0),
-                EventEffect::GiveBack(_) | EventEffect::Nothing => owed,
+                EventEffect::GiveBack(_) | EventEffect::Reset(_) | EventEffect::Nothing => owed,
             };
         }
         (owed - back(clock, at)).max(0)

@@ -19,6 +19,7 @@ use domain::claim::{UNITS_MAX, Units};
 use domain::forecast::Forecast;
 use domain::grant::{Entry, GrantEnd};
 use domain::key::Role;
+use domain::limit::per::Per;
 use domain::limit::total::NotUsed;
 use domain::partial::PARTS_MOST;
 use domain::policy::PolicyName;
@@ -110,6 +111,8 @@ pub enum ApiError {
     OrphanedOverrides(OrphansBody),
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
+    #[error("nothing is used{}: there is nothing to reset", .0.map_or(String::new(), |per| format!(" per {per}")))]
+    NothingUsed(Option<Per>),
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
     GrantReversed(DateTime<Utc>),
     #[error("this hold lapsed at {}: claim again", written(*.0))]
@@ -287,6 +290,16 @@ impl ApiError {
                 );
                 Self::invalid_body("/units", detail)
             }
+            Refusal::NotCorrected(CorrectionRefusal::NoSuchLimit(per)) => {
+                let limits = asked.policy.rule.limits.iter();
+                let limits: Vec<String> = limits.map(|limit| limit.per().to_string()).collect();
+                let detail = format!(
+                    "the policy has no limit per {per}; write one of: {}",
+                    limits.join(", ")
+                );
+                Self::invalid_body("/per", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NothingUsed(per)) => Self::NothingUsed(per),
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
             Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
             Refusal::NotCorrected(CorrectionRefusal::Lapsed(at)) => Self::HoldGone(at),
@@ -382,6 +395,7 @@ impl ApiError {
             Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,
             Self::OrphanedOverrides(_) => problem::ORPHANED_OVERRIDES,
             Self::NotAHold => problem::NOT_A_HOLD,
+            Self::NothingUsed(_) => problem::NOTHING_USED,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) | Self::RetryOfReversed(_) => problem::GRANT_REVERSED,
             Self::HoldGone(_) | Self::HoldLapsed(_) | Self::RetryOfLapsed(_) => {

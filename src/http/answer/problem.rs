@@ -137,6 +137,12 @@ NOT_A_HOLD = CONFLICT "not-a-hold" "Not a hold" None,
     means "The grant is not a hold, so it cannot be confirmed. Nothing was changed."
     do "Do nothing: the grant needs no confirmation."
     retry "No.";
+NOTHING_USED = CONFLICT "nothing-used" "Nothing used" None,
+    "a reset of a limit of which nothing is used"
+    means "The subject has used nothing of the limit that the reset names, or of any limit. Nothing \
+           was changed."
+    do "Check the policy, the subject and `per`. If they are right, do nothing."
+    retry "No, not before the subject uses units.";
 POLICY_INACTIVE = CONFLICT "policy-inactive" "Policy inactive" None,
     "the policy is paused, or it is before `active_from`, or not before `active_until`"
     means "The policy is paused, has not begun (`active_from`), or has ended (`active_until`). \

@@ -28,7 +28,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 19] = [
+const CSV_COLUMNS: [&str; 20] = [
     "position",
     "recorded_at",
     "policy",
@@ -41,6 +41,7 @@ const CSV_COLUMNS: [&str; 19] = [
     "at",
     "counted_at",
     "grant",
+    "per",
     "by",
     "reason",
     "policy_version",
@@ -159,7 +160,7 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 19] {
+fn csv_cells(item: &HistoryItem) -> [String; 20] {
     let entry = &item.entry;
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
@@ -179,6 +180,7 @@ fn csv_cells(item: &HistoryItem) -> [String; 19] {
             .grant
             .map(|grant| grant.to_string())
             .unwrap_or_default(),
+        entry.per.clone().unwrap_or_default(),
         entry.by.clone().unwrap_or_default(),
         entry.reason.clone().unwrap_or_default(),
         entry.policy_version.to_string(),

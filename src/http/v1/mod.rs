@@ -20,6 +20,7 @@ pub mod overrides;
 pub mod pauses;
 pub mod policies;
 pub mod reconciliations;
+pub mod resets;
 pub mod sandbox;
 pub mod seals;
 pub mod statistics;

@@ -27,6 +27,7 @@ fn day_statistics(found: FigureOfDay) -> DayStatistics {
         adjustments: figures.adjustments,
         adjusted_up_units: figures.adjusted_up_units,
         adjusted_down_units: figures.adjusted_down_units,
+        resets: figures.resets,
         net_units: figures.net_units(),
         provisional_grants: figures.provisional_grants,
         over_grants: figures.over_grants,

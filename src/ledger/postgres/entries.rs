@@ -145,7 +145,7 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow
              ) AS found
          )
          SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-             e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason
+             e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per
          FROM (
              SELECT * FROM of_keys
              UNION ALL

@@ -294,9 +294,10 @@ macro_rules! insert_rows {
 macro_rules! insert_details {
     ($times:ident) => {
         insert!(
-            "entry_details (account, number, id, kind, of_grant, held_until, made_by, reason)",
+            "entry_details (account, number, id, kind, of_grant, held_until, made_by, reason,
+                per)",
             $times,
-            "(?,?,?,?,?,?,?,?)"
+            "(?,?,?,?,?,?,?,?,?)"
         )
     };
 }
@@ -392,6 +393,7 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
         .bind(entry.held_until().map(|until| until.timestamp_micros()))
         .bind(note.map(|note| note.by.to_string()))
         .bind(note.and_then(|note| note.reason.clone()))
+        .bind(entry.kind.per().map(|per| per.to_string()))
 }
 
 fn bind_account<'q>(query: Statement<'q>, draft: &Draft, blind: Uuid) -> Statement<'q> {

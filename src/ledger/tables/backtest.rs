@@ -15,7 +15,12 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
     Ok(Replayed {
         account: row.get("account")?,
         id: row.get("id")?,
-        kind: decode_kind(row.get("kind")?, row.get("of_grant")?, None)?,
+        kind: decode_kind(
+            row.get("kind")?,
+            row.get("of_grant")?,
+            None,
+            row.get("per")?,
+        )?,
         units: row.get("units")?,
         is_given_back: row.get("is_given_back")?,
     })
@@ -23,7 +28,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
 
 /// A subquery with LIMIT: for EXISTS, PostgreSQL would hash all reversals again for each page.
 const REPLAYED: Texts = Texts {
-    postgres: "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = 1 AND (
+    postgres: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back
@@ -35,7 +40,7 @@ const REPLAYED: Texts = Texts {
         ) AS e
         LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
         ORDER BY e.id",
-    sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = 1 AND (
+    sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back

@@ -9,7 +9,7 @@ use crate::row::{StoredRow, only};
 use crate::{ClaimTables, LedgerError};
 use domain::grant::Line;
 use domain::identity::{AccountId, EntryId};
-use domain::past::{Movement, Past, WantedPast};
+use domain::past::{LimitWindow, Movement, Past, WantedPast, WindowSum};
 use domain::window::Window;
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
@@ -26,9 +26,16 @@ const SUM: &str = "SELECT CAST(COALESCE(
         ) AS steps
     ) AS sums";
 
-/// The entries that moved units of the account $1 after the instant $3, up to the number $2.
+/// The last reset of the limit $5, up to the number $2, that counts in the window.
+const RESET: &str = "SELECT id FROM entry_details
+    WHERE account = $1 AND number <= $2 AND id >= $3 AND id < $4
+        AND kind IN (SELECT kind FROM entry_kinds WHERE word = 'reset')
+        AND (per IS NULL OR per = $5)
+    ORDER BY number DESC LIMIT 1";
+
+/// The entries that changed the usage of the account $1 after the instant $3, up to the number $2.
 /// Instants never decrease as numbers increase.
-const TAIL: &str = "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until
+const TAIL: &str = "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until, d.per
     FROM entries AS e
     LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
     WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
@@ -45,6 +52,7 @@ fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
             row.get("kind")?,
             row.get("of_grant")?,
             row.get("held_until")?,
+            row.get("per")?,
         )?,
         units: row.get("units")?,
         at: row.get("at")?,
@@ -64,11 +72,11 @@ impl ClaimTables {
     ) -> Result<Past, LedgerError> {
         let mut past = Past::default();
         for window in &wanted.windows {
-            let units = match last {
+            let sum = match last {
                 Some(line) => self.sum(account, line.number, *window).await?,
-                None => 0,
+                None => WindowSum::default(),
             };
-            past.insert(*window, units);
+            past.insert(*window, sum);
         }
         if let Some(since) = wanted.since {
             let movements = match last {
@@ -81,25 +89,30 @@ impl ClaimTables {
     }
 
     /// The units used inside a window: the sum over an account's entries up to a number, in the
-    /// order of their numbers, never below zero on the way.
+    /// order of their numbers, never below zero on the way. It begins at the last reset.
     async fn sum(
         &self,
         account: AccountId,
         number: u64,
-        window: Window,
-    ) -> Result<u64, LedgerError> {
-        let sum = query(SUM)
-            .bind(account)
-            .bind(number)
-            .bind(EntryId::first_at(window.start))
-            .bind(EntryId::first_at(window.end));
+        window: LimitWindow,
+    ) -> Result<WindowSum, LedgerError> {
+        let LimitWindow { per, window } = window;
+        let inside = |statement: &'static str, start| {
+            let statement = query(statement).bind(account).bind(number);
+            let statement = statement.bind(EntryId::first_at(start));
+            statement.bind(EntryId::first_at(window.end))
+        };
         self.ledger
             .in_time(async |mut session| {
-                let sum = session.one(sum).await?;
+                let reset = inside(RESET, window.start).bind(per.to_string());
+                let reset: Option<EntryId> = session.first(reset, only).await?;
+                let reset_at = reset.map(EntryId::at);
+                let start = reset_at.unwrap_or(window.start);
+                let used = session.one(inside(SUM, start)).await?;
                 // After the sum: entries may be dropped between the two.
                 let cut = session.first(query(CUT_AT).bind(account), only).await?;
-                check_window(cut, window)?;
-                Ok(sum)
+                check_since(cut, start)?;
+                Ok(WindowSum { used, reset_at })
             })
             .await
     }

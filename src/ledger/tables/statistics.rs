@@ -179,7 +179,7 @@ const FIGURES: &str = "WITH days AS (
 
 pub(super) fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
     let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
-    let kind = decode_kind(row.get("kind")?, row.get("of_grant")?, None)?;
+    let kind = decode_kind(row.get("kind")?, row.get("of_grant")?, None, None)?;
     let id: EntryId = row.get("id")?;
     Ok(TalliedEntry {
         place: RecordPlace {

@@ -335,6 +335,7 @@ mod tests {
             lapses_at: None,
             totals: Arc::new([Total {
                 max: 9,
+                reset_at: None,
                 state: LimitState::Calendar(WindowUse {
                     length: Some(Length::Day),
                     used,

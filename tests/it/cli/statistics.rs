@@ -30,9 +30,9 @@ async fn days_are_shown_with_their_sums() {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    assert_eq!(lines[1], "benefit 2025-11-21 0 0 0 0 7 0 7 0");
-    assert_eq!(lines[2], "benefit 2025-11-22 0 0 0 0 1 0 1 0");
-    assert_eq!(lines[3], "total 0 0 0 0 8 0 8 0");
+    assert_eq!(lines[1], "benefit 2025-11-21 0 0 0 0 7 0 0 7 0");
+    assert_eq!(lines[2], "benefit 2025-11-22 0 0 0 0 1 0 0 1 0");
+    assert_eq!(lines[3], "total 0 0 0 0 8 0 0 8 0");
     let days = command(&app, &format!("{line} --json")).await.json(0);
     assert_eq!(days[0]["adjusted_up_units"], 7);
     // Scripts write the flags of before.

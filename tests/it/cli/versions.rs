@@ -173,6 +173,7 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("explain benefit member-42", "/limits/0/entries/0/position"),
         (reverse, "/grant/policy"),
         ("adjust benefit member-42 --units 1 --reason test", "/limits/0/per"),
+        ("reset benefit member-42 --reason test", "/limits/0/used"),
         ("reconcile", "/account_count"),
         ("reconcile", "/finished_at"),
         ("changes", "/items/0/by"),

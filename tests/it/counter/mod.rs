@@ -117,6 +117,7 @@ fn line(number: u64) -> Line {
     let day = instant("2026-11-20T16:00:00Z");
     let total = |length, used, days| Total {
         max: 9_007_199_254_740_991,
+        reset_at: None,
         state: LimitState::Calendar(WindowUse {
             length: Some(length),
             used,

@@ -54,6 +54,7 @@ impl Bench {
         let at = |text: &str| text.parse::<DateTime<_>>().expect("an instant");
         vec![Total {
             max: self.max,
+            reset_at: None,
             state: LimitState::Calendar(WindowUse {
                 length: Some(Length::Day),
                 used: 0,

@@ -285,6 +285,16 @@ async fn corrections() {
     ];
     let account = "/v1/policies/benefit/subjects/a";
     refuses(&app, &format!("POST {account}/adjustments"), &good, &rows).await;
+    #[rustfmt::skip]
+    let rows = [
+        ("per", json!("daily"), "#/per", "no limit is per"),
+        ("per", json!("hour"), "#/per", "write one of: day"),
+        ("reason", json!(" "), "#/reason", "say why"),
+        ("", json!({ "per": "day" }), "", "reason"),
+        ("", json!({ "reason": "x", "units": 1 }), "", "units"),
+    ];
+    let reset = json!({ "per": "day", "reason": "x" });
+    refuses(&app, &format!("POST {account}/resets"), &reset, &rows).await;
     let grant = app.claim("a", None).await.grant_id();
     #[rustfmt::skip]
     let rows = [

@@ -91,13 +91,14 @@ async fn no_request_waits_for_a_lock_for_long() {
     for (line, body) in [
         (format!("POST {CLAIMS}"), claim),
         (format!("POST {CLAIMS}"), rehearsal),
-        (format!("POST {reversal}"), reason),
+        (format!("POST {reversal}"), reason.clone()),
         (format!("POST /v1/grants/{grant}/confirmation"), Value::Null),
         (format!("GET /v1/grants/{grant}"), Value::Null),
         ("GET /v1/grants".to_owned(), Value::Null),
         (format!("GET {account}"), Value::Null),
         (format!("GET {account}/entries"), Value::Null),
         (format!("POST {account}/adjustments"), adjustment),
+        (format!("POST {account}/resets"), reason),
     ] {
         let answer = answer(app.line(KEY, &line, &body)).await;
         assert_eq!(answer.status, 503, "{line}: {answer:?}");

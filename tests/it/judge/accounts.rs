@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Breach;
 use super::corrections::Holds;
 use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores};
-use super::totals::{RuleLimit, State, Total};
+use super::totals::{RuleLimit, State, Total, micros};
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 pub fn check(stores: &Stores) -> Vec<Breach> {
@@ -53,8 +53,11 @@ fn check_order(entry: &Entry, before: Option<&Entry>, number: i64, breaches: &mu
             number: entry.number,
         });
     }
-    let goes_back =
-        |before: &Entry| before.at > entry.at || before.policy_version > entry.policy_version;
+    let goes_back = |before: &Entry| {
+        // A reset is later than the entry before it.
+        let is_late = before.at < entry.at || before.at == entry.at && entry.kind != Kind::Reset;
+        !is_late || before.policy_version > entry.policy_version
+    };
     if before.is_some_and(goes_back) {
         breaches.push(Breach::Backwards { entry: entry.id });
     }
@@ -90,6 +93,7 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
         Kind::Grant | Kind::AdjustmentUp => Effect::Take,
         Kind::AdjustmentDown => Effect::TakeOff,
         Kind::Confirmation => Effect::Nothing,
+        Kind::Reset => reset(entry),
         Kind::Reversal | Kind::PartialReversal | Kind::Lapse => {
             place(entry.of).map_or(Effect::Nothing, Effect::GiveBack)
         }
@@ -99,6 +103,14 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
         units: entry.units,
         at: entry.at.timestamp_micros(),
         counted_at: entry.counted_at.timestamp_micros(),
+    }
+}
+
+/// A reset of a calendar limit changes nothing in the plain model.
+fn reset(entry: &Entry) -> Effect {
+    match &entry.per {
+        None => Effect::Reset(None),
+        Some(per) => micros(per).map_or(Effect::Nothing, |per| Effect::Reset(Some(per))),
     }
 }
 
@@ -193,7 +205,8 @@ fn check_totals(
                 total: total.clone(),
             });
         }
-        let sum = sum(so_far, |other| total.contains(other.counted_at));
+        let is_inside = |other: &Entry| total.contains(other.counted_at);
+        let sum = sum(so_far, &total.per, is_inside);
         if sum != i128::from(total.used) {
             breaches.push(Breach::NotTheSum {
                 entry: entry.id,
@@ -221,12 +234,15 @@ fn check_fit(
     let is_over = |total: &&Total| {
         let name = |of: &Entry| rule.calendar.name(&total.per, of.counted_at);
         let own = name(entry);
-        let sum = if total.contains(entry.counted_at) {
-            sum(so_far, |other| total.contains(other.counted_at))
-        } else {
-            sum(so_far, |other| name(other) == own)
+        let is_inside = |other: &Entry| {
+            if total.contains(entry.counted_at) {
+                total.contains(other.counted_at)
+            } else {
+                name(other) == own
+            }
         };
-        sum > i128::from(total.max)
+        let was_reset = reset_at(so_far, &total.per, is_inside) > Some(entry.counted_at);
+        !was_reset && sum(so_far, &total.per, is_inside) > i128::from(total.max)
     };
     let mut of_calendar = entry
         .totals
@@ -283,7 +299,8 @@ pub fn used_now(entries: &[&Entry], rule: &Rule, limit: &RuleLimit, now: DateTim
         Some(limit) => state_now(entries, &limit, now).used(&limit).into(),
         None => {
             let name = |at| rule.calendar.name(&limit.per, at);
-            sum(entries, |entry| name(entry.counted_at) == name(now))
+            let is_inside = |entry: &Entry| name(entry.counted_at) == name(now);
+            sum(entries, &limit.per, is_inside)
         }
     }
 }
@@ -298,8 +315,24 @@ fn state_now(entries: &[&Entry], limit: &PlainLimit, now: DateTime<Utc>) -> Plai
     plain.state(limit, now.timestamp_micros())
 }
 
-/// The usage that some entries leave. It never falls below zero.
-fn sum(entries: &[&Entry], is_inside: impl Fn(&Entry) -> bool) -> i128 {
-    let inside = entries.iter().filter(|entry| is_inside(entry));
+/// The last reset of a limit among some entries.
+fn reset_at(
+    entries: &[&Entry],
+    per: &str,
+    is_inside: impl Fn(&Entry) -> bool,
+) -> Option<DateTime<Utc>> {
+    let resets = |entry: &&&Entry| {
+        let is_named = entry.per.as_ref().is_none_or(|named| named == per);
+        entry.kind == Kind::Reset && is_named && is_inside(entry)
+    };
+    entries.iter().rev().find(resets).map(|entry| entry.at)
+}
+
+/// The usage of a limit that some entries leave. It never falls below zero. Only what counts at the last
+/// reset or later counts.
+fn sum(entries: &[&Entry], per: &str, is_inside: impl Fn(&Entry) -> bool) -> i128 {
+    let reset_at = reset_at(entries, per, &is_inside);
+    let counts = |entry: &&&Entry| is_inside(entry) && reset_at <= Some(entry.counted_at);
+    let inside = entries.iter().filter(counts);
     inside.fold(0, |used: i128, entry| (used + entry.added()).max(0))
 }

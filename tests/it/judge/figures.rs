@@ -218,6 +218,7 @@ fn sums(stores: &Stores) -> (Figures, Doubts) {
                 }
             }
             Kind::Confirmation => {}
+            Kind::Reset => add("resets", 1),
             Kind::Reversal => {
                 add("reversed_grants", 1);
                 add("reversed_units", units);

@@ -36,6 +36,8 @@ pub struct Entry {
     /// No hold of the account lapses before this.
     pub lapses_at: Option<DateTime<Utc>>,
     pub totals: Vec<Total>,
+    /// The limit that a reset names. `None` for all limits, and for other kinds.
+    pub per: Option<String>,
     /// The line in the form of a counter, without its number.
     pub line: String,
 }
@@ -49,6 +51,7 @@ pub enum Kind {
     Lapse,
     AdjustmentUp,
     AdjustmentDown,
+    Reset,
 }
 
 /// The mark of a grant that Redis alone decided, set when it was appended.
@@ -101,7 +104,7 @@ impl Stores {
         let entries = format!(
             "SELECT {}, p.name, a.subject, CAST(e.number AS text), {}, {}, CAST(e.kind AS text),
                  {}, {}, CAST(e.flags AS text), CAST(e.units AS text),
-                 CAST(e.policy_version AS text), e.metadata, {}, e.totals
+                 CAST(e.policy_version AS text), e.metadata, {}, e.totals, d.per
              FROM entries e LEFT JOIN policies p ON p.id = e.policy
              LEFT JOIN accounts a ON a.id = e.account
              LEFT JOIN entry_details d ON d.account = e.account AND d.number = e.number
@@ -356,6 +359,7 @@ impl Entry {
             lapses_at,
             line: format!("{} {version} {lapse} {totals}", at.timestamp_micros()),
             totals: Total::parse(&totals),
+            per: row.text(),
         }
     }
 
@@ -364,7 +368,7 @@ impl Entry {
         let units = i128::from(self.units);
         match self.kind {
             Kind::Grant | Kind::AdjustmentUp => units,
-            Kind::Confirmation => 0,
+            Kind::Confirmation | Kind::Reset => 0,
             Kind::Reversal | Kind::PartialReversal | Kind::Lapse | Kind::AdjustmentDown => -units,
         }
     }
@@ -380,6 +384,7 @@ impl Kind {
             5 => Self::AdjustmentUp,
             6 => Self::AdjustmentDown,
             7 => Self::PartialReversal,
+            8 => Self::Reset,
             other => panic!("no kind has the number {other}"),
         }
     }

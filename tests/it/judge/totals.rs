@@ -56,6 +56,8 @@ impl Total {
     }
 
     fn parse_one(text: &str) -> Self {
+        // The instant of a reset, which the sums show.
+        let (text, _) = text.split_once('~').unwrap_or((text, ""));
         let (letter, rest) = text.split_at(1);
         let (max, rest) = rest.split_once(',').expect("a max");
         let max = number(max).cast_unsigned();
@@ -153,7 +155,7 @@ impl RuleLimit {
         let returns = match limit["kind"].as_str() {
             None => RuleReturn::Calendar,
             Some("from_first_claim") => RuleReturn::FromFirstClaim,
-            Some("sliding") => RuleReturn::Sliding(limit["step"].as_str().map(micros)),
+            Some("sliding") => RuleReturn::Sliding(limit["step"].as_str().map(time)),
             Some("rate") => RuleReturn::Rate(limit["burst"].as_u64()),
             Some(other) => panic!("no kind is called {other}"),
         };
@@ -176,7 +178,7 @@ impl RuleLimit {
         };
         Some(PlainLimit {
             max: self.max,
-            per: micros(&self.per),
+            per: time(&self.per),
             returns,
         })
     }
@@ -223,16 +225,20 @@ fn parse_bucket(text: &str) -> (Return, PlainState) {
     (Return::Rate { burst }, PlainState::Bucket(bucket))
 }
 
-/// Parses a time such as `90s` to microseconds.
-fn micros(text: &str) -> i64 {
+/// Parses a time such as `90s` to microseconds. `None` for a word of the calendar.
+pub fn micros(text: &str) -> Option<i64> {
     let (count, unit) = text.split_at(text.len() - 1);
     let seconds = match unit {
         "s" => 1,
         "m" => 60,
         "h" => 3600,
-        other => panic!("no unit is called {other}"),
+        _ => return None,
     };
-    number(count) * seconds * SECOND
+    Some(count.parse::<i64>().ok()? * seconds * SECOND)
+}
+
+fn time(text: &str) -> i64 {
+    micros(text).unwrap_or_else(|| panic!("no time is called {text}"))
 }
 
 /// Writes a time in the largest unit that divides it.

@@ -7,6 +7,7 @@ use perdiem::domain::correction::{Hold, HoldChange, Holds, adjust, carry_on, giv
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
 use perdiem::domain::past::Past;
+use perdiem::domain::reset::reset;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 
@@ -70,6 +71,10 @@ impl Statement {
                 EntryKind::Adjustment(direction) => {
                     let adjusted = adjust(policy, units, direction, now, after, &past, now);
                     adjusted.map(|line| line.expect("the adjustment is allowed"))
+                }
+                EntryKind::Reset { per } => {
+                    let reset = reset(policy, per, after, &past, now);
+                    reset.map(|line| line.expect("something is used"))
                 }
             };
             match line {

@@ -88,6 +88,11 @@ async fn the_tables_take_what_each_kind_may_be(stack: Stack) {
         let follows = kind.facts().follows;
         let names_grant = follows != Follows::NoGrant;
         let grant = Uuid::new_v4();
+        let of_limit = details(&ground, kind, 5, names_grant.then(Uuid::new_v4));
+        let of_limit = of_limit.replace("of_grant)", "of_grant, per)");
+        let of_limit = format!("{}, 'day')", of_limit.trim_end().trim_end_matches(')'));
+        let names_limit = takes(of_limit).await;
+        assert_eq!(names_limit, kind == Kind::Reset, "of a limit: {kind:?}");
         let alone = takes(details(&ground, kind, 2, None)).await;
         assert_eq!(alone, !names_grant, "without a grant: {kind:?}");
         let first = takes(details(&ground, kind, 2, Some(grant))).await;

@@ -2,7 +2,8 @@
 
 use chrono::TimeDelta;
 use perdiem::domain::identity::EntryId;
-use perdiem::domain::past::WantedPast;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::past::{LimitWindow, WantedPast};
 use perdiem::domain::window::Window;
 use perdiem::ledger::Look;
 use uuid::Uuid;
@@ -82,7 +83,10 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
     ] {
         let start = after(from.0, from.1);
         let end = after(to.0, to.1);
-        let window = Window { start, end };
+        let window = LimitWindow {
+            per: Per::Ever,
+            window: Window { start, end },
+        };
         let wanted = WantedPast {
             windows: vec![window],
             ..WantedPast::default()
@@ -93,7 +97,7 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
             .past(desk.account("a"), line, &wanted)
             .await;
         let told = past.expect("the past").sum(window);
-        assert_eq!(told, Some(units), "{from:?} {to:?}");
+        assert_eq!(told, Some(units.into()), "{from:?} {to:?}");
     }
 }
 

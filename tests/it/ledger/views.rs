@@ -74,6 +74,7 @@ async fn the_views_show_what_the_ledger_has(stack: Stack) {
     assert!(part.status.is_success(), "{part:?}");
     let up = json!({ "units": 3, "reason": "a test" });
     assert_eq!(app.adjust("adjusted", up, None).await.status, 201);
+    app.reset("adjusted", None, None).await.is(201);
 
     let mut direct = Direct::to(&ground).await;
     for view in views_of_the_page().into_keys() {
@@ -99,7 +100,7 @@ async fn the_views_show_what_the_ledger_has(stack: Stack) {
     );
     let counted = "SELECT CAST(count(*) AS text) FROM listed_entries AS e
         JOIN counted_entries AS c ON c.id = e.id AND c.counted_id = e.counted_id";
-    assert_eq!(direct.texts(counted).await, ["8"]);
+    assert_eq!(direct.texts(counted).await, ["9"]);
     let changes = "SELECT kind FROM change_rows WHERE kind <> 'day' ORDER BY revision";
     assert_eq!(
         direct.texts(changes).await,

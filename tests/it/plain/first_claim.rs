@@ -11,12 +11,13 @@ impl PlainAccount {
         // The start of the last window, and the usage in it. The start before the limit's first line
         // is unknown. The model assumes that the window ends as late as it can, and has as much as it
         // can.
-        let counting = self.counting(place, per);
-        let earlier: Vec<(usize, &PlainEntry)> = counting.filter(|(own, _)| *own < place).collect();
+        let counting = self.counting(limit, place, per);
+        let (earlier, later): (Vec<(usize, &PlainEntry)>, Vec<_>) =
+            counting.into_iter().partition(|(own, _)| *own < place);
         let takes = earlier.iter().filter(|(_, entry)| entry.effect.takes());
         let start = takes.map(|(_, entry)| entry.counted_at).max();
         let mut last: Option<(i64, u64)> = start.map(|start| (start, most_in_one(&earlier)));
-        for entry in &self.entries[place..] {
+        for (_, entry) in later {
             // 2. Close the window if it ended before this entry. A grant opens the next one.
             last.take_if(|(start, _)| *start + per <= entry.at);
             if entry.effect.takes() && entry.at < entry.counted_at + per {
@@ -58,7 +59,7 @@ fn most_in_one(entries: &[(usize, &PlainEntry)]) -> u64 {
         let used = inside.fold(0, |used: u64, (place, entry)| match entry.effect {
             Effect::Grant | Effect::Take => used + entry.units.saturating_sub(given_back(*place)),
             Effect::TakeOff => used.saturating_sub(entry.units),
-            Effect::GiveBack(_) | Effect::Nothing => used,
+            Effect::GiveBack(_) | Effect::Reset(_) | Effect::Nothing => used,
         });
         most = most.max(used);
     }

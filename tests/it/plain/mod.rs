@@ -38,6 +38,8 @@ pub enum Effect {
     GiveBack(usize),
     /// An adjustment takes off units that were taken at or before its instant.
     TakeOff,
+    /// Begins the limit with this `per` again, or all limits.
+    Reset(Option<i64>),
     Nothing,
 }
 
@@ -47,7 +49,7 @@ impl PlainEntry {
         match self.effect {
             Effect::Grant | Effect::Take => used + self.units,
             Effect::GiveBack(_) | Effect::TakeOff => used.saturating_sub(self.units),
-            Effect::Nothing => used,
+            Effect::Reset(_) | Effect::Nothing => used,
         }
     }
 }
@@ -55,6 +57,14 @@ impl PlainEntry {
 impl Effect {
     fn takes(self) -> bool {
         matches!(self, Self::Grant | Self::Take)
+    }
+
+    fn moves(self) -> bool {
+        !matches!(self, Self::Reset(_) | Self::Nothing)
+    }
+
+    fn resets(self, limit: &PlainLimit) -> bool {
+        matches!(self, Self::Reset(per) if per.is_none_or(|per| per == limit.per))
     }
 }
 
@@ -195,10 +205,18 @@ impl PlainAccount {
     }
 
     /// The entries that count for a limit, with their places: every entry from the place on, and
-    /// each earlier entry that counts at most this long before the line before the place.
-    fn counting(&self, place: usize, back: i64) -> impl Iterator<Item = (usize, &PlainEntry)> {
+    /// each earlier entry that counts at most this long before the line before the place. After a reset
+    /// of the limit only entries that count at its instant or later.
+    fn counting(&self, limit: &PlainLimit, place: usize, back: i64) -> Vec<(usize, &PlainEntry)> {
         let after = self.line_before(place).map_or(i64::MIN, |at| at - back);
         let entries = self.entries.iter().enumerate();
-        entries.filter(move |(own, entry)| *own >= place || entry.counted_at > after)
+        let near = entries.filter(|(own, entry)| *own >= place || entry.counted_at > after);
+        let mut counting: Vec<(usize, &PlainEntry)> = near.collect();
+        let mut latest_first = counting.iter().rev();
+        let reset = latest_first.find(|(_, entry)| entry.effect.resets(limit));
+        if let Some((_, PlainEntry { at: reset_at, .. })) = reset.copied() {
+            counting.retain(|(_, entry)| *reset_at <= entry.counted_at);
+        }
+        counting
     }
 }

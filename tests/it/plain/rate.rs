@@ -32,11 +32,17 @@ impl PlainAccount {
         //    that line.
         let mut before = self.line_before(place).unwrap_or(i64::MIN);
         let mut moved_at = self.moved_before(place);
+        let counting = self.counting(limit, place, refill.time());
+        let counts = |own: usize| counting.iter().any(|(counted, _)| *counted == own);
         if place > 0 {
-            let back = refill.time();
-            refill.full_at = refill.on_scale(before - back) + refill.empty();
-            for (own, entry) in self.counting(place, back).filter(|(own, _)| *own < place) {
-                refill.meet(own, entry, i64::MIN);
+            let earlier = counting.iter().take_while(|(own, _)| *own < place);
+            // At its reset the bucket was full.
+            refill.full_at = match earlier.clone().next() {
+                Some((_, entry)) if entry.effect.resets(limit) => refill.on_scale(entry.at),
+                _ => refill.on_scale(before - refill.time()) + refill.empty(),
+            };
+            for (own, entry) in earlier {
+                refill.meet(*own, entry, i64::MIN);
             }
             let owed = refill.owed(before).min(refill.empty());
             refill.begin(before, owed, place, moved_at);
@@ -45,9 +51,11 @@ impl PlainAccount {
         for (own, entry) in self.entries.iter().enumerate().skip(place) {
             let told = self.told(own, limit).unwrap_or(limit);
             refill.go_on(told, before, own, moved_at);
-            refill.meet(own, entry, entry.at - refill.time());
+            if counts(own) {
+                refill.meet(own, entry, entry.at - refill.time());
+            }
             before = entry.at;
-            if entry.effect != Effect::Nothing {
+            if entry.effect.moves() {
                 moved_at = entry.at;
             }
         }
@@ -62,7 +70,7 @@ impl PlainAccount {
     /// The last instant before a place at which units moved.
     fn moved_before(&self, place: usize) -> i64 {
         let mut earlier = self.entries[..place].iter().rev();
-        let last = earlier.find(|entry| entry.effect != Effect::Nothing);
+        let last = earlier.find(|entry| entry.effect.moves());
         last.map_or(i64::MIN, |entry| entry.at)
     }
 }
@@ -130,7 +138,7 @@ impl Refill {
     fn meet(&mut self, place: usize, entry: &PlainEntry, gives_back_after: i64) {
         match entry.effect {
             Effect::Grant | Effect::Take => self.entries.push((place, *entry)),
-            Effect::Nothing => {}
+            Effect::Reset(_) | Effect::Nothing => {}
             Effect::TakeOff => {
                 let at = entry.counted_at;
                 if gives_back_after < at && self.moved_at <= at {
@@ -164,7 +172,7 @@ impl Refill {
                     Effect::Grant | Effect::Take => full_at.max(now) + left,
                     // A bucket that was full then stays full from the same instant on.
                     Effect::TakeOff => full_at.min(full_at.saturating_sub(cost).max(now)),
-                    Effect::GiveBack(_) | Effect::Nothing => full_at,
+                    Effect::GiveBack(_) | Effect::Reset(_) | Effect::Nothing => full_at,
                 }
             });
         full_at.saturating_sub(self.on_scale(at)).max(0)

@@ -16,7 +16,7 @@ impl PlainAccount {
         let begins = self.line_before(place).unwrap_or_default() - per;
         let back = per + begins.rem_euclid(step);
         let mut taken: BTreeMap<i64, u64> = BTreeMap::new();
-        for entry in self.counting_log(place, back, per) {
+        for entry in self.counting_log(limit, place, back) {
             // 2. Return the units that were taken `per` before this entry.
             taken.retain(|instant, _| entry.at < instant + per);
             // 3. Add or remove this entry's units, at its instant rounded up to the step.
@@ -39,7 +39,7 @@ impl PlainAccount {
                         rest -= off;
                     }
                 }
-                Effect::Nothing => {}
+                Effect::Reset(_) | Effect::Nothing => {}
             }
             // 4. Remove empty instants, and merge the two oldest if there are too many.
             taken.retain(|_, units| *units > 0);
@@ -59,16 +59,16 @@ impl PlainAccount {
     /// The entries that count for a log. An adjustment down before the limit's first line took older
     /// units first: then these are needed too, with all that was taken up to the oldest instant that can
     /// count.
-    fn counting_log(&self, place: usize, back: i64, per: i64) -> Vec<&PlainEntry> {
+    fn counting_log(&self, limit: &PlainLimit, place: usize, back: i64) -> Vec<&PlainEntry> {
         let begins = self.line_before(place).unwrap_or_default() - back;
         let is_early =
             |own: usize, entry: &PlainEntry| own < place && entry.effect == Effect::TakeOff;
-        let mut counting = self.counting(place, back);
-        if !counting.any(|(own, entry)| is_early(own, entry)) {
-            let counting = self.counting(place, back);
+        let counting = self.counting(limit, place, back);
+        let mut counting = counting.into_iter();
+        if !counting.clone().any(|(own, entry)| is_early(own, entry)) {
             return counting.map(|(_, entry)| entry).collect();
         }
-        let counting = self.counting(place, back + per);
+        counting = self.counting(limit, place, back + limit.per).into_iter();
         let counting = counting.filter(|(own, entry)| !is_early(*own, entry) || begins < entry.at);
         counting.map(|(_, entry)| entry).collect()
     }

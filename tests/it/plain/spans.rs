@@ -1,6 +1,6 @@
 //! Checks that no span of time has more granted units than a limit allows. Reversed units do not
 //! count. Units that an adjustment took off do not count if the adjustment's instant is inside the
-//! span: they were taken at or before this instant.
+//! span: they were taken at or before this instant. What counts before the last reset does not count.
 
 use super::sliding::round_up;
 use super::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
@@ -21,18 +21,27 @@ impl PlainAccount {
             Return::FromFirstClaim | Return::Rate { .. } => 1,
         };
         let instant = |entry: &PlainEntry| round_up(entry.counted_at, step);
+        let resets = self.entries.iter().rev();
+        let mut resets = resets.filter(|entry| entry.effect.resets(limit));
+        let reset_at = resets.next().map_or(i64::MIN, |entry| entry.at);
+        let standing = || {
+            let standing = self.standing();
+            standing.filter(|(_, entry)| entry.counted_at >= reset_at)
+        };
         let granted_since = |from: i64| -> u64 {
-            let standing = self.standing().filter(|(_, entry)| instant(entry) >= from);
+            let standing = standing().filter(|(_, entry)| instant(entry) >= from);
             let granted: u64 = standing.map(|(_, entry)| entry.units).sum();
-            let off =
-                |entry: &&PlainEntry| entry.effect == Effect::TakeOff && instant(entry) >= from;
+            let off = |entry: &&PlainEntry| {
+                let counts = entry.counted_at >= reset_at && instant(entry) >= from;
+                entry.effect == Effect::TakeOff && counts
+            };
             let off = self.entries.iter().filter(off);
             granted.saturating_sub(off.map(|entry| entry.units).sum())
         };
         match limit.returns {
             Return::FromFirstClaim => false,
             Return::Sliding { .. } => {
-                let starts = self.standing().map(|(_, entry)| instant(&entry));
+                let starts = standing().map(|(_, entry)| instant(&entry));
                 let mut starts = starts.filter(|from| last.at < from + limit.per);
                 starts.any(|from| granted_since(from) > limit.max)
             }
@@ -41,7 +50,7 @@ impl PlainAccount {
                 let same = self.limits.iter().rev().take_while(is_same).count();
                 let first = self.limits.len() - same;
                 let per = i128::from(limit.per);
-                let mut starts = self.standing().filter(|(place, _)| *place >= first);
+                let mut starts = standing().filter(|(place, _)| *place >= first);
                 starts.any(|(_, entry)| {
                     let refilled = i128::from(limit.max) * i128::from(last.at - entry.counted_at);
                     let most = i128::from(burst) * per + refilled;

@@ -39,6 +39,7 @@ async fn filled(ground: &Ground) -> App {
     assert_eq!(app.reverse(&first, "a mistake").await.status, 201);
     let adjustment = json!({ "units": 1, "reason": "by hand" });
     assert_eq!(app.adjust("member-3", adjustment, None).await.status, 201);
+    app.reset("member-3", Some("day"), None).await.is(201);
     app.override_day("member-1", 9).await;
     app.override_day("member-1", 8).await;
     make_role(&app, "audit", None).await;
@@ -77,6 +78,7 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
     let second: fn(&Value) -> bool = |leaf| leaf["position"] == 3;
     let reversal: fn(&Value) -> bool = |leaf| leaf["kind"] == "reversal";
     let adjustment: fn(&Value) -> bool = |leaf| leaf["kind"] == "adjustment_up";
+    let reset: fn(&Value) -> bool = |leaf| leaf["kind"] == "reset";
     let stranger: fn(&Value) -> bool = |leaf| leaf["position"] == 4;
     let newest = leaves.len() - 1;
     let newest_two = [&leaves[newest - 1], &leaves[newest]].map(|leaf| with_id(ground, leaf));
@@ -94,6 +96,7 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
     let hers = find(stranger);
     let theirs = find(reversal);
     let by_hand = find(adjustment);
+    let begun_again = find(reset);
     let zero = ground.literal(uuid::Uuid::nil());
     let forged = ground.literal(uuid::Uuid::from_u128(1 << 120));
     let tamper = |what, sql: String, is_found_at| Tampering {
@@ -184,6 +187,11 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
             "who corrected",
             detail("made_by = 'nobody'", &by_hand),
             adjustment,
+        ),
+        tamper(
+            "which limit was reset",
+            detail("per = NULL", &begun_again),
+            reset,
         ),
         tamper("why", detail("reason = 'because'", &theirs), reversal),
         tamper(

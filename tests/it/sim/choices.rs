@@ -6,6 +6,8 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use perdiem::claims::protocol::way::Lane;
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::window::Length;
 
 use super::Counting;
 use super::calls::{Call, Request, Waiting};
@@ -32,6 +34,12 @@ const ADJUSTMENTS: [Adjustment; 5] = [
         is_past: true,
         ..adjustment(0, Direction::Up, 2, Some(KEYS + 2))
     },
+];
+/// The resets of admins: the subject, the limit, and the key. Not every version has the limit.
+const RESETS: [(u8, Option<Per>, Option<u8>); 3] = [
+    (0, None, None),
+    (0, Some(Per::Calendar(Length::Day)), Some(KEYS + 3)),
+    (1, None, Some(KEYS + 3)),
 ];
 /// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
@@ -278,7 +286,7 @@ impl World {
         possible
     }
 
-    /// Holds, corrections of the newest grants, and adjustments.
+    /// Holds, corrections of the newest grants, adjustments, and resets.
     fn corrections(&self) -> Vec<Event> {
         let mut possible = Vec::new();
         let is_grant = |entry: &&Entry| matches!(entry.kind, EntryKind::Grant { .. });
@@ -311,6 +319,9 @@ impl World {
             possible.extend(
                 ADJUSTMENTS.map(|adjustment| Event::Send(instance, Wish::Adjustment(adjustment))),
             );
+            possible.extend(RESETS.map(|(subject, per, key)| {
+                Event::Send(instance, Wish::Reset { subject, per, key })
+            }));
         }
         possible
     }

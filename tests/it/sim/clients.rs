@@ -1,4 +1,4 @@
-//! The claims and corrections that clients send, and the answers to them.
+//! The claims, corrections and resets that clients send, and the answers to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use perdiem::domain::claim::{HoldTime, Metadata, Subject, Units};
 use perdiem::domain::grant::{Direction, Entry};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::key::KeyNumber;
+use perdiem::domain::limit::per::Per;
 use perdiem::domain::policy::Policy;
 use perdiem::domain::work::{Task, Work};
 use perdiem::engine::{Outcome, Undecided};
@@ -46,6 +47,12 @@ pub enum Wish {
     /// Confirm a hold: so many units, or all that are left.
     Confirmation(Arc<Entry>, Option<u64>),
     Adjustment(Adjustment),
+    Reset {
+        subject: u8,
+        /// `None`: all limits.
+        per: Option<Per>,
+        key: Option<u8>,
+    },
 }
 
 /// Units that an admin enters by hand.
@@ -156,6 +163,17 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
                 ..plain
             }
         }
+        Wish::Reset {
+            subject,
+            per,
+            key: name,
+        } => Work {
+            task: Task::Reset(*per),
+            account: account(*subject),
+            subject: Some(self::subject(*subject)),
+            key: name.map(key),
+            ..plain
+        },
         Wish::Confirmation(grant, settled) => Work {
             task: Task::Confirm(grant.clone(), settled.map(units)),
             account: grant.account,

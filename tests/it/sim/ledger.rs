@@ -11,7 +11,7 @@ use perdiem::domain::correction::{Hold, Holds};
 use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
-use perdiem::domain::past::{Movement, Past, WantedPast};
+use perdiem::domain::past::{Movement, Past, WantedPast, WindowSum};
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look, Untimely};
@@ -131,15 +131,21 @@ impl Ledger {
             let counted = self.entries_of(account, up_to).filter(|entry| {
                 self.planted != Planted::ForgetsAdjustments || !is_adjustment(entry)
             });
-            for entry in counted {
-                let counted_at = names(entry.kind).unwrap_or(entry.id).at();
-                if window.contains(counted_at) {
+            let counted_at = |entry: &Entry| names(entry.kind).unwrap_or(entry.id).at();
+            let inside = counted.filter(|entry| window.window.contains(counted_at(entry)));
+            let inside: Vec<&Entry> = inside.collect();
+            let mut resets = inside.iter().rev();
+            let reset = resets.find(|entry| entry.kind.resets(window.per));
+            let reset = reset.filter(|_| self.planted != Planted::ForgetsResets);
+            let reset_at = reset.map(|entry| entry.line.at);
+            for entry in inside {
+                if reset_at <= Some(counted_at(entry)) {
                     sum += added(entry);
                     lowest = lowest.min(sum);
                 }
             }
-            let units = u64::try_from(sum - lowest).expect("no negative sum");
-            past.insert(*window, units);
+            let used = u64::try_from(sum - lowest).expect("no negative sum");
+            past.insert(*window, WindowSum { used, reset_at });
         }
         past
     }
@@ -151,7 +157,8 @@ impl Ledger {
             EntryKind::Lapse { of } => (self.planted != Planted::LapsesTwice).then_some(of),
             EntryKind::Grant { .. }
             | EntryKind::PartialReversal { .. }
-            | EntryKind::Adjustment(_) => None,
+            | EntryKind::Adjustment(_)
+            | EntryKind::Reset { .. } => None,
         };
         ended == Some(hold)
     }
@@ -403,7 +410,7 @@ fn added(entry: &Entry) -> i64 {
     let units = i64::try_from(entry.units.get()).expect("few units");
     match entry.kind {
         EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
-        EntryKind::Confirmation { .. } => 0,
+        EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => 0,
         EntryKind::Reversal { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Lapse { .. }

@@ -4,7 +4,7 @@
 //! - `instance` runs the production code. It replaces the dispatch and the lanes, without async.
 //! - `ledger` and `redis` replace the stores. Each keeps the store's contract.
 //! - `calls` are the requests of instances to the stores.
-//! - `clients` send claims, corrections and adjustments. `time` has the clocks.
+//! - `clients` send claims, corrections, adjustments and resets. `time` has the clocks.
 //! - `courses` are the versions of the policy, with limits of every kind.
 //! - `events` lists what can happen next. `choices` picks an event, and `world` executes it.
 //! - `lapses` compares lapses that are recorded early with late ones.
@@ -107,6 +107,8 @@ pub enum Planted {
     AdjustsTwice,
     /// The ledger leaves adjustments out of the sum of a window.
     ForgetsAdjustments,
+    /// The ledger does not begin the sum of a window at a reset.
+    ForgetsResets,
     /// An instance decides a batch again whose append has no answer, as if it had lost.
     ForgetsBatches,
     /// The ledger appends the part of a batch that fits.
@@ -324,11 +326,13 @@ finds! {
     a_reversal_that_forgets_parts_is_found:
         SCENE, ForgetsParts, "what is given back of a grant adds up";
     adjustments_without_unique_keys_are_found:
-        SCENE, AdjustsTwice, "a retry gets its grant";
+        SCENE, AdjustsTwice, "a key has one entry";
     a_sum_without_adjustments_is_found:
         SCENE, ForgetsAdjustments, "totals are sums";
+    a_sum_from_before_a_reset_is_found:
+        SCENE, ForgetsResets, "a claim that fits is granted";
     a_batch_that_is_decided_again_unseen_is_found:
-        SCENE, ForgetsBatches, "a claim has one entry";
+        SCENE, ForgetsBatches, "a denied claim takes nothing";
     a_ledger_that_appends_part_of_a_batch_is_found:
         SCENE, SplitsBatches, "a batch is granted whole";
     an_ask_that_returns_another_counter_is_found:

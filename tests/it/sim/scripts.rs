@@ -242,6 +242,7 @@ fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
         Total {
             max,
+            reset_at: None,
             state: LimitState::Calendar(WindowUse {
                 length: Some(length),
                 used,

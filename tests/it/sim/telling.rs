@@ -5,6 +5,7 @@ use std::fmt::Write;
 use perdiem::claims::protocol::InFlight;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::limit::per::Per;
 
 use super::calls::{Call, Waiting};
 use super::clients::{Adjustment, Wish};
@@ -94,6 +95,7 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Reversal { of } => format!("reversal of {}'s", of_claim(of)),
         EntryKind::Lapse { of } => format!("lapse of {}'s", of_claim(of)),
         EntryKind::Adjustment(direction) => format!("adjustment {direction:?}"),
+        EntryKind::Reset { per } => format!("reset{}", per_in_words(per)),
     };
     let line = &entry.line;
     let account = subject(entry.account);
@@ -146,7 +148,15 @@ fn wish_in_words(wish: &Wish) -> String {
                 .unwrap_or_default();
             format!("adjust subject {subject} {direction:?} by {units}{when}{key}")
         }
+        Wish::Reset { subject, per, key } => {
+            let key = key.map_or(String::new(), |key| format!(" with key {key}"));
+            format!("reset subject {subject}{}{key}", per_in_words(*per))
+        }
     }
+}
+
+fn per_in_words(per: Option<Per>) -> String {
+    per.map_or(String::new(), |per| format!(" per {per}"))
 }
 
 /// The number of the claim in a grant's id.

@@ -111,7 +111,10 @@ impl World {
             | Event::Silence(_)
             | Event::RestoreLedger(_)
             | Event::Change
-            | Event::Send(_, Wish::Claim { is_hold: true, .. } | Wish::Adjustment(_)) => true,
+            | Event::Send(
+                _,
+                Wish::Claim { is_hold: true, .. } | Wish::Adjustment(_) | Wish::Reset { .. },
+            ) => true,
             Event::Lose(call) | Event::Break(call) | Event::Garble(call) => {
                 match &self.calls[*call].waiting {
                     Some(Waiting::Count(counting)) => counting.counted.claim.work.key.is_some(),

@@ -471,6 +471,17 @@ impl App {
         }
         Answer::of(request).await
     }
+
+    /// Resets a limit of a subject, or all.
+    pub async fn reset(&self, subject: &str, per: Option<&str>, key: Option<&str>) -> Answer {
+        let path = format!("/v1/policies/benefit/subjects/{subject}/resets");
+        let body = json!({ "per": per, "reason": "a reset" });
+        let mut request = self.request(Method::POST, &path).json(&body);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        Answer::of(request).await
+    }
 }
 
 /// Serve options with a free port and short waits.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::entries::What;
 use super::plain::{Adjusted, Closed, Done, Expected, Model, counted_at};
-use super::steps::{Adjustment, Claim};
+use super::steps::{Adjustment, Claim, Reset};
 use crate::support::app::Answer;
 
 pub type Checked = Result<(), TestCaseError>;
@@ -340,7 +340,7 @@ impl Model {
             Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
                 return is_repeated(answer, &self.adjustments[*place].answer);
             }
-            Some(Done::Adjustment(_) | Done::Grant(_)) => {
+            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_)) => {
                 return is_problem(status, &told, 422, "idempotency-key-reused");
             }
             None => {}
@@ -368,6 +368,48 @@ impl Model {
             entered_at: now,
             answer: told,
         });
+        Ok(())
+    }
+
+    /// Checks the answer to a reset, and records it.
+    pub fn reset(&mut self, reset: Reset, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let subject = reset.subject;
+        let per = reset.per();
+        let status = answer.status.as_u16();
+        let told = answer.json();
+        let is_same = |(done, _): &(Reset, Value)| done.subject == subject && done.per() == per;
+        match reset.key.and_then(|key| self.keys.get(&key)) {
+            Some(Done::Reset(place)) if is_same(&self.resets[*place]) => {
+                return is_repeated(answer, &self.resets[*place].1);
+            }
+            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_)) => {
+                return is_problem(status, &told, 422, "idempotency-key-reused");
+            }
+            None => {}
+        }
+        if self.is_archived(now) {
+            return is_problem(status, &told, 404, "unknown-policy");
+        }
+        let used = self.used_and_left(subject, now);
+        let limits = self.limits(subject, now);
+        let named = limits.iter().zip(used);
+        let named = named.filter(|(limit, _)| per.is_none_or(|per| per == limit.per()));
+        let used: Vec<u64> = named.map(|(_, (used, _))| used).collect();
+        if used.is_empty() {
+            return is_problem(status, &told, 422, "invalid");
+        }
+        if used.iter().all(|used| *used == 0) {
+            return is_problem(status, &told, 409, "nothing-used");
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        self.enter(subject, What::Reset(per), 0, now, now);
+        prop_assert_eq!(&told["kind"], "reset");
+        prop_assert_eq!(told["per"].as_str(), reset.per);
+        self.check_limits(subject, now, &told["limits"])?;
+        if let Some(key) = reset.key {
+            self.keys.insert(key, Done::Reset(self.resets.len()));
+        }
+        self.resets.push((reset, told));
         Ok(())
     }
 

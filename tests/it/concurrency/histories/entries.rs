@@ -1,6 +1,7 @@
 //! The entries of the plain model.
 
 use chrono::{DateTime, Utc};
+use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::shape::Limit;
 
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub enum What {
     PartialReversal(usize),
     Lapse(usize),
     Adjustment,
+    /// Of one limit, or of all.
+    Reset(Option<Per>),
 }
 
 impl What {
@@ -38,6 +41,11 @@ impl What {
             Self::PartialReversal(_) => "partial_reversal",
             Self::Lapse(_) => "lapse",
             Self::Adjustment => "adjustment",
+            Self::Reset(_) => "reset",
         }
+    }
+
+    pub fn resets(self, limit: Per) -> bool {
+        matches!(self, Self::Reset(per) if per.is_none_or(|per| per == limit))
     }
 }

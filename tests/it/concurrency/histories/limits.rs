@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use perdiem::domain::almanac::Almanac;
+use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::shape::{Limit, Shape};
 use perdiem::domain::window::Window;
 
@@ -29,9 +30,19 @@ fn returning(limit: &Limit) -> Option<PlainLimit> {
     })
 }
 
-/// The units of the entries that count in a window. The sum never falls below zero.
-fn used_in(window: Window, entries: &[&Entry]) -> u64 {
-    let inside = entries.iter().filter(|entry| window.contains(entry.at));
+/// The instant of the last reset of a limit in a window.
+fn reset_at(per: Per, window: Window, entries: &[&Entry]) -> Option<DateTime<Utc>> {
+    let mut latest_first = entries.iter().rev();
+    let reset = latest_first.find(|entry| entry.what.resets(per) && window.contains(entry.at));
+    reset.map(|entry| entry.at)
+}
+
+/// The units of the entries that count in a window of a limit, since its last reset. The sum never falls
+/// below zero.
+fn used_in(per: Per, window: Window, entries: &[&Entry]) -> u64 {
+    let reset_at = reset_at(per, window, entries);
+    let counts = |entry: &&&Entry| window.contains(entry.at) && reset_at <= Some(entry.at);
+    let inside = entries.iter().filter(counts);
     let used = inside.fold(0, |used: i64, entry| (used + entry.units).max(0));
     used.cast_unsigned()
 }
@@ -47,6 +58,9 @@ fn account(entries: &[&Entry]) -> PlainAccount {
             What::Grant => Effect::Grant,
             What::Reversal(of) | What::PartialReversal(of) | What::Lapse(of) => grant_of(of),
             What::Confirmation => Effect::Nothing,
+            What::Reset(None) => Effect::Reset(None),
+            What::Reset(Some(Per::Elapsed(per))) => Effect::Reset(Some(per.micros())),
+            What::Reset(Some(_)) => Effect::Nothing,
             What::Adjustment if entry.units < 0 => Effect::TakeOff,
             What::Adjustment => Effect::Take,
         };
@@ -69,7 +83,7 @@ pub fn used_and_left(
     now: DateTime<Utc>,
 ) -> (u64, u64) {
     let in_window = |window| {
-        let used = used_in(window, entries);
+        let used = used_in(limit.per(), window, entries);
         (used, limit.max.saturating_sub(used))
     };
     match (limit.shape, returning(limit)) {
@@ -92,10 +106,16 @@ pub fn can_take_off(
     entries: &[&Entry],
     now: DateTime<Utc>,
 ) -> bool {
+    let per = limit.per();
+    // What counted before a reset is not used any more.
+    let was_reset = |window| reset_at(per, window, entries) > Some(counted_at);
     if let Shape::Calendar(length) = limit.shape {
         let both = [counted_at, now].map(|at| calendar.window(length, at));
         let mut own = both.iter().filter(|window| window.contains(counted_at));
-        return own.all(|window| units <= used_in(*window, entries));
+        return own.all(|window| was_reset(*window) || units <= used_in(per, *window, entries));
+    }
+    if was_reset(Window::EVER) {
+        return true;
     }
     let micros = counted_at.timestamp_micros();
     let state = |plain| account(entries).state(&plain, now.timestamp_micros());

@@ -36,7 +36,7 @@ use crate::support::dice::Dice;
 use checks::{Checked, is_problem};
 use explained::Answers;
 use plain::{Model, counted_at};
-use steps::{Adjustment, Claim, OverrideChoice, RuleChoice, SUBJECTS, draw_subject};
+use steps::{Adjustment, Claim, OverrideChoice, Reset, RuleChoice, SUBJECTS, draw_subject};
 use tampering::Tamperer;
 
 on_every_stack!(random_histories_are_what_the_model_says);
@@ -236,6 +236,18 @@ impl Play {
         self.model.adjust(adjustment, now, &answer)
     }
 
+    async fn reset(&mut self, number: usize, reset: Reset) -> Checked {
+        // The reset is later than each earlier entry.
+        self.moment_passes();
+        self.note(format!("{reset:?}"));
+        let now = self.fleet.clock.now();
+        let subject = subject_text(reset.subject);
+        let key = key_text(reset.key);
+        let app = self.fleet.app(number);
+        let answer = app.reset(&subject, reset.per, key.as_deref()).await;
+        self.model.reset(reset, now, &answer)
+    }
+
     /// Reverses, confirms or reads one of the grants. Before the first grant, the request names no
     /// grant.
     async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
@@ -292,7 +304,7 @@ impl Play {
     /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
-        match dice.below(71) {
+        match dice.below(73) {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
@@ -327,6 +339,7 @@ impl Play {
             }
             65 => self.pause(dice.percent(70)).await,
             66 => self.pause(false).await,
+            67..69 => self.reset(number, Reset::draw(dice)).await,
             _ => {
                 self.tamper(dice).await;
                 Ok(())

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::entries::{Entry, What};
 use super::limits::{can_take_off, used_and_left};
-use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};
+use super::steps::{Adjustment, Claim, OverrideChoice, Reset, RuleChoice};
 
 /// A grant, and what became of it.
 #[derive(Clone)]
@@ -54,6 +54,8 @@ pub enum Done {
     Grant(usize),
     /// The adjustment in this place.
     Adjustment(usize),
+    /// The reset in this place.
+    Reset(usize),
 }
 
 /// The expected outcome of a claim.
@@ -90,6 +92,8 @@ pub struct Model {
     entries: Vec<Entry>,
     pub grants: Vec<Grant>,
     pub adjustments: Vec<Adjusted>,
+    /// The resets that were made, with their answers.
+    pub resets: Vec<(Reset, Value)>,
     pub keys: HashMap<usize, Done>,
     /// Until this instant, counters that were rolled back may deny as if no unit was given back.
     pub doubtful_until: Option<DateTime<Utc>>,
@@ -310,7 +314,9 @@ impl Model {
                     _ => Expected::Repeated(*place),
                 };
             }
-            Some(Done::Grant(_) | Done::Adjustment(_)) => return Expected::KeyReused,
+            Some(Done::Grant(_) | Done::Adjustment(_) | Done::Reset(_)) => {
+                return Expected::KeyReused;
+            }
             None => {}
         }
         if self.is_archived(now) {

@@ -30,6 +30,14 @@ pub struct Adjustment {
     pub key: Option<usize>,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub struct Reset {
+    pub subject: usize,
+    /// The name of the limit; all limits if absent.
+    pub per: Option<&'static str>,
+    pub key: Option<usize>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleChoice {
     zone: usize,
@@ -108,13 +116,30 @@ impl Adjustment {
     }
 }
 
+/// Names of limits, those of many rules more often.
+const LIMITS: [&str; 10] = [
+    "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
+];
+
+impl Reset {
+    pub fn draw(dice: &mut Dice) -> Self {
+        Self {
+            subject: draw_subject(dice),
+            per: dice.percent(50).then(|| LIMITS[dice.below(LIMITS.len())]),
+            key: draw_key(dice),
+        }
+    }
+
+    pub fn per(&self) -> Option<Per> {
+        self.per.map(|per| per.parse().expect("a limit's name"))
+    }
+}
+
 impl OverrideChoice {
     pub fn draw(dice: &mut Dice) -> Self {
         let seconds = [dice.between(1, 19), dice.between(600, 100_000)][dice.below(2)];
         Self {
-            per: [
-                "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
-            ][dice.below(10)],
+            per: LIMITS[dice.below(LIMITS.len())],
             max: dice.between(1, 19),
             seconds: dice.percent(50).then_some(seconds.cast_signed()),
         }

@@ -18,7 +18,7 @@ on_every_store!(
 );
 
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
-    counted_at,grant,by,reason,policy_version,limits,key_id,key_name,metadata";
+    counted_at,grant,per,by,reason,policy_version,limits,key_id,key_name,metadata";
 
 /// The rows of an export as bytes, and the manifest.
 struct Exported {
@@ -96,10 +96,11 @@ async fn history(stack: Stack) -> (App, chrono::DateTime<chrono::Utc>) {
         .is(201);
     let body = json!({ "units": 5, "at": "2020-02-29T16:30:00Z", "reason": "opening" });
     app.adjust("c", body, None).await.is(201);
+    app.reset("h", Some("day"), None).await.is(201);
     clock.advance(TimeDelta::minutes(2));
     // The lapse of the hold is recorded before this claim.
     app.claim("h", None).await.is(201);
-    recorded(&app, 12).await;
+    recorded(&app, 13).await;
     (app, perdiem::host::clock::Clock::Manual(clock).now())
 }
 
@@ -110,6 +111,7 @@ async fn files_equal_the_list(stack: Stack) {
         "policy=benefit",
         "subject=%2B8613800138000",
         "kind=lapse",
+        "kind=reset",
         "policy=benefit&on=2020-03-01",
         "policy=sms&from=2026-11-21&to=2026-11-22",
         "by=PERDIEM_ADMIN_KEY&after=3",

@@ -14,6 +14,7 @@ pub mod keys;
 mod limits;
 mod overrides;
 mod policies;
+mod resets;
 mod sandbox;
 pub mod statistics;
 mod subjects;

@@ -107,6 +107,48 @@ planted! { in corrected;
     }
 }
 
+/// A history with a reset of one limit, or of all, after three grants. Then a unit is granted.
+fn reset(per: Option<&str>) -> (History, Stores) {
+    let (mut history, mut stores) = sound();
+    stores.counters.clear();
+    fourth(&mut history, &mut stores, |told, entry| {
+        entry.number = 5;
+        entry.totals[0].used = 1;
+        told.limits[0].2 = 1;
+    });
+    let reset = Entry {
+        number: 4,
+        at: at(3) + TimeDelta::microseconds(1),
+        counted_at: at(3) + TimeDelta::microseconds(1),
+        id: id(99),
+        kind: Kind::Reset,
+        per: per.map(str::to_owned),
+        wish: None,
+        totals: vec![total(0)],
+        ..entry(3)
+    };
+    stores.entries.insert(3, reset);
+    (history, stores)
+}
+
+fn a_reset_of_all() -> (History, Stores) {
+    reset(None)
+}
+
+planted! { in a_reset_of_all;
+    resets {
+        |_, _| {} => { nothing }
+        |_, stores| stores.entries[3].per = Some("day".to_owned()) => { nothing }
+        // The limit goes on, as if another one had been reset.
+        |_, stores| stores.entries[3].totals[0].used = 3 => { NotTheSum { sum: 0, .. } }
+        |_, stores| stores.entries[3].per = Some("hour".to_owned()) => {
+            NotTheSum { sum: 3, .. }, NotTheSum { sum: 4, .. }, Over { .. }
+        }
+        // It is not later than the grant before it.
+        |_, stores| stores.entries[3].at = at(3) => { Backwards { .. } }
+    }
+}
+
 fn observe(stores: &mut Stores) {
     let rules = stores.rules.values_mut();
     rules.for_each(|rule| rule.observes = true);

@@ -73,6 +73,7 @@ fn entry(number: u64) -> Entry {
         policy_version: 1,
         wish: Some(number as usize - 1),
         totals: vec![total(number)],
+        per: None,
         line: format!("line {number}"),
     }
 }

@@ -13,7 +13,7 @@ pub fn check_refusal(
     work: &Work,
     entries: &[Entry],
 ) -> Result<(), Broken> {
-    // What an adjustment takes off is checked by `adjustments`.
+    // What admins enter is checked by `by_hand`.
     let (Task::Reverse(grant, asked) | Task::Confirm(grant, asked)) = &work.task else {
         return Err("only a correction is not corrected".to_owned());
     };
@@ -41,7 +41,9 @@ pub fn check_refusal(
         }
         CorrectionRefusal::TooManyParts
         | CorrectionRefusal::ErasedInParts
-        | CorrectionRefusal::NotUsed(_) => false,
+        | CorrectionRefusal::NotUsed(_)
+        | CorrectionRefusal::NothingUsed(_)
+        | CorrectionRefusal::NoSuchLimit(_) => false,
     };
     promise(is_true, || {
         format!("a correction is made, or the reason is true: {refusal:?}")

@@ -5,7 +5,9 @@ use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::window::Window;
 
 use super::counted::Counts;
-use super::sums::{EVER, closes, open_until, plain_account, told, used, version_of, window};
+use super::sums::{
+    EVER, closes, name_of, open_until, plain_account, reset_at, told, used, version_of, window,
+};
 use super::{Broken, nonce, parts, promise};
 use crate::sim::courses::{Course, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
@@ -37,7 +39,9 @@ fn check_order(entry: &Entry, before: &[Entry], counts: &Counts) -> Result<(), B
         let next = entry.line.number;
         format!("numbers without gaps or forks: {next} after {number}")
     })?;
-    let goes_on = |last: &Entry| last.line.at <= entry.line.at;
+    let is_reset = matches!(entry.kind, EntryKind::Reset { .. });
+    let goes_on =
+        |last: &Entry| last.line.at < entry.line.at || !is_reset && last.line.at == entry.line.at;
     promise(last.is_none_or(goes_on), || {
         "time never runs backwards in an account".to_owned()
     })?;
@@ -97,7 +101,7 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
             "an entry is in its windows".to_owned()
         })?;
         // Holds that are due lapse in an entry of their own.
-        let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
+        let sum = used(with_it, entry.account, per, own, DateTime::UNIX_EPOCH);
         promise(total.used() == sum && total.max == *max, || {
             format!(
                 "totals are sums: a {per} says {} and has {sum}",
@@ -148,13 +152,21 @@ fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Br
     let own = of_account(entry, with_it);
     let before = plain_account(course, &own[..own.len() - 1]);
     let at = entry.line.at.timestamp_micros();
-    let sum = |window| used(with_it, entry.account, window, DateTime::UNIX_EPOCH);
+    // What counts before a reset is over no limit.
+    let is_over = |max: u64, per: &str, window| {
+        let counts = reset_at(with_it, entry.account, per, window) <= Some(entry.id.at());
+        counts && used(with_it, entry.account, per, window, DateTime::UNIX_EPOCH) > max
+    };
     let is_over = version.limits.iter().any(|limit| match limit {
         VersionLimit::Calendar(max, per) => {
-            sum(window(per, version.hours_east, entry.id.at())) > *max
+            is_over(*max, per, window(per, version.hours_east, entry.id.at()))
         }
-        VersionLimit::Ever(max) => sum(EVER) > *max,
-        VersionLimit::Returns(limit) => before.state(limit, at).left(limit) < entry.units.get(),
+        VersionLimit::Ever(max) => is_over(*max, "ever", EVER),
+        VersionLimit::Returns(limit) => {
+            let reset_at = reset_at(with_it, entry.account, &name_of(limit), EVER);
+            let lacks_room = before.state(limit, at).left(limit) < entry.units.get();
+            lacks_room && reset_at <= Some(entry.id.at())
+        }
     });
     promise((provisional == Provisional::Over) == is_over, || {
         format!("what Redis counted is marked over where it is, and here it is: {is_over}")

@@ -12,10 +12,10 @@
 //!
 //! When an older copy replaces the ledger, the entries that the copy lacks are lost. Every promise
 //! holds again from that moment. `entries` checks each entry, `parts` what is given back of a grant,
-//! `corrections` why a correction is refused, `adjustments` what is entered by hand, and `counted` the claims that Redis decides. `sums`
+//! `corrections` why a correction is refused, `by_hand` what admins enter, and `counted` the claims that Redis decides. `sums`
 //! computes usage and room.
 
-mod adjustments;
+mod by_hand;
 mod corrections;
 mod counted;
 mod entries;
@@ -30,6 +30,7 @@ use chrono::TimeDelta;
 use perdiem::counter::Count;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::kind::Kind;
 use perdiem::domain::refusal::{CorrectionRefusal, Refusal};
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
@@ -136,7 +137,12 @@ impl Promises {
             entries::check(self.course, entry, so_far, &self.counts)?;
             // Without bounds of the ledger, an instant is as late as the fastest clock shows.
             let ahead = self.off_at.map_or(FASTEST, |_| TOLERANCE);
-            let latest = time.by_clock(ahead);
+            // Each reset of the account is a microsecond after the entry before it.
+            let resets = so_far.iter().filter(|it| it.kind.kind() == Kind::Reset);
+            let resets = resets
+                .filter(|reset| reset.account == entry.account)
+                .count();
+            let latest = time.by_clock(ahead) + TimeDelta::microseconds(resets as i64);
             promise(entry.line.at <= latest, || {
                 format!("no entry is in the future: {}", entry.line.at)
             })?;
@@ -155,7 +161,7 @@ impl Promises {
             if entry.provisional.is_none() {
                 self.check_version(entry.line.policy_version, claim)?;
             }
-            adjustments::check_place(entry, &claim.work)?;
+            by_hand::check_place(entry, &claim.work)?;
             check_batch(claim, ledger, sent)?;
         }
         Ok(())
@@ -222,8 +228,8 @@ impl Promises {
                     !is_too_large || !fits_at_once(version, claim.work.units.get()),
                     || "a claim that fits into its limits is not too large".to_owned(),
                 )?;
-                if let Refusal::NotCorrected(CorrectionRefusal::NotUsed(_)) = refusal {
-                    self.check_not_used(claim, policy.version, ledger, time)?;
+                if let Refusal::NotCorrected(refusal) = refusal {
+                    self.check_by_hand(claim, refusal, policy.version, ledger, time)?;
                 }
                 self.check_refusal(claim, refusal, ledger, redis, time)
             }
@@ -319,7 +325,7 @@ impl Promises {
                     "a grant has ended only if it was given back".to_owned()
                 })
             }
-            Refusal::NotCorrected(CorrectionRefusal::NotUsed(_)) => Ok(()),
+            Refusal::NotCorrected(refusal) if by_hand::is_of_usage(refusal) => Ok(()),
             Refusal::NotCorrected(refusal) => {
                 let entries = [&ledger.entries[..], &self.lost].concat();
                 corrections::check_refusal(refusal, &claim.work, &entries)
@@ -329,15 +335,16 @@ impl Promises {
         }
     }
 
-    /// An adjustment takes off no more than is used. After a restore nobody knows what it was decided on.
-    fn check_not_used(
+    /// Checks why an adjustment or a reset is refused. After a restore nobody knows what it was decided on.
+    fn check_by_hand(
         &self,
         claim: &Sent,
+        refusal: &CorrectionRefusal,
         version: u32,
         ledger: &Ledger,
         time: Time,
     ) -> Result<(), Broken> {
-        if !self.lost.is_empty() {
+        if !self.lost.is_empty() || !by_hand::is_of_usage(refusal) {
             return Ok(());
         }
         let entries = &ledger.entries;
@@ -345,7 +352,13 @@ impl Promises {
         let from = entries.iter().take_while(is_earlier).count();
         let ahead = self.off_at.map_or(FASTEST, |_| TOLERANCE);
         let moments = [claim.sent_at.by_clock(SKEWS[2]), time.by_clock(ahead)];
-        adjustments::check_refusal(self.course, &claim.work, version, entries, from, moments)
+        let moved = by_hand::Moved {
+            course: self.course,
+            entries,
+            from,
+            moments,
+        };
+        moved.check_refusal(&claim.work, refusal, version)
     }
 
     /// Every instance uses a change of the policy within a second.
@@ -512,6 +525,7 @@ fn does(entry: &Entry, claim: &Sent) -> bool {
             let is_in_place = counted_at.unwrap_or(entry.line.at) == entry.id.at();
             *direction == entered && is_in_place && entry.units == claim.work.units
         }
+        (Task::Reset(per), EntryKind::Reset { per: done }) => *per == done,
         _ => false,
     };
     // A correction without a key is made once: the same may have been done with a key.

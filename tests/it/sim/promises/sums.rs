@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::limit::per::{Elapsed, Per};
 use perdiem::domain::limit::total::{LimitState, Total};
 
 use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, PlainState, Return};
@@ -30,9 +31,9 @@ pub fn room(
         VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit),
         VersionLimit::Calendar(max, per) => {
             let window = window(per, version.hours_east, at);
-            max.saturating_sub(used(entries, account, window, at))
+            max.saturating_sub(used(entries, account, per, window, at))
         }
-        VersionLimit::Ever(max) => max.saturating_sub(used(entries, account, EVER, at)),
+        VersionLimit::Ever(max) => max.saturating_sub(used(entries, account, "ever", EVER, at)),
     });
     rooms.min().expect("a limit")
 }
@@ -58,10 +59,10 @@ pub fn fewest_used(
                 .iter()
                 .map(|at| window(per, version.hours_east, *at));
             windows
-                .map(|window| used(entries, account, window, now))
+                .map(|window| used(entries, account, per, window, now))
                 .collect()
         }
-        VersionLimit::Ever(_) => vec![used(entries, account, EVER, now)],
+        VersionLimit::Ever(_) => vec![used(entries, account, "ever", EVER, now)],
         VersionLimit::Returns(limit) => match plain.state(limit, now.timestamp_micros()) {
             PlainState::Log(pairs) => {
                 let counted = pairs
@@ -73,6 +74,44 @@ pub fn fewest_used(
         },
     });
     used.min().expect("a limit")
+}
+
+/// The usage of each limit of a version at an instant, or at the last entry if that is later, with the
+/// name of the limit.
+pub fn used_by_limit(
+    course: Course,
+    entries: &[Entry],
+    account: AccountId,
+    version: u32,
+    at: DateTime<Utc>,
+) -> Vec<(String, u64)> {
+    let own: Vec<&Entry> = entries.iter().filter(|it| it.account == account).collect();
+    let at = own.last().map_or(at, |last| at.max(last.line.at));
+    let version = version_of(course, version);
+    let mut plain = plain_account(course, &own);
+    lapse(&mut plain, course, &own, entries, at);
+    let limits = version.limits.iter().map(|limit| match limit {
+        VersionLimit::Calendar(_, per) => {
+            let window = window(per, version.hours_east, at);
+            (per.to_string(), used(entries, account, per, window, at))
+        }
+        VersionLimit::Ever(_) => {
+            let per = "ever".to_owned();
+            let used = used(entries, account, &per, EVER, at);
+            (per, used)
+        }
+        VersionLimit::Returns(limit) => {
+            let state = plain.state(limit, at.timestamp_micros());
+            (name_of(limit), state.used(limit))
+        }
+    });
+    limits.collect()
+}
+
+/// The name of a limit whose units return after a time.
+pub fn name_of(limit: &PlainLimit) -> String {
+    let per = Elapsed::from_seconds(limit.per.unsigned_abs() / 1_000_000);
+    per.expect("a time").to_string()
 }
 
 pub fn version_of(course: Course, version: u32) -> &'static Version {
@@ -103,17 +142,38 @@ pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 
     [start, start + TimeDelta::seconds(seconds)]
 }
 
-/// The units that an account's entries add in a window, one after the other and never below zero,
-/// without the holds that lapsed before an instant.
+/// The last reset of a limit of an account that counts in a window.
+pub fn reset_at(
+    entries: &[Entry],
+    account: AccountId,
+    limit: &str,
+    window: [DateTime<Utc>; 2],
+) -> Option<DateTime<Utc>> {
+    let is_it = |entry: &&Entry| match entry.kind {
+        EntryKind::Reset { per } => {
+            let is_named = per.is_none_or(|per| per.to_string() == limit);
+            is_named && entry.account == account && (window[0]..window[1]).contains(&entry.line.at)
+        }
+        _ => false,
+    };
+    let resets = entries.iter().filter(is_it);
+    resets.map(|entry| entry.line.at).max()
+}
+
+/// The units that an account's entries add in a window of a limit since its last reset, one after the
+/// other and never below zero, without the holds that lapsed before an instant.
 pub fn used(
     entries: &[Entry],
     account: AccountId,
+    limit: &str,
     window: [DateTime<Utc>; 2],
     at: DateTime<Utc>,
 ) -> u64 {
+    let reset_at = reset_at(entries, account, limit, window);
     let counts = |entry: &&Entry| {
         let counted_at = names(entry.kind).unwrap_or(entry.id).at();
-        entry.account == account && (window[0]..window[1]).contains(&counted_at)
+        let is_inside = (window[0]..window[1]).contains(&counted_at);
+        entry.account == account && is_inside && reset_at <= Some(counted_at)
     };
     let mut own: Vec<&Entry> = entries.iter().filter(counts).collect();
     own.sort_by_key(|entry| entry.line.number);
@@ -121,7 +181,7 @@ pub fn used(
         let units = entry.units.get();
         match entry.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => used + units,
-            EntryKind::Confirmation { .. } => used,
+            EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => used,
             EntryKind::Reversal { .. }
             | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. }
@@ -151,9 +211,10 @@ pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
         EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
             of == grant.id
         }
-        EntryKind::Grant { .. } | EntryKind::PartialReversal { .. } | EntryKind::Adjustment(_) => {
-            false
-        }
+        EntryKind::Grant { .. }
+        | EntryKind::PartialReversal { .. }
+        | EntryKind::Adjustment(_)
+        | EntryKind::Reset { .. } => false,
     });
     grant.held_until().filter(|_| !is_ended)
 }
@@ -165,7 +226,8 @@ pub fn closes(kind: EntryKind) -> Option<EntryId> {
         EntryKind::Grant { .. }
         | EntryKind::Confirmation { .. }
         | EntryKind::PartialReversal { .. }
-        | EntryKind::Adjustment(_) => None,
+        | EntryKind::Adjustment(_)
+        | EntryKind::Reset { .. } => None,
     }
 }
 
@@ -179,6 +241,11 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
             EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
             EntryKind::Confirmation { .. } => Effect::Nothing,
+            EntryKind::Reset { per: None } => Effect::Reset(None),
+            EntryKind::Reset {
+                per: Some(Per::Elapsed(per)),
+            } => Effect::Reset(Some(per.micros())),
+            EntryKind::Reset { per: Some(_) } => Effect::Nothing,
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }
             | EntryKind::Lapse { of } => place(of).map_or(Effect::Nothing, Effect::GiveBack),

@@ -26,7 +26,7 @@ on_every_store!(
 );
 
 /// The figures that can be computed from the entries.
-const SUMS: [&str; 11] = [
+const SUMS: [&str; 12] = [
     "grants",
     "units",
     "reversed_grants",
@@ -35,6 +35,7 @@ const SUMS: [&str; 11] = [
     "lapsed_units",
     "adjusted_up_units",
     "adjusted_down_units",
+    "resets",
     "net_units",
     "subjects",
     "subjects_at_limit",
@@ -72,6 +73,7 @@ fn sums(entries: &[Value]) -> Sums {
                 add("reversed_units", -units);
             }
             ("partial_reversal", _) => add("reversed_units", -units),
+            ("reset", _) => add("resets", 1),
             ("lapse", _) => {
                 add("lapsed_grants", 1);
                 add("lapsed_units", -units);

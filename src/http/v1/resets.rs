@@ -1,0 +1,74 @@
+//! Resets: limits of a subject begin again with nothing used.
+
+use chrono::{DateTime, Utc};
+
+use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
+use crate::operation::{ACCOUNT, describe};
+use crate::request::{
+    Admin, Body, Caller, ClaimsData, Faults, KeyHeader, PolicyPath, SubjectPath, Then,
+};
+use api::entries::{EntryBody, ResetRequest};
+use domain::claim::{Subject, Units};
+use domain::forecast::Forecast;
+use domain::grant::Note;
+use domain::limit::per::Per;
+use domain::policy::check_reason;
+use engine::Reset;
+
+fn check(
+    body: ResetRequest,
+    subject: Subject,
+    key: KeyHeader,
+    caller: &Caller<Admin>,
+) -> Result<Reset, ApiError> {
+    let mut faults = Faults::default();
+    let per = body.per.map(|per| per.parse::<Per>()).transpose();
+    let per = faults.body("/per", per);
+    faults.body("/reason", check_reason(&body.reason));
+    let note = Note {
+        by: caller.key(),
+        reason: Some(body.reason),
+    };
+    faults.or(per.map(|per| Reset {
+        subject,
+        per,
+        key: key.0,
+        claimed_by: caller.key_number(),
+        note,
+    }))
+}
+
+describe! {
+    /// Reset a limit of a subject, or all limits: from now on it is as if nothing had been used.
+    ///
+    /// A reset is an entry of the account. In the limits that it names, only what counts at its instant or
+    /// later counts: if an earlier grant is reversed or lapses, no units return there, and an adjustment
+    /// that is dated before the reset changes nothing there. Other limits, blocks and overrides stay as they
+    /// are, and grants stay granted. A retry with the same `Idempotency-Key` is safe. The key is unique in the
+    /// policy: claims, adjustments and resets share their keys.
+    POST: "reset" of "entries", |it| it
+        .json::<EntryBody>(201, "Reset.")
+        .json::<EntryBody>(200, "Reset before with the same key.")
+        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
+        .problem(409, "`nothing-used`: nothing is used of the limit, or of any limit. `claim-in-progress`: a \
+                       request with the same key is being decided now.")
+        .needs_entries()
+        .follows("claim", 201, ACCOUNT)
+}
+pub async fn post(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, key)): Then<
+        Body<ResetRequest>,
+        (PolicyPath, SubjectPath, KeyHeader),
+    >,
+    claims: ClaimsData,
+) -> HttpAnswer {
+    let now: DateTime<Utc> = claims.instance.now();
+    let name = subject.0.as_str().to_owned();
+    let reset = check(body.0, subject.0, key, &caller)?;
+    let admission = claims.admit(&caller.key())?;
+    let outcome = claims.reset(admission, &policy.0, reset).await?;
+    let entered = entered(outcome, Forecast::default(), Some(&name), Units::ONE, now);
+    let (entry, is_repeat) = entered?;
+    Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
+}
