@@ -469,7 +469,7 @@ mod tests {
         let mut at = begin;
         let mut entries: Vec<Replayed> = Vec::new();
         for (number, (minutes, account, units, step)) in (1..).zip(steps) {
-            at += TimeDelta::minutes(minutes);
+            at += TimeDelta::minutes(minutes) + TimeDelta::microseconds(1); // A reset is later.
             let mut entry = grant(account, at, units, number);
             match step {
                 Step::Grant => {}

@@ -171,6 +171,27 @@ mod tests {
         }
     }
 
+    /// What counts before a reset is no change of the bucket when a later grant is reversed.
+    #[test]
+    fn a_bucket_gives_a_grant_of_after_the_reset_back_whole() {
+        let policy = policy_of(1, "UTC", &["7 per 10m rate"]);
+        let mut history = History::default();
+        let second = |second| at(NOON) + TimeDelta::seconds(second);
+        for (what, seconds) in [
+            (What::Grant, 0),
+            (What::Reset(None), 1),
+            (What::Grant, 2),
+            (What::Adjust(Direction::Up, TimeDelta::seconds(3)), 3),
+        ] {
+            history.step(&policy, two(), &what, second(seconds));
+        }
+        let last = history.last();
+        assert_eq!(last.map(used), Some(vec![2]));
+        let grant = history.entries[2].id;
+        let back = history.ask(|past| give_back(&policy, two(), grant, last, past, second(3)));
+        assert_eq!(used(&back), [0]);
+    }
+
     /// A reset in a window that only the next zone has whole.
     #[test]
     fn a_sum_over_another_window_begins_at_the_reset() {
