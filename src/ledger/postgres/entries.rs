@@ -10,7 +10,7 @@ use crate::fence::{Fence, LedgerPlace};
 use crate::row::StoredRow;
 use crate::sessions::{SessionPool, answered};
 use crate::{LedgerError, LedgerView, Look};
-use domain::identity::AccountId;
+use domain::identity::{AccountId, KeyId};
 
 /// The advisory locks of some accounts. An open transaction holds them until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
@@ -36,7 +36,8 @@ impl Store {
                     None => !look.keys.is_empty(),
                 };
                 let entries = if finds_keys || names_others {
-                    entries(connection, look).await?
+                    let keys = if finds_keys { &look.keys[..] } else { &[] };
+                    entries(connection, keys, look).await?
                 } else {
                     Vec::new()
                 };
@@ -134,8 +135,12 @@ pub async fn last_lines(
 /// one: see `PARTS_MOST`). The followers of grants that are found by their keys come too. Each uses an
 /// index of its own. A plan for `= ANY` that is made while the ledger is nearly empty would later read
 /// the whole ledger, until PostgreSQL analyzes the table.
-async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
-    let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
+async fn entries(
+    connection: &mut PgConnection,
+    keys: &[KeyId],
+    look: &Look,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let keys: Vec<Uuid> = keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
     sqlx::query(
