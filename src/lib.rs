@@ -34,6 +34,9 @@ pub use admin;
 /// An instance, put together of its parts.
 pub use engine;
 
+/// The console: pages that are made of answers of `/v1`.
+pub use console;
+
 /// The HTTP API: the use cases as URLs.
 pub use http;
 

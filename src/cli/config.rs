@@ -16,7 +16,7 @@ use counter::RedisAccess;
 use domain::seal::note::SealKey;
 use engine::{EngineOptions, SealTarget};
 use host::clock::{Clock, SandboxClock};
-use http::ServeOptions;
+use http::{ConsoleSettings, ServeOptions};
 use ledger::RoleName;
 
 const DATABASE_URL_DEFAULT: &str = "sqlite:perdiem.db";
@@ -121,6 +121,19 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
     pub bind: String,
 
+    /// The console, pages for people at /console: on, read-only, or off
+    #[arg(
+        long,
+        env = "PERDIEM_CONSOLE",
+        default_value = "on",
+        value_name = "on|read-only|off"
+    )]
+    pub console: ConsoleSetting,
+
+    /// The name of the environment, such as production: the console shows it on every page
+    #[arg(long, env = "PERDIEM_CONSOLE_NAME", value_name = "NAME")]
+    pub console_name: Option<String>,
+
     /// An admin key that is accepted from the start. Without this setting, the first start on a
     /// database without keys creates an admin key. It prints the key on a terminal; otherwise it
     /// writes the key to the file first-admin.key in the working directory
@@ -223,6 +236,14 @@ pub struct LogArgs {
         value_parser = read_levels
     )]
     pub log: String,
+}
+
+/// Whether there is a console, and whether it changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ConsoleSetting {
+    On,
+    ReadOnly,
+    Off,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -400,11 +421,20 @@ impl ServeArgs {
         }
     }
 
+    /// What the console is like; `None` without a console.
+    fn console_settings(&self) -> Option<ConsoleSettings> {
+        (self.console != ConsoleSetting::Off).then(|| ConsoleSettings {
+            environment: self.console_name.clone(),
+            is_read_only: self.console == ConsoleSetting::ReadOnly,
+        })
+    }
+
     /// The options of the server. The first key goes to a file in the folder, if there is one.
     pub fn serve_options(&self, first_key_folder: Option<PathBuf>) -> ServeOptions {
         ServeOptions {
             first_key_folder,
             bind: self.bind.clone(),
+            console: self.console_settings(),
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),
             idle_time: Duration::from_secs(self.idle_seconds),

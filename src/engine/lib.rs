@@ -26,7 +26,8 @@ pub use admin::{
 };
 pub use claims::instance::{
     AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS, OwnKey, Place,
-    Principal, Share, Trouble, WrongKeyAnswer, generate_secret, network_of,
+    Principal, SIGNED_IN_FOR, Share, Trouble, WrongKeyAnswer, generate_secret, network_of, new_id,
+    proof,
 };
 pub use claims::{
     Adjustment, Admission, ClaimFailure, Claims, Correction, Foretold, Outcome, Rehearsal, Reset,

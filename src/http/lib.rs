@@ -8,6 +8,7 @@ mod request;
 mod server;
 mod v1;
 
+pub use console::Settings as ConsoleSettings;
 pub use docs::rights::rights;
 pub use docs::specification::{specification, specification_yaml};
 pub use server::{Application, FirstKey, ServeError, ServeOptions};

@@ -15,6 +15,7 @@ mod blocks;
 mod cli;
 mod clocks;
 mod concurrency;
+mod console;
 mod counter;
 mod counting;
 mod erasure;

@@ -107,6 +107,12 @@ impl Callers {
         }
     }
 
+    /// The principal of a browser that signed in, if its key is valid now.
+    pub async fn signed_in(&self, text: &str) -> Option<Principal> {
+        self.know_keys().await;
+        self.access.signed_in(text, self.instance.clock.now())
+    }
+
     /// Makes sure that this instance knows keys that were revoked a second ago, even after a pause
     /// of the process. While the ledger does not answer, the known keys stay valid.
     pub(super) async fn know_keys(&self) {

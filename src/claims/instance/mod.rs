@@ -27,8 +27,8 @@ mod writes;
 mod wrong_keys;
 
 pub use access::{
-    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, first_version,
-    generate_secret, hash, new_id,
+    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, SIGNED_IN_FOR,
+    first_version, generate_secret, hash, new_id, proof,
 };
 pub use authority::Authority;
 pub use callers::{Callers, Share};

@@ -70,6 +70,23 @@ impl<T: ToSchema> Argument for OptionalBody<T> {
     }
 }
 
+/// The bytes of a form. Its page knows its fields.
+pub struct FormBytes(pub Bytes);
+
+impl FromRequest for FormBytes {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
+        Box::pin(async move { bytes.await.map(Self) })
+    }
+}
+
+impl Argument for FormBytes {
+    fn describe(_: &mut Operation) {}
+}
+
 /// Two parts of a request. An error of the first part is reported before an error of the second. In
 /// a tuple the parts race: a wrong header would be reported before a wrong body that is still
 /// arriving.

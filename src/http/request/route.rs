@@ -139,6 +139,17 @@ impl Route {
         self.serve(Method::GET, handler, None)
     }
 
+    /// Serves pages with forms, which belong to no interface either.
+    pub fn pages<F, Args>(self, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: Argument + FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.serve(Method::GET, handler.clone(), None)
+            .serve(Method::POST, handler, None)
+    }
+
     fn serve<F, Args>(
         mut self,
         method: Method,
@@ -255,6 +266,12 @@ impl Routes {
             routes: routes.into_iter().map(Rc::new).collect(),
             is_sandbox: false,
         }
+    }
+
+    /// These URLs, and others after them.
+    pub fn and(mut self, others: Vec<Route>) -> Self {
+        self.routes.extend(others.into_iter().map(Rc::new));
+        self
     }
 
     /// The same URLs with other handlers: `change` gets each one with the bounds of its URL and its

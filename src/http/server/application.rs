@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::{HttpService, KeepAlive};
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
-use actix_web::dev::{AppConfig, Server, fn_service};
+use actix_http::{HttpService, KeepAlive, Request};
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::dev::{AppConfig, Server, ServiceResponse, fn_service};
 use actix_web::web::Data;
 use actix_web::{App, Error};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -17,13 +17,15 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{Bounds, Connection};
+use super::console::{Console, console_routes};
 use super::every;
 use super::exchange::Exchange;
 use super::first_key::FirstKey;
+use super::in_process::{Dispatch, InProcess};
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
-use crate::request::{OpenMetrics, ReadTime};
+use crate::request::{OpenMetrics, ReadTime, Routes};
 use crate::routes;
 use engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 
@@ -85,6 +87,8 @@ pub struct ServeOptions {
     pub stall_time: Duration,
     /// Whether `/metrics` is open to all.
     pub open_metrics: bool,
+    /// What the console is like; `None` without a console.
+    pub console: Option<console::Settings>,
     /// The folder for a file with the first key of a new ledger. Without it the key is shown.
     pub first_key_folder: Option<PathBuf>,
 }
@@ -158,6 +162,15 @@ impl Application {
         let newcomers = Newcomers::default();
         let is_read_only = self.engine.instance.is_read_only();
         let is_sandbox = self.engine.instance.sandbox_clock().is_some();
+        let console_settings = self
+            .options
+            .console
+            .clone()
+            .map(|settings| console::Settings {
+                is_read_only: settings.is_read_only || is_read_only,
+                ..settings
+            });
+        let has_console = console_settings.is_some();
         let has_plain_claims = !is_read_only && !is_sandbox;
         let engine = self.engine.clone();
         let plain_claims = TaskTracker::new();
@@ -171,24 +184,25 @@ impl Application {
         // `every::answer`.
         let service = move || {
             let mut routes = routes();
+            if has_console {
+                routes = routes.and(console_routes());
+            }
             if is_read_only {
                 routes = only_reads(routes);
             }
             routes.is_sandbox = is_sandbox;
             let routes = Rc::new(routes);
-            let app = App::new()
-                .app_data(data.clone())
-                .app_data(Data::from(data.claims.clone()))
-                .app_data(Data::from(data.record.clone()))
-                .app_data(Data::from(data.audit.clone()))
-                .app_data(Data::from(data.admin.clone()))
-                .app_data(read_time)
-                .app_data(open_metrics)
-                .default_service(fn_service(move |request| {
-                    every::answer(routes.clone(), request)
-                }));
-            let app = app
-                .into_factory()
+            let shared = Handlers {
+                engine: data.clone(),
+                read_time,
+                open_metrics,
+                routes,
+            };
+            let console = console_settings
+                .clone()
+                .map(|settings| Console::new(engine.clone(), settings, in_process(shared.clone())));
+            let app = shared
+                .app(console)
                 .map_err(|error: Error| error.error_response());
             let ending = ending.clone();
             let decided = in_progress.clone();
@@ -245,6 +259,72 @@ impl Application {
         self.engine.close(deadline).await;
         Ok(())
     }
+}
+
+/// What the handlers of one thread share.
+#[derive(Clone)]
+struct Handlers {
+    engine: Data<Engine>,
+    read_time: ReadTime,
+    open_metrics: OpenMetrics,
+    routes: Rc<Routes>,
+}
+
+impl Handlers {
+    /// The handlers behind their routes.
+    fn app(
+        self,
+        console: Option<Rc<Console>>,
+    ) -> impl ServiceFactory<
+        Request,
+        Config = AppConfig,
+        Response = ServiceResponse,
+        Error = Error,
+        InitError = (),
+        Future: 'static,
+        Service: Service<Request, Response = ServiceResponse, Error = Error, Future: 'static>
+                     + 'static,
+    > {
+        let Self {
+            engine,
+            read_time,
+            open_metrics,
+            routes,
+        } = self;
+        let app = App::new()
+            .app_data(Data::from(engine.claims.clone()))
+            .app_data(Data::from(engine.record.clone()))
+            .app_data(Data::from(engine.audit.clone()))
+            .app_data(Data::from(engine.admin.clone()))
+            .app_data(engine)
+            .app_data(read_time)
+            .app_data(open_metrics)
+            .app_data(console)
+            .default_service(fn_service(move |request| {
+                every::answer(routes.clone(), request)
+            }));
+        app.into_factory()
+    }
+}
+
+/// The application once more, for requests that its own pages send.
+fn in_process(shared: Handlers) -> InProcess {
+    InProcess::new(Box::new(move || {
+        let app = shared.clone().app(None);
+        Box::pin(async move {
+            let service = app.new_service(AppConfig::default()).await.ok()?;
+            let dispatch: Dispatch = Rc::new(move |request| {
+                let answering = service.call(request);
+                Box::pin(async move {
+                    match answering.await {
+                        Ok(answer) => answer.into_parts().1,
+                        Err(error) => error.error_response(),
+                    }
+                })
+            });
+            Some(dispatch)
+        })
+    }))
 }
 
 /// Gives a ledger without keys an admin key. If the ledger does not answer, it may have the key: then

@@ -8,6 +8,7 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
+use super::in_process::sender;
 use super::request_id::RequestId;
 use crate::answer::ApiError;
 use crate::request::Authenticated;
@@ -34,7 +35,11 @@ pub async fn oversee(
     // 2. Check the key, and store the result for the extractors. A request without a key stores
     // nothing.
     let mut authority = None;
-    if let Some(secret) = secret(request.headers()) {
+    if let Some(sender) = sender() {
+        request
+            .extensions_mut()
+            .insert(Authenticated(Ok(Some(sender))));
+    } else if let Some(secret) = secret(request.headers()) {
         let authenticated = engine.callers.authenticate(secret).await;
         if let Ok(Some(principal)) = &authenticated {
             authority = Some(Authority::new(&engine.callers, principal.clone()));

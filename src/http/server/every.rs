@@ -7,7 +7,7 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use actix_web::{Error, HttpRequest, HttpResponse};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
@@ -15,7 +15,7 @@ use super::bounds::keep;
 use super::credentials;
 use super::exchange::{AtWork, Exchange};
 use super::kept::Kept;
-use super::request_id::{RequestId, X_REQUEST_ID};
+use super::request_id::{OwnId, RequestId, X_REQUEST_ID};
 use crate::answer::ApiError;
 use crate::request::{Bounded, Routes, pattern};
 use host::chain::Chain;
@@ -35,6 +35,10 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     let id = request.headers().get(X_REQUEST_ID);
     let id = RequestId::of(id.map(HeaderValue::as_bytes));
     let bounded = route.as_ref().map(|route| route.bounded);
+    if bounded == Some(Bounded::Open) {
+        let own = OwnId(id.text().to_owned());
+        request.extensions_mut().insert(own);
+    }
     // 2. The innermost step: the handler, within the bounds of its URL.
     let handled = async {
         let Some(route) = route else {

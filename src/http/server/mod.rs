@@ -3,10 +3,12 @@
 mod application;
 mod bounds;
 mod connection;
+mod console;
 mod credentials;
 mod every;
 mod exchange;
 mod first_key;
+mod in_process;
 mod intake;
 mod kept;
 mod newcomers;

@@ -19,6 +19,9 @@ pub struct RequestId {
     span: OnceCell<Span>,
 }
 
+/// The id of a request, for its handler.
+pub struct OwnId(pub String);
+
 impl RequestId {
     /// The id of a request with this field.
     pub fn of(field: Option<&[u8]>) -> Self {

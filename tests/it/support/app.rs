@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use perdiem::counter::RedisAccess;
 use perdiem::engine::EngineOptions;
 use perdiem::host::clock::{Clock, ManualClock};
-use perdiem::http::{Application, ServeError, ServeOptions};
+use perdiem::http::{Application, ConsoleSettings, ServeError, ServeOptions};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -493,6 +493,7 @@ pub fn serve_options() -> ServeOptions {
         idle_time: Duration::from_secs(60),
         stall_time: Duration::from_secs(30),
         open_metrics: false,
+        console: Some(ConsoleSettings::default()),
         first_key_folder: None,
     }
 }

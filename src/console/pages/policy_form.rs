@@ -1,0 +1,387 @@
+//! The form of a policy: its fields, what they mean for `/v1`, and what is wrong with them.
+
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use crate::parts::Field;
+use crate::visit::FormFields;
+use api::instant::written;
+use api::policies::PolicyAnswer;
+use api::problem::{InvalidPart, Problem};
+
+/// The fields of the form that are texts of the policy.
+const TEXTS: [&str; 9] = [
+    "description",
+    "time_zone",
+    "day_starts_at",
+    "week_starts_on",
+    "active_from",
+    "active_until",
+    "mode",
+    "durability",
+    "on_ledger_outage",
+];
+/// Those that say how the change is made.
+const OF_CHANGE: [&str; 3] = ["effective", "reason", "orphaned_overrides"];
+const WEEKDAYS: [(&str, &str); 7] = [
+    ("monday", "Monday"),
+    ("tuesday", "Tuesday"),
+    ("wednesday", "Wednesday"),
+    ("thursday", "Thursday"),
+    ("friday", "Friday"),
+    ("saturday", "Saturday"),
+    ("sunday", "Sunday"),
+];
+const KINDS: [(&str, &str); 4] = [
+    ("", "per window of the calendar, or in all"),
+    ("sliding", "in any span of this length"),
+    ("from_first_claim", "in a span from the first claim"),
+    ("rate", "returning evenly"),
+];
+
+/// A limit as the form has it.
+#[derive(Debug, Clone, Default)]
+struct LimitRow {
+    max: String,
+    per: String,
+    kind: String,
+    /// The step of a sliding limit, or the burst of a rate.
+    more: String,
+}
+
+/// What somebody wants a policy to be.
+#[derive(Debug, Clone)]
+pub struct PolicyDraft {
+    pub name: String,
+    /// The version that the form was made from: a number, `new` or `archived`.
+    pub version: String,
+    texts: Vec<(&'static str, String)>,
+    limits: Vec<LimitRow>,
+    of_change: Vec<(&'static str, String)>,
+}
+
+impl PolicyDraft {
+    /// A new policy, with what most policies have.
+    pub fn new() -> Self {
+        let mut draft = Self {
+            name: String::new(),
+            version: "new".to_owned(),
+            texts: TEXTS.map(|name| (name, String::new())).to_vec(),
+            limits: vec![LimitRow::default()],
+            of_change: OF_CHANGE.map(|name| (name, String::new())).to_vec(),
+        };
+        draft.limits[0].per = "day".to_owned();
+        draft
+    }
+
+    /// The settings of a version.
+    pub fn of(of: &PolicyAnswer, version: String) -> Self {
+        let limits = of.limits.iter().map(|limit| LimitRow {
+            max: limit.max.to_string(),
+            per: limit.per.to_string(),
+            kind: limit.kind.as_deref().unwrap_or_default().to_owned(),
+            more: match (limit.step, limit.burst) {
+                (Some(step), _) => step.to_string(),
+                (None, Some(burst)) => burst.to_string(),
+                (None, None) => String::new(),
+            },
+        });
+        let text = |name: &str| match name {
+            "description" => of.description.clone(),
+            "time_zone" => of.time_zone.clone(),
+            "day_starts_at" => of.day_starts_at.clone(),
+            "week_starts_on" => of.week_starts_on.to_string(),
+            "active_from" => of.active_from.map_or_else(String::new, written),
+            "active_until" => of.active_until.map_or_else(String::new, written),
+            "mode" => of.mode.to_string(),
+            "durability" => of.durability.to_string(),
+            _ => of.on_ledger_outage.to_string(),
+        };
+        Self {
+            name: of.name.clone(),
+            version,
+            texts: TEXTS.map(|name| (name, text(name))).to_vec(),
+            limits: limits.collect(),
+            of_change: OF_CHANGE.map(|name| (name, String::new())).to_vec(),
+        }
+    }
+
+    /// What a form sends.
+    pub fn read(name: &str, form: &FormFields) -> Self {
+        let columns = ["max", "per", "kind", "more"].map(|column| form.all(column));
+        let at = |column: usize, row: usize| {
+            let value = columns[column].get(row).copied();
+            value.unwrap_or_default().to_owned()
+        };
+        let row = |index: usize| LimitRow {
+            max: at(0, index),
+            per: at(1, index),
+            kind: at(2, index),
+            more: at(3, index),
+        };
+        let rows = (0..columns[0].len()).map(row);
+        let is_used = |row: &LimitRow| !row.max.is_empty() || !row.more.is_empty();
+        let mut limits: Vec<LimitRow> = rows.filter(is_used).collect();
+        if limits.is_empty() || form.has("add") {
+            limits.push(LimitRow::default());
+        }
+        let texts = |names: &[&'static str]| {
+            let text = |name: &&'static str| (*name, form.get(name).to_owned());
+            names.iter().map(text).collect()
+        };
+        Self {
+            name: name.to_owned(),
+            version: form.get("version").to_owned(),
+            texts: texts(&TEXTS),
+            limits,
+            of_change: texts(&OF_CHANGE),
+        }
+    }
+
+    fn text(&self, name: &str) -> &str {
+        let mut all = self.texts.iter().chain(&self.of_change);
+        all.find(|(known, _)| *known == name)
+            .map_or("", |(_, text)| text)
+    }
+
+    /// Whether the change takes effect when it is made.
+    pub fn is_at_once(&self) -> bool {
+        ["", "now"].contains(&self.text("effective"))
+    }
+
+    /// The settings alone, as a backtest takes them.
+    pub fn settings(&self) -> Result<Value, Vec<InvalidPart>> {
+        self.body_of(&self.texts)
+    }
+
+    /// The body of `PUT /v1/policies/{policy}`.
+    ///
+    /// # Errors
+    /// What is no number.
+    pub fn body(&self) -> Result<Value, Vec<InvalidPart>> {
+        let texts = [&self.texts[..], &self.of_change[..]].concat();
+        self.body_of(&texts)
+    }
+
+    fn body_of(&self, texts: &[(&'static str, String)]) -> Result<Value, Vec<InvalidPart>> {
+        let mut faults = Vec::new();
+        let mut whole = |place: String, text: &str| match text.parse::<u64>() {
+            Ok(number) => json!(number),
+            Err(_) => {
+                let says = format!("write a whole number instead of {text:?}");
+                faults.push(InvalidPart::body(&place, says));
+                Value::Null
+            }
+        };
+        let mut limits = Vec::new();
+        for (index, row) in self.limits.iter().enumerate() {
+            let mut limit = Map::new();
+            limit.insert(
+                "max".to_owned(),
+                whole(format!("/limits/{index}/max"), &row.max),
+            );
+            limit.insert("per".to_owned(), json!(row.per));
+            if !row.kind.is_empty() {
+                limit.insert("kind".to_owned(), json!(row.kind));
+            }
+            match (&*row.kind, &*row.more) {
+                (_, "") => {}
+                ("rate", burst) => {
+                    let burst = whole(format!("/limits/{index}/burst"), burst);
+                    limit.insert("burst".to_owned(), burst);
+                }
+                (_, step) => {
+                    limit.insert("step".to_owned(), json!(step));
+                }
+            }
+            limits.push(Value::Object(limit));
+        }
+        let given = texts.iter().filter(|(_, text)| !text.is_empty());
+        let texts = given.map(|(name, text)| ((*name).to_owned(), json!(text)));
+        let mut body: Map<String, Value> = texts.collect();
+        body.insert("limits".to_owned(), Value::Array(limits));
+        if faults.is_empty() {
+            Ok(Value::Object(body))
+        } else {
+            Err(faults)
+        }
+    }
+
+    /// The draft in hidden fields, for the form that makes the change.
+    pub fn hidden(&self) -> Markup {
+        let texts = self.texts.iter().chain(&self.of_change);
+        html! {
+            input type="hidden" name="version" value=(self.version);
+            @for (name, text) in texts { input type="hidden" name=(name) value=(text); }
+            @for row in &self.limits {
+                input type="hidden" name="max" value=(row.max);
+                input type="hidden" name="per" value=(row.per);
+                input type="hidden" name="kind" value=(row.kind);
+                input type="hidden" name="more" value=(row.more);
+            }
+        }
+    }
+
+    /// The fields of the form.
+    pub fn fields(&self, faults: &[InvalidPart]) -> Markup {
+        let about = |place: &str| {
+            let is_about = |fault: &&InvalidPart| {
+                let pointer = fault.pointer.as_deref().unwrap_or_default();
+                pointer.trim_start_matches('#').starts_with(place)
+            };
+            faults
+                .iter()
+                .find(is_about)
+                .map(|fault| fault.detail.clone())
+        };
+        let field = |name: &'static str, label: &'static str, hint: &'static str, kind: Input| {
+            let fault = about(&format!("/{name}"));
+            let field = Field {
+                name,
+                label,
+                hint,
+                value: self.text(name),
+                fault: fault.as_deref(),
+                required: matches!(name, "time_zone" | "reason"),
+            };
+            match kind {
+                Input::Line => field.line(),
+                Input::Lines => field.lines(),
+                Input::Choice(values) => field.choice(values),
+            }
+        };
+        html! {
+            (field("description", "Description", "What the policy is for, in your words.", Input::Lines))
+            fieldset {
+                legend { "Limits of each subject" }
+                @for (index, row) in self.limits.iter().enumerate() {
+                    (limit_row(index, row, about(&format!("/limits/{index}"))))
+                }
+                @if let Some(fault) = about("/limits").filter(|_| faults.iter().any(is_about_all_limits)) {
+                    p.fault { (fault) }
+                }
+                button.plain name="add" value="limit" formnovalidate { "Add a limit" }
+                p.hint { "To remove a limit, empty its number." }
+            }
+            (field("time_zone", "Time zone", "Such as Asia/Shanghai or +08:00. Days begin at its midnight.", Input::Line))
+            (field("day_starts_at", "Days begin at", "A time such as 06:00. Empty: midnight.", Input::Line))
+            (field("week_starts_on", "Weeks begin on", "", Input::Choice(&WEEKDAYS)))
+            (field("active_from", "Active from", "An instant such as 2026-12-01T00:00:00Z. Empty: always.", Input::Line))
+            (field("active_until", "Active until", "An instant. Empty: without an end.", Input::Line))
+            (field("mode", "Mode", "", Input::Choice(&[
+                ("enforce", "enforce: claims over the limit are denied"),
+                ("observe", "observe: every claim is granted, and marked if it would be denied"),
+            ])))
+            (field("durability", "Durability", "", Input::Choice(&[
+                ("recorded", "recorded: a grant is on disk before it is answered"),
+                ("counted", "counted: Redis answers, and the record follows"),
+            ])))
+            (field("on_ledger_outage", "Without the ledger", "", Input::Choice(&[
+                ("refuse", "refuse: claims wait until the ledger is back"),
+                ("count", "count: Redis decides meanwhile"),
+            ])))
+            (field("effective", "Takes effect", "now, next_window, a local date, or an instant. Empty: now.", Input::Line))
+            (field("orphaned_overrides", "Overrides without their limit", "", Input::Choice(&[
+                ("", "ask me"),
+                ("keep", "keep them, without an effect"),
+                ("drop", "drop them"),
+            ])))
+            (field("reason", "Reason", "Why you change it. It stays in the record.", Input::Lines))
+        }
+    }
+}
+
+fn is_about_all_limits(fault: &InvalidPart) -> bool {
+    fault.pointer.as_deref() == Some("#/limits")
+}
+
+enum Input {
+    Line,
+    Lines,
+    Choice(&'static [(&'static str, &'static str)]),
+}
+
+fn limit_row(index: usize, row: &LimitRow, fault: Option<String>) -> Markup {
+    let id = |column: &str| format!("{column}-{index}");
+    let described = fault.is_some().then(|| id("limit-fault"));
+    html! {
+        div.limit {
+            label for=(id("max")) { "Units" }
+            input id=(id("max")) name="max" inputmode="numeric" size="8" value=(row.max) aria-describedby=[described];
+            label for=(id("per")) { "per" }
+            input id=(id("per")) name="per" size="8" value=(row.per) list="lengths";
+            label for=(id("kind")) { "counted" }
+            select id=(id("kind")) name="kind" {
+                @for (value, says) in KINDS { option value=(value) selected[value == row.kind] { (says) } }
+            }
+            label for=(id("more")) { "step or burst" }
+            input id=(id("more")) name="more" size="6" value=(row.more);
+            @if let Some(fault) = fault { p.fault id=(id("limit-fault")) { (fault) } }
+        }
+        @if index == 0 {
+            datalist id="lengths" {
+                @for length in ["minute", "hour", "day", "week", "month", "year", "ever", "24h", "7d"] {
+                    option value=(length) {}
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with a draft, as the top of the form shows it.
+pub fn summary(problem: &str, faults: &[InvalidPart]) -> Markup {
+    html! {
+        div.banner.bad role="alert" {
+            p { (problem) }
+            @if faults.len() > 1 { ul { @for fault in faults { li { (fault.detail) } } } }
+        }
+    }
+}
+
+/// The faults that a problem names.
+pub fn faults_of(problem: &Problem) -> &[InvalidPart] {
+    &problem.errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_comes_back_as_it_went_into_the_form() {
+        let version = json!({
+            "name": "benefit", "version": 3, "description": "d", "time_zone": "Asia/Shanghai",
+            "limits": [
+                { "max": 3, "per": "day" },
+                { "max": 500, "per": "24h", "kind": "sliding", "step": "1h" },
+                { "max": 10, "per": "1s", "kind": "rate", "burst": 20 },
+            ],
+            "day_starts_at": "06:00", "week_starts_on": "sunday", "active_from": null,
+            "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
+            "durability": "recorded", "on_ledger_outage": "refuse", "archived": false,
+            "effective_at": "2026-11-01T00:00:00Z", "changed_at": "2026-11-01T00:00:00Z",
+            "changed_by": "x", "reason": null,
+        });
+        let version: PolicyAnswer = serde_json::from_value(version).unwrap();
+        let body = PolicyDraft::of(&version, "3".to_owned()).body().unwrap();
+        let again: api::policies::PolicyBody = serde_json::from_value(body).unwrap();
+        let expected = api::policies::PolicyBody::from(version);
+        assert_eq!(json!(again), {
+            let mut expected = json!(expected);
+            // What is empty is not sent.
+            expected
+                .as_object_mut()
+                .unwrap()
+                .retain(|_, value| !value.is_null());
+            expected
+        });
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_at_its_place() {
+        let form = FormFields::read(b"max=three&per=day&kind=&more=&max=&per=&kind=&more=");
+        let faults = PolicyDraft::read("benefit", &form).body().unwrap_err();
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].pointer.as_deref(), Some("#/limits/0/max"));
+    }
+}
