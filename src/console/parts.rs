@@ -62,6 +62,7 @@ pub fn state(word: &str) -> Markup {
         "denied" | "refused" | "blocked" => ("✕", "denied"),
         "held" | "hold" => ("◐", "held"),
         "adjustment" => ("±", "changed"),
+        "reset" => ("↺", "changed"),
         _ => ("↩", "returned"),
     };
     html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word) } }

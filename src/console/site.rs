@@ -8,7 +8,8 @@ use super::asking::{Asker, PageFailure, Server};
 use super::frame;
 use super::pages::{
     blocks, changes, denials, entries, erasure, exports, find, grant, keys, overrides, policies,
-    policy, policy_edit, reconciliations, refused, seals, subject, subjects, today, versions,
+    policy, policy_edit, reconciliations, refused, seals, subject, subjects, today, usage,
+    versions,
 };
 use super::visit::{FormFields, Method, PageReply, Replied, Settings, Visit};
 use api::keys::OwnKeyAnswer;
@@ -83,8 +84,10 @@ const PAGES: &[PlacedPage] = pages! {
     Post "/console/policies/{}/blocks/{}/end" Helper blocks::end;
     Get "/console/subjects" Reader subjects::show;
     Get "/console/subjects/{}" Reader subject::show;
-    Get "/console/subjects/{}/adjust" Administrator subject::ask_adjust;
-    Post "/console/subjects/{}/adjust" Administrator subject::adjust;
+    Get "/console/subjects/{}/adjust" Administrator usage::ask_adjust;
+    Post "/console/subjects/{}/adjust" Administrator usage::adjust;
+    Get "/console/subjects/{}/reset" Administrator usage::ask_reset;
+    Post "/console/subjects/{}/reset" Administrator usage::reset;
     Get "/console/subjects/{}/erase" Administrator erasure::ask;
     Post "/console/subjects/{}/erase" Administrator erasure::erase;
     Get "/console/grants/{}" Reader grant::show;

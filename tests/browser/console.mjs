@@ -32,6 +32,7 @@ const PAGES = [
   "/console/subjects",
   "/console/subjects/member-1",
   "/console/subjects/member-1/adjust?policy=otp",
+  "/console/subjects/member-1/reset?policy=otp",
   "/console/subjects/member-1/erase",
   "/console/subjects/nobody",
   "/console/find?q=member",

@@ -16,13 +16,14 @@ use api::policies::PolicyList;
 
 /// The filters that `/v1/entries` and its export take.
 const FILTERS: [&str; 7] = ["policy", "subject", "kind", "on", "from", "to", "as_of"];
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("", "all"),
     ("grant", "grants"),
     ("confirmation", "confirmations"),
     ("reversal", "reversals"),
     ("lapse", "lapses"),
     ("adjustment", "adjustments"),
+    ("reset", "resets"),
 ];
 
 /// The address of a list with the filters of this page.

@@ -23,5 +23,6 @@ pub mod seals;
 pub mod subject;
 pub mod subjects;
 pub mod today;
+pub mod usage;
 mod version;
 pub mod versions;

@@ -2,15 +2,14 @@
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use maud::{Markup, html};
-use serde_json::json;
 
 use super::version::sentence;
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use crate::asking::{PageFailure, path, with};
 use crate::local::Local;
 use crate::parts::{
     Field, Heading, button_to, cell, empty, form, meter, policy, reason, returns, state, table,
 };
-use crate::visit::{PageReply, Replied, Shown, Visit};
+use crate::visit::{Replied, Shown, Visit};
 use crate::words::{self, count};
 use api::changes::ChangeList;
 use api::claims::UsageBody;
@@ -68,6 +67,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let blocks = path(&["console", "policies", &chosen.policy, "blocks", whose]);
     let base = path(&["console", "subjects", whose]);
     let adjust = with(&format!("{base}/adjust"), &[("policy", &*chosen.policy)]);
+    let reset = with(&format!("{base}/reset"), &[("policy", &*chosen.policy)]);
     Ok(Shown::new(format!("Subject {whose}"), local.clone())
         .lead(told)
         .acts(html! {
@@ -75,6 +75,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             (button_to(&blocks, if visit.may_help() { "Block" } else { "Its block" }))
             @if visit.may_change() {
                 (button_to(&adjust, "Adjust"))
+                (button_to(&reset, "Reset"))
                 (button_to(&format!("{base}/erase"), "Erase"))
             }
         })
@@ -340,12 +341,21 @@ fn told(visit: &Visit<'_>, event: &StoryEvent) -> Markup {
         Happening::Entry(entry) => {
             let units = entry.units.unsigned_abs();
             let of = entry.grant.unwrap_or(entry.id);
-            let is_grant = entry.grant.is_none() && &*entry.kind != "adjustment";
+            let is_of_grant = !["adjustment", "reset"].contains(&&*entry.kind);
+            let is_grant = entry.grant.is_none() && is_of_grant;
             html! {
-                (state(&entry.kind)) " " (count(units, "unit")) ": " (usages(&entry.limits)) " used"
+                (state(&entry.kind)) " "
+                @if &*entry.kind != "reset" {
+                    (count(units, "unit"))
+                } @else if let Some(per) = &entry.per {
+                    "of the limit per " (per)
+                } @else {
+                    "of all limits"
+                }
+                ": " (usages(&entry.limits)) " used"
                 @if let Some(by) = &entry.by { ", by " span.id { (by) } }
                 @if entry.reason.is_some() { ", " (reason(entry.reason.as_deref())) }
-                @if &*entry.kind != "adjustment" {
+                @if is_of_grant {
                     " · " a href=(path(&["console", "grants", &of.to_string()])) { "Why" }
                 }
                 @if is_grant && visit.may_help() {
@@ -353,74 +363,5 @@ fn told(visit: &Visit<'_>, event: &StoryEvent) -> Markup {
                 }
             }
         }
-    }
-}
-
-pub async fn ask_adjust(visit: &Visit<'_>) -> Replied {
-    let name = visit.query.get("policy").to_owned();
-    Ok(adjust_page(visit, &name, "").into())
-}
-
-fn adjust_page(visit: &Visit<'_>, name: &str, problem: &str) -> Shown {
-    let whose = visit.name(0);
-    let once = match visit.form.some("once") {
-        Some(once) => once.to_owned(),
-        None => visit.server.unique(),
-    };
-    let fields = html! {
-        input type="hidden" name="policy" value=(name);
-        input type="hidden" name="once" value=(once);
-        (Field::of(&visit.form, "units", "Units")
-            .hint("How many units more are used; with a minus, how many fewer.")
-            .required()
-            .line())
-        (Field::of(&visit.form, "at", "At")
-            .hint("An instant that has passed, if the units do not count now.")
-            .line())
-        (Field::of(&visit.form, "reason", "Reason").hint("It stays in the record.").required().line())
-        button { "Adjust the usage" }
-    };
-    Shown::new(format!("Adjust {whose}"), visit.utc())
-        .status(if problem.is_empty() { 200 } else { 422 })
-        .lead(html! {
-            "An adjustment changes the units that " (crate::parts::subject(Some(whose))) " has used under "
-            (policy(name)) ". It is an entry of the ledger."
-        })
-        .body(html! {
-            @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
-            (form(visit, &visit.path, fields))
-        })
-        .command(format!("perdiem adjust {name} {whose} UNITS --reason …"))
-}
-
-pub async fn adjust(visit: &Visit<'_>) -> Replied {
-    let whose = visit.name(0);
-    let name = visit.form.get("policy").to_owned();
-    let Ok(units) = visit.form.get("units").replace('−', "-").parse::<i64>() else {
-        return Ok(adjust_page(
-            visit,
-            &name,
-            "Write a whole number of units, such as 2 or -1.",
-        )
-        .into());
-    };
-    let body = json!({
-        "units": units,
-        "at": visit.form.some("at"),
-        "reason": visit.form.get("reason"),
-    });
-    let target = path(&["v1", "policies", &name, "subjects", whose, "adjustments"]);
-    let asking = Asking::of("POST", target)
-        .body(body)
-        .field("Idempotency-Key", visit.form.get("once"));
-    match visit.asker.value(asking).await {
-        Ok(_) => {
-            let base = path(&["console", "subjects", whose]);
-            Ok(PageReply::Redirect(with(&base, &[("policy", &*name)])))
-        }
-        Err(PageFailure::Problem(problem, _)) if [400, 409, 422].contains(&problem.status) => {
-            Ok(adjust_page(visit, &name, &problem_text(&problem)).into())
-        }
-        Err(refusal) => Err(refusal),
     }
 }

@@ -249,6 +249,29 @@ async fn usage_is_adjusted_once_and_a_subject_is_erased_by_its_name() {
     }
     browser.act(&form).await.says("2 of 3 per day");
     browser.act(&form).await.says("2 of 3 per day");
+    let ask = browser
+        .page("/console/subjects/member-1/reset?policy=benefit")
+        .await;
+    let form = ask
+        .form("/reset")
+        .with("per", "day")
+        .with("reason", "goodwill");
+    for (field, value) in [("per", "fortnight"), ("reason", "")] {
+        let got = browser.send(&form.clone().with(field, value)).await;
+        assert_eq!(got.status, 422, "{field} {value}: {got:?}");
+    }
+    browser
+        .act(&form)
+        .await
+        .says("of the limit per day: 0 of 3 per day used");
+    // The same form once more is the same reset.
+    browser.act(&form).await;
+    let entries = app
+        .get("/v1/policies/benefit/subjects/member-1/entries")
+        .await
+        .is(200);
+    let kinds = entries["items"].as_array().expect("items").iter();
+    assert_eq!(kinds.filter(|entry| entry["kind"] == "reset").count(), 1);
     let ask = browser.page("/console/subjects/member-1/erase").await;
     let form = ask.form("/erase").with("reason", "request 7");
     let got = browser

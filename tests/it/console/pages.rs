@@ -88,7 +88,15 @@ impl Furnished {
             let before = path.last().copied().unwrap_or_default();
             path.push(if part == "{}" { thing(before) } else { part });
         }
-        path.join("/")
+        let path = path.join("/");
+        let needs_policy = ["/adjust", "/reset"]
+            .iter()
+            .any(|end| pattern.ends_with(end));
+        if needs_policy {
+            format!("{path}?policy=benefit")
+        } else {
+            path
+        }
     }
 }
 
