@@ -6,9 +6,7 @@ use maud::{Markup, html};
 use super::version::sentence;
 use crate::asking::{PageFailure, path, with};
 use crate::local::Local;
-use crate::parts::{
-    Field, Heading, button_to, cell, empty, form, meter, policy, reason, returns, state, table,
-};
+use crate::parts::{Heading, button_to, cell, empty, meter, policy, reason, returns, state, table};
 use crate::visit::{Replied, Shown, Visit};
 use crate::words::{self, count};
 use api::changes::ChangeList;

@@ -21,7 +21,7 @@ use super::console::{Console, console_routes};
 use super::every;
 use super::exchange::Exchange;
 use super::first_key::FirstKey;
-use super::in_process::{Dispatch, InProcess};
+use super::in_process::{InProcess, OwnApplication};
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
@@ -313,7 +313,7 @@ fn in_process(shared: Handlers) -> InProcess {
         let app = shared.clone().app(None);
         Box::pin(async move {
             let service = app.new_service(AppConfig::default()).await.ok()?;
-            let dispatch: Dispatch = Rc::new(move |request| {
+            let dispatch: OwnApplication = Rc::new(move |request| {
                 let answering = service.call(request);
                 Box::pin(async move {
                     match answering.await {

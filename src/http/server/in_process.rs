@@ -20,14 +20,14 @@ task_local! {
 }
 
 /// Answers a request, as for a client.
-pub type Dispatch = Rc<dyn Fn(actix_http::Request) -> LocalBoxFuture<'static, HttpResponse>>;
+pub type OwnApplication = Rc<dyn Fn(actix_http::Request) -> LocalBoxFuture<'static, HttpResponse>>;
 
-type Make = Box<dyn Fn() -> LocalBoxFuture<'static, Option<Dispatch>>>;
+type Make = Box<dyn Fn() -> LocalBoxFuture<'static, Option<OwnApplication>>>;
 
 /// The application of one thread, for requests of its own. It is made when it is first needed.
 pub struct InProcess {
     make: Make,
-    made: OnceCell<Option<Dispatch>>,
+    made: OnceCell<Option<OwnApplication>>,
 }
 
 /// A request of the process.
