@@ -86,7 +86,7 @@ pub const CHANGE_KINDS: [&str; 11] = [
 ];
 
 /// The kinds of problems. `http/answer/problem.rs` describes them, and a test there compares the two.
-pub const PROBLEM_CODES: [&str; 32] = [
+pub const PROBLEM_CODES: [&str; 33] = [
     "malformed",
     "unauthorized",
     "forbidden",
@@ -106,6 +106,7 @@ pub const PROBLEM_CODES: [&str; 32] = [
     "policy-inactive",
     "reconciliation-in-progress",
     "not-sealed",
+    "nothing-used",
     "archived",
     "orphaned-overrides",
     "precondition-failed",

@@ -237,8 +237,25 @@ impl Asking {
             command.push_str(" -H 'Content-Type: application/json'");
             command.push_str(&format!(" -d {}", quoted(&body.to_string())));
         }
-        format!("{command} \"$PERDIEM_URL\"{}", quoted(&self.target))
+        format!(
+            "{command} \"${{PERDIEM_URL:-http://127.0.0.1:8080}}\"{}",
+            quoted(&self.target)
+        )
     }
+}
+
+/// A command of a shell, whose words are texts as they are. A word that begins with a hyphen is no option.
+pub fn command(words: &[&str]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@+".contains(&byte);
+    let word = |word: &&str| {
+        if !word.is_empty() && word.bytes().all(is_plain) {
+            (*word).to_owned()
+        } else {
+            quoted(word)
+        }
+    };
+    let words: Vec<String> = words.iter().map(word).collect();
+    words.join(" ")
 }
 
 /// A text as one word of a shell.
@@ -281,6 +298,15 @@ mod tests {
     }
 
     #[test]
+    fn a_command_has_no_words_that_a_shell_reads_otherwise() {
+        let words = [
+            "perdiem", "subject", "--", "$(id)", "it's; x", "", "-x", "a-1",
+        ];
+        let expected = "perdiem subject -- '$(id)' 'it'\\''s; x' '' -x a-1";
+        assert_eq!(command(&words), expected);
+    }
+
+    #[test]
     fn a_request_is_a_command_that_a_shell_takes_as_it_is() {
         let asking = Asking::of("PUT", "/v1/x?a=1&b=2".to_owned())
             .if_version(3)
@@ -288,7 +314,7 @@ mod tests {
         assert_eq!(
             asking.as_curl(),
             "curl -sS -H \"Authorization: Bearer $PERDIEM_KEY\" -X PUT -H 'If-Match: \"3\"' -H 'Content-Type: \
-             application/json' -d '{\"reason\":\"it'\\''s out\"}' \"$PERDIEM_URL\"'/v1/x?a=1&b=2'"
+             application/json' -d '{\"reason\":\"it'\\''s out\"}' \"${PERDIEM_URL:-http://127.0.0.1:8080}\"'/v1/x?a=1&b=2'"
         );
     }
 }

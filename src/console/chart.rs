@@ -118,12 +118,14 @@ pub fn day_bars(id: &str, title: &str, days: &[DayBar]) -> Markup {
 pub fn spark(title: &str, values: &[u64]) -> Markup {
     let most = values.iter().copied().max().unwrap_or(0);
     let width = values.len() as u64 * 7;
+    let mut bars = String::new();
+    for (index, value) in values.iter().enumerate() {
+        let tall = height(*value, most, 18).max(1);
+        bars.push_str(&format!("M{} 20v-{tall}h5v{tall}z", index * 7));
+    }
     html! {
         svg.spark viewBox={ "0 0 " (width) " 20" } width=(width) height="20" role="img" aria-label=(title) {
-            @for (index, value) in values.iter().enumerate() {
-                @let tall = height(*value, most, 18).max(1);
-                rect.granted x=(index * 7) y=(20 - tall) width="5" height=(tall) {}
-            }
+            path.granted d=(bars) {}
         }
     }
 }

@@ -53,6 +53,11 @@ impl Identity {
         self.hash(HashedText::Cursor, position, filters)
     }
 
+    /// A key for one purpose, the same at every instance on the ledger.
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &self.secret)
+    }
+
     fn hash(&self, kind: HashedText, first: &[u8], second: &str) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(&[kind as u8]);

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::last_use::LastUse;
+use super::sign_ins::SignIns;
 use domain::key::{Key, KeyNumber, KeyRule, Role, SupportBounds};
 use domain::policy::PolicyName;
 use ledger::{AdminTables, KeyUse, KeyVersion, LedgerError, SecretHash};
@@ -21,8 +22,6 @@ const SECRET_LEAST: usize = 16;
 const PREFIX: &str = "perdiem_";
 const RANDOM_DIGITS: usize = 40;
 const CHECKSUM_DIGITS: usize = 8;
-/// How long a browser stays signed in.
-pub const SIGNED_IN_FOR: TimeDelta = TimeDelta::hours(8);
 /// The name that changes with the key of the settings are recorded under.
 pub const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
 /// The name of the first key of a ledger, and its creator.
@@ -133,6 +132,7 @@ pub enum Recognition {
 /// reveals nothing: an attacker who guesses a secret cannot choose its hash.
 pub struct Access {
     ledger: AdminTables,
+    sign_ins: SignIns,
     of_settings: Option<AdminKey>,
     known: ArcSwap<HashMap<blake3::Hash, Arc<CachedKey>>>,
     /// Every change up to this revision is known.
@@ -158,6 +158,7 @@ impl Access {
         of_settings: Option<AdminKey>,
     ) -> Result<Arc<Self>, LedgerError> {
         let access = Self {
+            sign_ins: SignIns::of(ledger.identity()),
             ledger,
             of_settings,
             known: ArcSwap::default(),
@@ -262,38 +263,14 @@ impl Access {
         known.is_some_and(|known| known.key.rule.is_valid(now) && known.principal == *principal)
     }
 
-    /// A text with which a browser shows later that it had the key of a principal. It says which key, and
-    /// when; its end proves both.
-    pub fn sign_in(&self, principal: &Principal, now: DateTime<Utc>) -> String {
-        let says = format!("{}.{}", now.timestamp(), principal.key);
-        format!("{says}.{}", proof(principal, "sign-in", &says).to_hex())
+    /// Seals the secret of a principal for its browser.
+    pub fn sign_in(&self, secret: &str, now: DateTime<Utc>) -> String {
+        self.sign_ins.seal(secret, now)
     }
 
-    /// The principal that signed in with a text of [`Access::sign_in`], if it did so less than
-    /// [`SIGNED_IN_FOR`] ago, and its key is valid now.
-    pub fn signed_in(&self, text: &str, now: DateTime<Utc>) -> Option<Principal> {
-        let (says, given) = text.rsplit_once('.')?;
-        let (at, key) = says.split_once('.')?;
-        let at = DateTime::from_timestamp(at.parse().ok()?, 0)?;
-        if at > now + TimeDelta::minutes(1) || now >= at + SIGNED_IN_FOR {
-            return None;
-        }
-        let principal = self.principal_of(key)?;
-        let given = blake3::Hash::from_hex(given).ok()?;
-        let is_proven = proof(&principal, "sign-in", says) == given;
-        (is_proven && self.still_has(&principal, now)).then_some(principal)
-    }
-
-    /// The key with this id, or of the settings.
-    fn principal_of(&self, key: &str) -> Option<Principal> {
-        let of_settings = self.of_settings.as_ref().map(|it| &it.principal);
-        if let Some(principal) = of_settings.filter(|it| &*it.key == key) {
-            return Some(principal.clone());
-        }
-        let known = self.known.load();
-        let mut keys = known.values();
-        let found = keys.find(|known| &*known.principal.key == key)?;
-        Some(found.principal.clone())
+    /// The secret that a browser signed in with, if its sign-in has not ended.
+    pub fn signed_in(&self, text: &str, now: DateTime<Utc>) -> Option<String> {
+        self.sign_ins.open(text, now)
     }
 
     /// What the caller may know about its own key: that which this instance acts on, so it needs no
@@ -397,7 +374,7 @@ impl CachedKey {
     }
 }
 
-/// A hash that only somebody who knows the key of a principal, or its hash, can make.
+/// A hash for a text that belongs to the key of a principal.
 pub fn proof(principal: &Principal, purpose: &str, text: &str) -> blake3::Hash {
     let key = blake3::derive_key(
         "perdiem 2026-11-28 proofs of a key",

@@ -109,8 +109,8 @@ impl Callers {
 
     /// The principal of a browser that signed in, if its key is valid now.
     pub async fn signed_in(&self, text: &str) -> Option<Principal> {
-        self.know_keys().await;
-        self.access.signed_in(text, self.instance.clock.now())
+        let secret = self.access.signed_in(text, self.instance.clock.now())?;
+        self.authenticate(&secret).await.ok()?
     }
 
     /// Makes sure that this instance knows keys that were revoked a second ago, even after a pause

@@ -20,6 +20,7 @@ mod outlooks;
 mod pace;
 mod places;
 mod policies;
+mod sign_ins;
 mod standby;
 mod terms;
 mod unknown;
@@ -27,8 +28,8 @@ mod writes;
 mod wrong_keys;
 
 pub use access::{
-    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, SIGNED_IN_FOR,
-    first_version, generate_secret, hash, new_id, proof,
+    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, first_version,
+    generate_secret, hash, new_id, proof,
 };
 pub use authority::Authority;
 pub use callers::{Callers, Share};
@@ -45,6 +46,7 @@ pub use outlooks::Outlook;
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use policies::Policies;
+pub use sign_ins::SIGNED_IN_FOR;
 pub use standby::{Standby, StandbyTrouble};
 pub use terms::{ChangedTerms, Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::makers::Makers;
 use super::overrides::{conditioned, open_form, until};
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use crate::asking::{Asking, PageFailure, command, path, problem_text, with};
 use crate::parts::{Field, Heading, cell, empty, form, next_page, reason, subject, table};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use api::blocks::{BlockAnswer, BlockList};
@@ -57,7 +57,7 @@ pub async fn list(visit: &Visit<'_>) -> Replied {
             (next_page(visit, list.next_cursor.as_deref()))
             @if visit.may_help() { (open_form("Block a subject", &base)) }
         })
-        .command(format!("perdiem block list {name}"))
+        .command(command(&["perdiem", "block", "list", name]))
         .into())
 }
 
@@ -118,7 +118,7 @@ async fn block_page(visit: &Visit<'_>, problem: &str) -> Result<Shown, PageFailu
                 p.muted { "A key of the role support or admin may change it." }
             }
         })
-        .command(format!("perdiem block show {name} {whose}")))
+        .command(command(&["perdiem", "block", "show", "--", name, whose])))
 }
 
 pub async fn put(visit: &Visit<'_>) -> Replied {

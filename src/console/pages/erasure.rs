@@ -3,10 +3,9 @@
 use maud::html;
 use serde_json::json;
 
-use crate::asking::{Asking, PageFailure, path, problem_text};
+use crate::asking::{Asking, PageFailure, command, path, problem_text};
 use crate::parts::{Field, form};
-use crate::visit::{Replied, Shown, Visit};
-use crate::words::count;
+use crate::visit::{PageReply, Replied, Shown, Visit};
 use api::erasures::ErasureAnswer;
 
 pub async fn ask(visit: &Visit<'_>) -> Replied {
@@ -15,12 +14,7 @@ pub async fn ask(visit: &Visit<'_>) -> Replied {
 
 fn page(visit: &Visit<'_>, problem: &str) -> Shown {
     let whose = visit.name(0);
-    let once = match visit.form.some("once") {
-        Some(once) => once.to_owned(),
-        None => visit.server.unique(),
-    };
     let fields = html! {
-        input type="hidden" name="once" value=(once);
         (Field::of(&visit.form, "subject", "Subject")
             .hint("Type the subject, so that you erase the right one.")
             .required()
@@ -38,7 +32,7 @@ fn page(visit: &Visit<'_>, problem: &str) -> Shown {
             @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, &visit.path, fields))
         })
-        .command(format!("perdiem erase {whose} --reason …"))
+        .command(command(&["perdiem", "erase", "--reason", "…", "--", whose]))
 }
 
 pub async fn erase(visit: &Visit<'_>) -> Replied {
@@ -47,13 +41,12 @@ pub async fn erase(visit: &Visit<'_>) -> Replied {
         return Ok(page(visit, "The subject that you typed is another one.").into());
     }
     let asking = Asking::of("POST", path(&["v1", "subjects", whose, "erasure"]))
-        .body(json!({ "reason": visit.form.get("reason") }))
-        .field("Idempotency-Key", visit.form.get("once"));
+        .body(json!({ "reason": visit.form.get("reason") }));
     match visit.asker.send::<ErasureAnswer>(asking).await {
-        Ok(done) => Ok(Shown::new("Erased", visit.utc())
-            .lead(html! { "The name left " (count(done.act.accounts, "account")) "." })
-            .body(html! { p { a.button href="/console" { "Today" } } })
-            .into()),
+        // A page here would erase again when it is loaded again.
+        Ok(_) => Ok(PageReply::Redirect(
+            "/console/changes?kind=erasure".to_owned(),
+        )),
         Err(PageFailure::Problem(problem, _)) if [400, 409, 422].contains(&problem.status) => {
             Ok(page(visit, &problem_text(&problem)).into())
         }

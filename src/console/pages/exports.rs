@@ -86,6 +86,5 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             ("Rows of erased subjects", html! { (number(manifest.rows_erased)) }),
             ("Exported", html! { (local.show(manifest.exported_at)) " by " (makers.show(&manifest.exported_by)) }),
         ]))
-        .command(format!("perdiem export --manifest {}", manifest.revision))
         .into())
 }

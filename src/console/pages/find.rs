@@ -4,7 +4,7 @@ use maud::html;
 use uuid::Uuid;
 
 use super::subjects::subject_table;
-use crate::asking::{PageFailure, path, with};
+use crate::asking::{PageFailure, command, path, with};
 use crate::parts::empty;
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use api::grants::GrantBody;
@@ -17,7 +17,9 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let wanted = visit.query.get("q");
     // 1. A list of exceptions leads to the page of one subject.
     let below = visit.query.get("below");
-    if below.starts_with("/console/policies/") && !wanted.is_empty() {
+    let is_list =
+        below.starts_with("/console/policies/") && below.bytes().all(|it| it.is_ascii_graphic());
+    if is_list && !wanted.is_empty() {
         return Ok(PageReply::Redirect(format!("{below}{}", path(&[wanted]))));
     }
     if wanted.is_empty() {
@@ -74,7 +76,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 (subject_table(&found.items))
             }
         })
-        .command(format!("perdiem subjects {wanted}"))
+        .command(command(&["perdiem", "subjects", "--", wanted]))
         .into())
 }
 

@@ -175,6 +175,7 @@ async fn give_back_page(visit: &Visit<'_>, problem: &str) -> Result<Shown, PageF
     let units = visit.form.some("units").unwrap_or(&all);
     let fields = html! {
         input type="hidden" name="once" value=(once);
+        input type="hidden" name="left" value=(left);
         (Field::of(&visit.form, "units", "Units")
             .value(units)
             .hint("All that is left of the grant, or a part of it.")
@@ -188,7 +189,7 @@ async fn give_back_page(visit: &Visit<'_>, problem: &str) -> Result<Shown, PageF
         .lead(html! {
             (subject(grant.subject.as_deref())) " got " (count(grant.units, "unit")) " under " (policy(&grant.policy))
             " at " (local.show(grant.granted_at)) ", and it is " (state(&grant.state))
-            ". What you give back can be claimed again in every window that is still open."
+            ". What you give back can be claimed again in every window that is still open and was not reset since."
         })
         .body(html! {
             @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
@@ -199,16 +200,15 @@ async fn give_back_page(visit: &Visit<'_>, problem: &str) -> Result<Shown, PageF
 
 pub async fn give_back(visit: &Visit<'_>) -> Replied {
     let id = visit.name(0);
-    let grant: GrantBody = visit.asker.get(path(&["v1", "grants", id])).await?;
-    let left = grant.units.saturating_sub(grant.returned_units);
     let Ok(units) = visit.form.get("units").parse::<u64>() else {
         let says = "Write a whole number of units.";
         return Ok(give_back_page(visit, says).await?.into());
     };
     let mut body = json!({ "reason": visit.form.get("reason") });
     let mut asking = Asking::of("POST", path(&["v1", "grants", id, "reversal"]));
-    // Without a number all is given back, once. A part needs a key, so that a second sending gives back no other part.
-    if units != left {
+    // Without a number all that is left is given back, once for ever. A part has a key, so that a second sending gives
+    // back no other part. Which of both it is, the form said when it was shown.
+    if visit.form.get("left") != units.to_string() {
         body["units"] = json!(units);
         asking = asking.field("Idempotency-Key", visit.form.get("once"));
     }

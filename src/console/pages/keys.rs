@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::makers::Makers;
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use crate::asking::{Asking, PageFailure, command, path, problem_text, with};
 use crate::parts::{Field, Heading, button_to, cell, empty, facts, form, next_page, reason, table};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::count;
@@ -97,6 +98,9 @@ fn state(key: &KeyAnswer, visit: &Visit<'_>) -> Markup {
 
 pub async fn show(visit: &Visit<'_>) -> Replied {
     let id = visit.name(0);
+    if Uuid::try_parse(id).is_err() {
+        return Err(PageFailure::NotFound(format!("There is no key {id}.")));
+    }
     let listed: ListedKey = visit.asker.get(path(&["v1", "keys", id])).await?;
     let key = &listed.key;
     let local = visit.utc();
@@ -152,7 +156,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 }))
             }
         })
-        .command(format!("perdiem key show {}", key.name))
+        .command(command(&["perdiem", "key", "show", id]))
         .into())
 }
 

@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 use serde_json::json;
 
+use super::known::Known;
 use super::makers::Makers;
 use super::version::maxes;
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use crate::asking::{Asking, PageFailure, command, path, problem_text, with};
 use crate::local::Local;
 use crate::parts::{Field, Heading, cell, empty, form, next_page, reason, subject, table};
 use crate::visit::{PageReply, Replied, Shown, Visit};
@@ -15,12 +16,8 @@ use api::policies::PolicyAnswer;
 use api::problem::InvalidPart;
 
 async fn policy_of(visit: &Visit<'_>) -> Result<(PolicyAnswer, Local), PageFailure> {
-    let policy: PolicyAnswer = visit
-        .asker
-        .get(path(&["v1", "policies", visit.name(0)]))
-        .await?;
-    let local = visit.local(&policy.time_zone);
-    Ok((policy, local))
+    let known = Known::ask(visit, visit.name(0)).await?;
+    Ok((known.in_force, known.local))
 }
 
 pub async fn list(visit: &Visit<'_>) -> Replied {
@@ -71,7 +68,7 @@ pub async fn list(visit: &Visit<'_>) -> Replied {
                 (next_page(visit, list.next_cursor.as_deref()))
                 @if visit.may_help() { (open_form("Add an override", &base)) }
             })
-            .command(format!("perdiem override list {name}"))
+            .command(command(&["perdiem", "override", "list", name]))
             .into(),
     )
 }
@@ -187,7 +184,7 @@ async fn override_page(
                 p.muted { "A key of the role support or admin may change it." }
             }
         })
-        .command(format!("perdiem override show {name} {whose}")))
+        .command(command(&["perdiem", "override", "show", "--", name, whose])))
 }
 
 pub async fn put(visit: &Visit<'_>) -> Replied {

@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use crate::asking::with;
+use super::known::Known;
+use crate::asking::{PageFailure, with};
 use crate::local::Local;
 use crate::parts::{Heading, button_to, cell, empty, next_page, policy, table};
 use crate::visit::{Replied, Shown, Visit};
@@ -29,19 +30,24 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         Heading::Text("Next window"),
         Heading::Text("State"),
     ];
-    let row = |of: &PolicyAnswer| {
+    let mut known = Vec::new();
+    for listed in policies.items {
+        known.push(in_force(visit, listed).await?);
+    }
+    let row = |it: &ListedPolicy| {
+        let of = &it.of;
         let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
         html! {
             tr {
                 (cell("Policy", policy(&of.name)))
-                (cell("Rule", rule(of)))
+                (cell("Rule", &it.rule))
                 (cell("For", html! { bdi { (of.description) } }))
                 (cell("Next window", next_window(of, &local)))
-                (cell("State", flags(of, visit.now)))
+                (cell("State", states(it, visit.now)))
             }
         }
     };
-    let shown = policies.items.len();
+    let shown = known.len();
     Ok(Shown::new("Policies", visit.utc())
         .lead(html! {
             @if policies.next_cursor.is_some() { "The first " }
@@ -60,7 +66,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             @if shown == 0 {
                 (empty("No policy is here. An admin creates one, or applies a file with perdiem policy apply."))
             } @else {
-                (table(&columns, policies.items.iter().map(row)))
+                (table(&columns, known.iter().map(row)))
             }
             (next_page(visit, policies.next_cursor.as_deref()))
         })
@@ -68,9 +74,43 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         .into())
 }
 
-/// The rule of a policy in words, with its zone.
+/// The rule of a version in words, with its zone.
 pub fn rule(of: &PolicyAnswer) -> String {
     format!("{}, {}", words::limits(&of.limits), of.time_zone)
+}
+
+/// Lists tell the newest version of a policy. Where it is not in force yet, the version that is takes its place, and
+/// keeps what only the list tells.
+pub async fn in_force(
+    visit: &Visit<'_>,
+    listed: PolicyAnswer,
+) -> Result<ListedPolicy, PageFailure> {
+    if listed.effective_at <= visit.now {
+        return Ok(ListedPolicy {
+            rule: rule(&listed),
+            scheduled: None,
+            of: listed,
+        });
+    }
+    let known = Known::ask(visit, &listed.name).await?;
+    let scheduled = format!(
+        "{} from {}",
+        rule(&listed),
+        known.local.text(listed.effective_at)
+    );
+    Ok(ListedPolicy {
+        rule: rule(&known.in_force),
+        scheduled: Some(scheduled),
+        of: listed,
+    })
+}
+
+/// A policy of a list, with the rule that decides now.
+pub struct ListedPolicy {
+    pub of: PolicyAnswer,
+    pub rule: String,
+    /// The rule that follows, and when.
+    pub scheduled: Option<String>,
 }
 
 /// When the shortest window of the calendar ends.
@@ -85,18 +125,22 @@ pub fn next_window(of: &PolicyAnswer, local: &Local) -> String {
     })
 }
 
+/// What is special about a policy of a list.
+pub fn states(it: &ListedPolicy, now: DateTime<Utc>) -> Markup {
+    html! {
+        (flags(&it.of, now))
+        @if let Some(next) = &it.scheduled { span.flag { (next) } }
+    }
+}
+
 /// What is special about a policy now.
 pub fn flags(of: &PolicyAnswer, now: DateTime<Utc>) -> Markup {
-    let local = Local::of(&of.time_zone, now);
     html! {
         @if of.archived { span.flag { "archived" } " " }
         @if of.paused || of.pause.is_some() {
             span.flag.bad { "paused" }
             @if let Some(pause) = &of.pause { @if let Some(why) = &pause.reason { " " bdi { (why) } } }
             " "
-        }
-        @if of.effective_at > now {
-            span.flag { "from " (local.show(of.effective_at)) ": version " (of.version) } " "
         }
         @if &*of.mode == "observe" { span.flag { "observes only" } " " }
         @if &*of.durability == "counted" { span.flag { "counted" } " " }

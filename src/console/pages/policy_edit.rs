@@ -13,7 +13,7 @@ use crate::parts::{Field, Heading, cell, empty, figure, form, subject, table};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::{count, number};
 use api::backtests::BacktestAnswer;
-use api::policies::PolicyAnswer;
+use api::policies::{PolicyAnswer, PolicyList};
 use api::problem::InvalidPart;
 
 const BACKTEST_DAYS: u64 = 7;
@@ -25,13 +25,30 @@ pub async fn new(visit: &Visit<'_>) -> Replied {
 pub async fn edit(visit: &Visit<'_>) -> Replied {
     let known = Known::ask(visit, visit.name(0)).await?;
     let newest = known.versions.first().unwrap_or(&known.in_force);
-    let wanted = visit.query.get("restore");
-    let wanted = known
-        .versions
-        .iter()
-        .find(|version| version.version.to_string() == wanted);
-    let draft = PolicyDraft::of(wanted.unwrap_or(newest), version_of(newest));
+    let restored = match visit.query.some("restore") {
+        Some(number) => Some(version_with(visit, number).await?),
+        None => None,
+    };
+    let from = restored.as_ref().unwrap_or(newest);
+    let draft = PolicyDraft::of(from, version_of(newest));
     Ok(draft_page(visit, &draft, Some(&known), "", &[]).into())
+}
+
+/// A version of the policy by its number.
+async fn version_with(visit: &Visit<'_>, number: &str) -> Result<PolicyAnswer, PageFailure> {
+    let name = visit.name(0);
+    let base = path(&["v1", "policies", name, "versions"]);
+    let mut cursor = String::new();
+    loop {
+        let target = with(&base, &[("limit", "1000"), ("cursor", &cursor)]);
+        let list: PolicyList = visit.asker.get(target).await?;
+        let mut found = list.items.into_iter();
+        if let Some(version) = found.find(|it| it.version.to_string() == number) {
+            return Ok(version);
+        }
+        let none = || PageFailure::NotFound(format!("There is no version {number} of {name}."));
+        cursor = list.next_cursor.ok_or_else(none)?;
+    }
 }
 
 /// What a change must be made to.

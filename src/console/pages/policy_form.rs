@@ -196,7 +196,9 @@ impl PolicyDraft {
             }
             limits.push(Value::Object(limit));
         }
-        let given = texts.iter().filter(|(_, text)| !text.is_empty());
+        // What a policy must have is sent in any case: `/v1` says what to write.
+        let is_sent = |(name, text): &&(&str, String)| !text.is_empty() || *name == "time_zone";
+        let given = texts.iter().filter(is_sent);
         let texts = given.map(|(name, text)| ((*name).to_owned(), json!(text)));
         let mut body: Map<String, Value> = texts.collect();
         body.insert("limits".to_owned(), Value::Array(limits));

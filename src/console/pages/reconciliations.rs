@@ -142,6 +142,5 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 (table(&columns, differences.iter().map(row)))
             }
         })
-        .command(format!("perdiem reconcile --show {}", report.id))
         .into())
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::asking::PageFailure;
+use crate::asking::{PageFailure, with};
 use crate::visit::{Shown, Visit};
 
 /// The page about a refusal.
@@ -32,9 +32,21 @@ pub fn page(visit: &Visit<'_>, refusal: &PageFailure) -> Shown {
                 ul.faults { @for error in errors { li { (error.detail) } } }
             }
             (again)
-            p { a.button href=(visit.path) { "Reload" } " " a href="/console" { "Today" } }
+            p { a.button href=(again_at(visit)) { "Back" } " " a href="/console" { "Today" } }
             p.muted { "If you ask somebody for help, give them the id of the request below." }
         })
+}
+
+/// Where the reader came from: the page itself, or the page of a form.
+fn again_at(visit: &Visit<'_>) -> String {
+    let is_form_alone = ["end", "replace", "revoke", "apply", "confirm"];
+    let (above, last) = visit.path.rsplit_once('/').unwrap_or_default();
+    let page = if is_form_alone.contains(&last) {
+        above
+    } else {
+        visit.path.as_str()
+    };
+    with(page, &[("policy", visit.form.get("policy"))])
 }
 
 /// The page about an address or a form that the reader may not use.

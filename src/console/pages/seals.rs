@@ -60,6 +60,5 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             (table(&columns, list.items.iter().map(row)))
             (next_page(visit, list.next_cursor.as_deref()))
         })
-        .command("perdiem verify")
         .into())
 }

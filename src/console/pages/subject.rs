@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 use maud::{Markup, html};
 
 use super::version::sentence;
-use crate::asking::{PageFailure, path, with};
+use crate::asking::{PageFailure, command, path, with};
 use crate::local::Local;
 use crate::parts::{Heading, button_to, cell, empty, meter, policy, reason, returns, state, table};
 use crate::visit::{Replied, Shown, Visit};
@@ -95,7 +95,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 }
             }
         })
-        .command(format!("perdiem subject {whose}"))
+        .command(command(&["perdiem", "subject", "--", whose]))
         .into())
 }
 
@@ -127,7 +127,7 @@ async fn nobody(visit: &Visit<'_>, whose: &str) -> Replied {
                 (super::subjects::subject_table(&near))
             }
         })
-        .command(format!("perdiem subject {whose}"))
+        .command(command(&["perdiem", "subject", "--", whose]))
         .into())
 }
 
@@ -343,7 +343,9 @@ fn told(visit: &Visit<'_>, event: &StoryEvent) -> Markup {
             let is_grant = entry.grant.is_none() && is_of_grant;
             html! {
                 (state(&entry.kind)) " "
-                @if &*entry.kind != "reset" {
+                @if &*entry.kind == "adjustment" {
+                    @if entry.units < 0 { "−" } @else { "+" } (count(units, "unit"))
+                } @else if &*entry.kind != "reset" {
                     (count(units, "unit"))
                 } @else if let Some(per) = &entry.per {
                     "of the limit per " (per)

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::asking::{path, with};
+use crate::asking::{command, path, with};
 use crate::parts::{Heading, cell, empty, next_page, policy, subject, table};
 use crate::visit::{Replied, Shown, Visit};
 use api::policies::PolicyList;
@@ -66,7 +66,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 }
             }
         })
-        .command(format!("perdiem subjects {prefix}").trim_end())
+        .command(if prefix.is_empty() { "perdiem subjects".to_owned() } else { command(&["perdiem", "subjects", "--", prefix]) })
         .into())
 }
 

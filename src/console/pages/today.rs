@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::makers::Makers;
-use super::policies::{flags, next_window, rule};
+use super::policies::{ListedPolicy, in_force, next_window, states};
 use super::version::sentence;
 use crate::asking::{PageFailure, path, with};
 use crate::chart::spark;
 use crate::local::Local;
-use crate::parts::{Heading, button_to, cell, empty, figure, policy, table};
+use crate::parts::{Heading, button_to, cell, empty, figure, policy, table, unknown};
 use crate::visit::{Replied, Shown, Visit};
 use crate::words::{count, number};
 use api::changes::ChangeList;
@@ -32,11 +32,11 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let listed = format!("/v1/policies?limit={POLICIES_MOST}");
     let policies: Result<PolicyList, PageFailure> = visit.asker.get(listed).await;
     let lead = health(visit).await;
-    let table = match &policies {
+    let table = match policies {
         Ok(policies) if policies.items.is_empty() => no_policy(visit),
         Ok(policies) => {
             let days = days_of(visit, &policies.items, DAYS).await;
-            policy_table(visit, policies, &days)
+            policy_table(visit, policies, &days).await
         }
         Err(refusal) => empty(html! { "The policies are unknown now: " (refusal.to_string()) }),
     };
@@ -99,9 +99,10 @@ async fn health(visit: &Visit<'_>) -> Markup {
     });
     let is_good = &*ready.status == "ready" && ready.troubles.is_empty();
     let has_alarm = reconciled.is_some_and(|(_, _, alarms)| alarms > 0);
+    let is_known = reconciled.is_some();
     html! {
         @if is_good && !has_alarm {
-            "All is well. "
+            @if is_known { "All is well. " } @else { "This instance is ready. " }
         } @else {
             strong.bad {
                 @if !is_good { "This instance is " (ready.status) ": " (ready.troubles.join("; ")) ". " }
@@ -151,7 +152,7 @@ pub async fn days_of(visit: &Visit<'_>, policies: &[PolicyAnswer], days: u64) ->
     Some(found)
 }
 
-fn policy_table(visit: &Visit<'_>, policies: &PolicyList, days: &Days) -> Markup {
+async fn policy_table(visit: &Visit<'_>, policies: PolicyList, days: &Days) -> Markup {
     let columns = [
         Heading::Text("Policy"),
         Heading::Text("Rule"),
@@ -161,7 +162,15 @@ fn policy_table(visit: &Visit<'_>, policies: &PolicyList, days: &Days) -> Markup
         Heading::Text("Next window"),
         Heading::Text("State"),
     ];
-    let row = |of: &PolicyAnswer| {
+    let mut known = Vec::new();
+    for listed in policies.items {
+        match in_force(visit, listed).await {
+            Ok(it) => known.push(it),
+            Err(failure) => return unknown(&failure),
+        }
+    }
+    let row = |it: &ListedPolicy| {
+        let of = &it.of;
         let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
         let figures = days
             .as_ref()
@@ -181,17 +190,19 @@ fn policy_table(visit: &Visit<'_>, policies: &PolicyList, days: &Days) -> Markup
         html! {
             tr {
                 (cell("Policy", policy(&of.name)))
-                (cell("Rule", rule(of)))
+                (cell("Rule", &it.rule))
                 (figure("Granted today", shown(|day| day.units)))
                 (figure("Refused today", shown(|day| day.denied_claims)))
-                (cell("14 days", spark(&title, &values)))
+                (cell("14 days", html! {
+                    @if days.is_some() { (spark(&title, &values)) } @else { "unknown" }
+                }))
                 (cell("Next window", next_window(of, &local)))
-                (cell("State", flags(of, visit.now)))
+                (cell("State", states(it, visit.now)))
             }
         }
     };
     html! {
-        (table(&columns, policies.items.iter().map(row)))
+        (table(&columns, known.iter().map(row)))
         @if policies.next_cursor.is_some() {
             p { a href="/console/policies" { "All policies" } }
         }

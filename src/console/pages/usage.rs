@@ -3,10 +3,10 @@
 use maud::html;
 use serde_json::json;
 
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use super::known::Known;
+use crate::asking::{Asking, PageFailure, command, path, problem_text, with};
 use crate::parts::{Field, form, policy};
 use crate::visit::{PageReply, Replied, Shown, Visit};
-use api::policies::PolicyAnswer;
 
 pub async fn ask_adjust(visit: &Visit<'_>) -> Replied {
     let name = visit.query.get("policy").to_owned();
@@ -42,7 +42,7 @@ fn adjust_page(visit: &Visit<'_>, name: &str, problem: &str) -> Shown {
             @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, &visit.path, fields))
         })
-        .command(format!("perdiem adjust {name} {whose} UNITS --reason …"))
+        .command(command(&["perdiem", "adjust", "--units", "…", "--reason", "…", "--", name, whose]))
 }
 
 pub async fn adjust(visit: &Visit<'_>) -> Replied {
@@ -84,7 +84,7 @@ pub async fn ask_reset(visit: &Visit<'_>) -> Replied {
 
 async fn reset_page(visit: &Visit<'_>, name: &str, problem: &str) -> Result<Shown, PageFailure> {
     let whose = visit.name(0);
-    let of: PolicyAnswer = visit.asker.get(path(&["v1", "policies", name])).await?;
+    let of = Known::ask(visit, name).await?.in_force;
     let limits = of
         .limits
         .iter()
@@ -117,7 +117,7 @@ async fn reset_page(visit: &Visit<'_>, name: &str, problem: &str) -> Result<Show
             @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, &visit.path, fields))
         })
-        .command(format!("perdiem reset {name} {whose} --reason …")))
+        .command(command(&["perdiem", "reset", "--reason", "…", "--", name, whose])))
 }
 
 pub async fn reset(visit: &Visit<'_>) -> Replied {

@@ -155,17 +155,16 @@ impl Console {
         let status =
             StatusCode::from_u16(answered.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let own_key = serde_json::from_slice::<OwnKeyAnswer>(&answered.body);
-        let principal = self.engine.callers.authenticate(secret).await;
-        match (status, own_key, principal) {
-            (StatusCode::OK, Ok(key), Ok(Some(principal))) if &*key.role != "claim" => {
+        match (status, own_key) {
+            (StatusCode::OK, Ok(key)) if &*key.role != "claim" => {
                 let now = self.engine.instance.now();
-                let session = self.engine.callers.access.sign_in(&principal, now);
+                let session = self.engine.callers.access.sign_in(secret, now);
                 let to = if is_own_page(to) { to } else { "/console" };
                 let mut answer = see_other(to);
                 set_cookie(&mut answer, &cookie(request, &session));
                 answer
             }
-            (StatusCode::OK, Ok(_), _) => refuse(
+            (StatusCode::OK, Ok(_)) => refuse(
                 StatusCode::FORBIDDEN,
                 "This key is for a backend. Ask an admin for a key of the role support, audit or admin.",
             ),
@@ -318,7 +317,9 @@ fn to_sign_in(request: &HttpRequest) -> HttpResponse {
 fn is_own_page(target: &str) -> bool {
     let below = target.strip_prefix("/console");
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
-        && !target.contains(['\\', '\r', '\n'])
+        && target
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
 }
 
 /// The field that gives the browser its session, or takes it away.
@@ -353,9 +354,14 @@ fn text_of(request: &HttpRequest, name: HeaderName) -> Option<&str> {
 
 /// Whether the browser reached this machine without a network: then it needs no TLS.
 fn is_loopback(request: &HttpRequest) -> bool {
-    let host = text_of(request, HOST).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    ["localhost", "127.0.0.1", "[::1]"].contains(&name)
+    let host = text_of(request, HOST)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let is_it = |name: &&str| {
+        let port = host.strip_prefix(*name);
+        port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
+    };
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(is_it)
 }
 
 /// Whether a page of this server sent the form.
