@@ -181,7 +181,7 @@ def corrections(first):
     begins = ask(reset, 201, "benefit", "member-7", **begun)
     assert begins.kind is EntryKind.RESET and begins.limits[0].used == 0
     assert ask(reset, 200, "benefit", "member-7", **begun) == begins
-    ask(reset, 409, "benefit", "member-7", body=ResetRequest(reason="once more"))
+    ask(reset, 409, "benefit", "member-7", body=ResetRequest(per="day", reason="once more"))
     entries = ask(list_entries, 200, "benefit", "member-42").items
     kinds = [entry.kind for entry in entries]
     assert kinds == [EntryKind.REVERSAL, EntryKind.GRANT, EntryKind.GRANT, EntryKind.GRANT]
