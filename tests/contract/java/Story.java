@@ -2,6 +2,7 @@
 //
 // scripts/check-clients generated runs this against a new perdiem at PERDIEM_URL, with an admin's PERDIEM_KEY.
 
+import java.net.http.HttpClient;
 import java.time.OffsetDateTime;
 import java.time.ZoneOffset;
 import java.util.List;
@@ -37,6 +38,8 @@ class Story {
         CLIENT.updateBaseUri(System.getenv("PERDIEM_URL"));
         String key = "Bearer " + System.getenv("PERDIEM_KEY");
         CLIENT.setRequestInterceptor(request -> request.header("Authorization", key));
+        // Otherwise the client asks to upgrade to HTTP/2, and the server ends the connection after such a request.
+        CLIENT.setHttpClientBuilder(HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1));
         CLAIMS = new ClaimsApi(CLIENT);
         GRANTS = new GrantsApi(CLIENT);
     }
