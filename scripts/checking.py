@@ -20,7 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 BUILD_DEADLINE_SECONDS = 3600
 START_DEADLINE_SECONDS = 60
+# A step of a check, such as the tests of a client.
+STEP_DEADLINE_SECONDS = 600
 END_DEADLINE_SECONDS = 30
+NPM_INSTALL = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
 # The day of the documents' policies ends at midnight in GMT+8, which is 16:00 UTC. A run that
 # begins less than this before it waits until it is over.
 DAY_SECONDS = 24 * 60 * 60
@@ -55,6 +58,19 @@ def settings(**more):
         if not name.startswith(("PERDIEM_", "DATABASE_URL", "REDIS_"))
     }
     return kept | more
+
+
+def run(command, cwd, **variables):
+    """Runs a step of a check, and its children only as long as it."""
+    process = subprocess.Popen(command, cwd=cwd, env=settings(**variables), start_new_session=True)
+    try:
+        code = process.wait(STEP_DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Trouble(f"not done in {STEP_DEADLINE_SECONDS} s: {' '.join(map(str, command))}") from None
+    finally:
+        end(process)
+    if code != 0:
+        raise Trouble(f"failed: {' '.join(map(str, command))}")
 
 
 def build():
