@@ -375,12 +375,12 @@ impl CachedKey {
 }
 
 /// A hash for a text that belongs to the key of a principal.
-pub fn proof(principal: &Principal, purpose: &str, text: &str) -> blake3::Hash {
+pub fn proof(principal: &Principal, text: &str) -> blake3::Hash {
     let key = blake3::derive_key(
         "perdiem 2026-11-28 proofs of a key",
         principal.secret.as_bytes(),
     );
-    blake3::keyed_hash(&key, format!("{purpose}\n{text}").as_bytes())
+    blake3::keyed_hash(&key, text.as_bytes())
 }
 
 pub fn first_version(

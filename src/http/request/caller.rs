@@ -16,6 +16,7 @@ use super::route::segment;
 use super::{extractors, header, query};
 use crate::answer::{ApiError, Forbidden};
 use crate::operation::{Argument, Operation, Reach};
+use domain::grant::Note;
 use domain::key::{KeyNumber, Role};
 use domain::policy::PolicyName;
 use domain::reads::{ReadKind, SubjectRead};
@@ -147,6 +148,14 @@ impl<W, P> Caller<W, P> {
     /// The text that changes store as their maker: the caller's key.
     pub fn key(&self) -> Arc<str> {
         self.principal.key.clone()
+    }
+
+    /// The caller as the one who corrects something, and why.
+    pub fn note(&self, reason: Option<String>) -> Note {
+        Note {
+            by: self.key(),
+            reason,
+        }
     }
 
     /// The caller as the one who changes something.

@@ -260,7 +260,7 @@ impl console::Server for Visited {
 
     fn form_token(&self, path: &str) -> String {
         let text = format!("{}\n{path}", self.session);
-        proof(&self.principal, "form", &text).to_hex().to_string()
+        proof(&self.principal, &text).to_hex().to_string()
     }
 
     fn request_id(&self) -> String {

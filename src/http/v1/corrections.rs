@@ -15,7 +15,7 @@ use api::problem::InvalidPart;
 use api::strict::WholeNumber;
 use domain::claim::{IdempotencyKey, Units};
 use domain::forecast::Forecast;
-use domain::grant::{Followers, Grant, Note};
+use domain::grant::{Followers, Grant};
 use domain::policy::check_reason;
 use engine::{Admission, Correction, Undecided};
 
@@ -119,10 +119,7 @@ async fn correct(
     claims: &ClaimsData,
     admission: Admission,
 ) -> HttpAnswer {
-    let note = Note {
-        by: caller.key(),
-        reason,
-    };
+    let note = caller.note(reason);
     let claimed_by = caller.key_number();
     let correcting = claims.correct(
         admission,

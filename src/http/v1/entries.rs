@@ -13,7 +13,7 @@ use api::entries::{AdjustmentRequest, EntryBody, EntryList};
 use api::problem::InvalidPart;
 use domain::claim::{ClaimError, Subject, Units};
 use domain::forecast::Forecast;
-use domain::grant::{Direction, Entry, Note};
+use domain::grant::{Direction, Entry};
 use domain::identity::to_micros;
 use domain::policy::check_reason;
 use domain::reads::ReadKind;
@@ -44,10 +44,7 @@ fn check(
         faults.add(InvalidPart::body("/at", detail));
     }
     faults.body("/reason", check_reason(&body.reason));
-    let note = Note {
-        by: caller.key(),
-        reason: Some(body.reason),
-    };
+    let note = caller.note(Some(body.reason));
     faults.or(units.map(|units| Adjustment {
         subject,
         units,

@@ -10,7 +10,6 @@ use crate::request::{
 use api::entries::{EntryBody, ResetRequest};
 use domain::claim::{Subject, Units};
 use domain::forecast::Forecast;
-use domain::grant::Note;
 use domain::limit::per::Per;
 use domain::policy::check_reason;
 use engine::Reset;
@@ -25,10 +24,7 @@ fn check(
     let per = body.per.map(|per| per.parse::<Per>()).transpose();
     let per = faults.body("/per", per);
     faults.body("/reason", check_reason(&body.reason));
-    let note = Note {
-        by: caller.key(),
-        reason: Some(body.reason),
-    };
+    let note = caller.note(Some(body.reason));
     faults.or(per.map(|per| Reset {
         subject,
         per,
