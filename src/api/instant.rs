@@ -76,6 +76,19 @@ pub fn write(out: &mut Vec<u8>, instant: DateTime<Utc>) {
     out.push(b'Z');
 }
 
+/// A text of an answer, in which each instant is shown in another way.
+pub fn shown_within(text: &str, show: impl Fn(DateTime<Utc>) -> String) -> String {
+    let word = |word: &str| {
+        let end = word.trim_end_matches([',', ';', ':', '.', ')']);
+        match DateTime::parse_from_rfc3339(end) {
+            Ok(instant) => format!("{}{}", show(instant.to_utc()), &word[end.len()..]),
+            Err(_) => word.to_owned(),
+        }
+    };
+    let words: Vec<String> = text.split(' ').map(word).collect();
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,8 +1,9 @@
-//! The wire: what `/v1` takes and answers, as types that the server and the command line share.
+//! The wire: what `/v1` takes and answers, as types that the server, the command line and the console share.
 //!
 //! A type is written with the bytes that the specification describes, and `reading::read` reads it again. Clients
 //! in Rust can use the crate, because it knows the domain, and nothing else of perdiem.
 
+pub mod address;
 pub mod backtests;
 pub mod blocks;
 pub mod changes;
@@ -31,6 +32,7 @@ pub mod seals;
 pub mod statistics;
 pub mod strict;
 pub mod subjects;
+pub mod versions;
 pub mod words;
 
 pub use page::AnyPage;

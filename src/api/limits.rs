@@ -63,6 +63,15 @@ impl LimitUsage {
     }
 
     /// Limits as they were, or as time alone moves them.
+    /// The most units that a subject can have at once. For a rate, the burst takes the place of the max.
+    pub fn most_at_once(&self) -> u64 {
+        if self.kind == LimitKind::Rate.as_str() {
+            self.used + self.remaining
+        } else {
+            self.max
+        }
+    }
+
     pub fn all(totals: &[Total]) -> Vec<Self> {
         Self::foretold(totals, &Forecast::default())
     }

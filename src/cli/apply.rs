@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Map, Value, json};
 
 use super::client::{all_items, call, can_try_again, read, request, segment};
-use super::difference::{FieldDifference, differences};
+use super::difference::differences;
 use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::policies::tell_warnings;
@@ -19,6 +19,7 @@ use super::refusal::Refused;
 use super::{ServerArgs, yaml};
 use api::instant::written;
 use api::policies::PolicyAnswer;
+use api::versions::FieldDifference;
 use domain::policy::PolicyName;
 
 /// The exit code of a dry run when something would change.

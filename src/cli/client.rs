@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,18 +16,12 @@ use super::places::NOWHERE;
 use super::refusal::Refused;
 use super::{ServerArgs, TRY_AGAIN};
 use crate::config::WrongSetting;
+pub use api::address::segment;
 use api::{self, AnyPage};
 use host::chain::Chain;
 
 /// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// All characters except the unreserved ones (RFC 3986, section 2.3).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// Every item of a list, page by page.
 pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
@@ -102,11 +95,6 @@ pub fn show_all<T: DeserializeOwned + Serialize>(
     show(server, &Value::Array(items), |items: &Vec<T>| {
         items.iter().for_each(print)
     })
-}
-
-/// A text as a segment of a path.
-pub fn segment(text: &str) -> String {
-    utf8_percent_encode(text, SEGMENT).to_string()
 }
 
 /// A request with the key of the person.

@@ -12,26 +12,7 @@ use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::refusal::Refused;
 use api::orphans::OrphansBody;
-
-/// The fields of a version that the server adds to what was written.
-const ABOUT_A_VERSION: [&str; 13] = [
-    "changed_at",
-    "changed_by",
-    "created_at",
-    "effective_at",
-    "id",
-    "in_force_version",
-    "name",
-    "orphaned_overrides",
-    "pause",
-    "policy",
-    "reason",
-    "subject",
-    "version",
-];
-
-/// A field that differs: its name, its old value and its new value.
-pub type FieldDifference<'a> = (&'a str, String, String);
+use api::versions::{self, FieldDifference};
 
 /// The fields that differ between two versions. One of the two versions may not exist.
 pub fn differences<'a>(
@@ -39,18 +20,7 @@ pub fn differences<'a>(
     after: Option<&'a Value>,
     local: &LocalTime,
 ) -> impl Iterator<Item = FieldDifference<'a>> {
-    let value = |version: Option<&Value>, field: &str| match version {
-        Some(version) => words(&version[field], local),
-        None => words(&Value::Null, local),
-    };
-    let fields = after.or(before).and_then(Value::as_object);
-    fields
-        .into_iter()
-        .flatten()
-        .map(|(field, _)| field.as_str())
-        .filter(|field| !ABOUT_A_VERSION.contains(field))
-        .map(move |field| (field, value(before, field), value(after, field)))
-        .filter(|(_, before, after)| before != after)
+    versions::differences(before, after, |value| words(value, local))
 }
 
 /// A field's value in one line.

@@ -5,7 +5,6 @@ use api::limits::{LimitAnswer, LimitUsage};
 use api::overrides::OverrideLimitBody;
 use api::policies::LimitBody;
 use api::strict::WholeNumber;
-use domain::limit::shape::LimitKind;
 
 /// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h` or
 /// `10 per 1s rate burst 20`. The server checks the words.
@@ -97,16 +96,8 @@ pub fn describe_use(limit: &LimitUsage) -> String {
         remaining,
         ..
     } = limit;
-    let most = most_at_once(limit);
+    let most = limit.most_at_once();
     format!("{per:<7} {used} of {most} used, {remaining} left")
-}
-
-fn most_at_once(limit: &LimitUsage) -> u64 {
-    if limit.kind == LimitKind::Rate.as_str() {
-        limit.used + limit.remaining
-    } else {
-        limit.max
-    }
 }
 
 /// Says when units return, such as ` until …`.
@@ -125,7 +116,7 @@ fn describe_return(limit: &LimitUsage, local: &LocalTime) -> String {
 pub fn describe_usages(limits: &[LimitUsage], local: &LocalTime) -> String {
     let describe = |limit: &LimitUsage| {
         let LimitUsage { used, per, .. } = limit;
-        let max = most_at_once(limit);
+        let max = limit.most_at_once();
         let until = limit.resets_at.map(|until| local.show(until));
         let until = until.map_or_else(String::new, |until| format!(", until {until}"));
         format!("{used} of {max} used per {per}{until}")

@@ -8,7 +8,7 @@ use super::ServerArgs;
 use super::client::{call, read, request, segment};
 use super::times::{GivenTime, LocalNow};
 use api::claims::UsageBody;
-use api::instant::written;
+use api::instant::{shown_within, written};
 use api::policies::{PolicyAnswer, PolicyList};
 use domain::window::Calendar;
 use domain::zone::Zone;
@@ -150,14 +150,6 @@ impl LocalTime {
 
     /// A text of an answer, in which each instant is shown in the zone.
     pub fn show_within(&self, text: &str) -> String {
-        let word = |word: &str| {
-            let end = word.trim_end_matches([',', ';', ':', '.', ')']);
-            match DateTime::parse_from_rfc3339(end) {
-                Ok(instant) => format!("{}{}", self.show(instant.to_utc()), &word[end.len()..]),
-                Err(_) => word.to_owned(),
-            }
-        };
-        let words: Vec<String> = text.split(' ').map(word).collect();
-        words.join(" ")
+        shown_within(text, |instant| self.show(instant))
     }
 }

@@ -2,23 +2,20 @@
 //! reader could send, with the reader's key, within the process.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 
 use chrono::{DateTime, Utc};
 use futures_util::future::LocalBoxFuture;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use api::ForeignAnswer;
+use api::address::segment;
 use api::problem::Problem;
 
-/// The characters that stand for themselves in a segment of a path.
-const IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+/// The statuses of problems that say what is wrong with a form.
+const OF_FORMS: [u16; 6] = [400, 403, 409, 410, 412, 422];
 
 /// A request to `/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +76,17 @@ impl PageFailure {
             Self::Problem(problem, _) => problem.status,
             Self::Foreign(_) | Self::NoJson(_) => 500,
             Self::NotFound(_) => 404,
+        }
+    }
+
+    /// The problem, if a form can show it beside what the reader typed.
+    ///
+    /// # Errors
+    /// Any other failure, as it is.
+    pub fn of_form(self) -> Result<Problem, Self> {
+        match self {
+            Self::Problem(problem, _) if OF_FORMS.contains(&problem.status) => Ok(*problem),
+            other => Err(other),
         }
     }
 
@@ -220,7 +228,7 @@ impl Asking {
     }
 
     /// Lets the request change only this version.
-    pub fn if_version(self, version: u32) -> Self {
+    pub fn if_version(self, version: impl Display) -> Self {
         self.field("If-Match", format!("\"{version}\""))
     }
 
@@ -265,7 +273,7 @@ fn quoted(text: &str) -> String {
 
 /// A path whose parts are texts, such as `/v1/policies/benefit/near`.
 pub fn path(parts: &[&str]) -> String {
-    let part = |part: &&str| format!("/{}", utf8_percent_encode(part, IN_SEGMENT));
+    let part = |part: &&str| format!("/{}", segment(part));
     parts.iter().map(part).collect()
 }
 

@@ -6,6 +6,7 @@ use chrono::{
 };
 use maud::{Markup, html};
 
+use api::instant::shown_within;
 use domain::window::{Calendar, Length, Window};
 use domain::zone::Zone;
 
@@ -141,15 +142,7 @@ impl Local {
 
     /// A text of an answer, in which each instant is shown in the zone.
     pub fn within(&self, text: &str) -> String {
-        let word = |word: &str| {
-            let end = word.trim_end_matches([',', ';', ':', '.', ')']);
-            match DateTime::parse_from_rfc3339(end) {
-                Ok(instant) => format!("{}{}", self.text(instant.to_utc()), &word[end.len()..]),
-                Err(_) => word.to_owned(),
-            }
-        };
-        let words: Vec<String> = text.split(' ').map(word).collect();
-        words.join(" ")
+        shown_within(text, |instant| self.text(instant))
     }
 }
 

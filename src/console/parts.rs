@@ -2,11 +2,13 @@
 
 use maud::{Markup, Render, html};
 
-use super::asking::{PageFailure, path, with};
+use super::asking::{PageFailure, path, problem_text, with};
 use super::local::Local;
-use super::visit::{FormFields, Visit};
+use super::visit::{FormFields, Shown, Visit};
 use super::words;
 use api::limits::LimitUsage;
+use api::policies::PolicyList;
+use api::problem::{InvalidPart, Problem};
 
 /// The head of a column. Figures stand at the right.
 pub enum Heading {
@@ -70,7 +72,7 @@ pub fn state(word: &str) -> Markup {
 
 /// How much of a limit is used, as a bar and in words.
 pub fn meter(usage: &LimitUsage) -> Markup {
-    let most = words::most(usage).max(1);
+    let most = usage.most_at_once().max(1);
     let width = u128::from(usage.used.min(most)) * 100 / u128::from(most);
     let is_full = usage.remaining == 0;
     html! {
@@ -232,6 +234,48 @@ impl<'f> Field<'f> {
                 @if !self.hint.is_empty() { p.hint id={ (self.name) "-hint" } { (self.hint) } }
                 (input)
                 @if let Some(fault) = self.fault { p.fault id={ (self.name) "-fault" } { (fault) } }
+            }
+        }
+    }
+}
+
+/// The field that every change has.
+pub fn reason_field(visit: &Visit<'_>) -> Markup {
+    let field = Field::of(&visit.form, "reason", "Reason");
+    field.hint("It stays in the record.").required().line()
+}
+
+/// The page of a form that `/v1` refused: what is wrong stands above it.
+pub fn refused(page: Shown, problem: &Problem) -> Shown {
+    faulty(page, &problem_text(problem), &problem.errors)
+}
+
+/// The page of a form in which something is wrong.
+pub fn faulty(page: Shown, says: &str, faults: &[InvalidPart]) -> Shown {
+    let body = html! {
+        div.banner.bad role="alert" {
+            p { (says) }
+            @if faults.len() > 1 { ul { @for fault in faults { li { (fault.detail) } } } }
+        }
+        (page.body)
+    };
+    Shown {
+        status: 422,
+        body,
+        ..page
+    }
+}
+
+/// The filter of a list for one policy.
+pub fn policy_filter(visit: &Visit<'_>, policies: &PolicyList) -> Markup {
+    html! {
+        div.field {
+            label for="policy" { "Policy" }
+            select id="policy" name="policy" {
+                option value="" { "all" }
+                @for of in &policies.items {
+                    option value=(of.name) selected[of.name == visit.query.get("policy")] { (of.name) }
+                }
             }
         }
     }

@@ -154,6 +154,12 @@ impl FormFields {
 }
 
 impl Visit<'_> {
+    /// The key of a form that enters something once: the one that it sent, or a new one.
+    pub fn once(&self) -> String {
+        let sent = self.form.some("once").map(str::to_owned);
+        sent.unwrap_or_else(|| self.server.unique())
+    }
+
     /// The part of the path for the n-th name of the pattern.
     pub fn name(&self, index: usize) -> &str {
         self.names.get(index).map_or("", String::as_str)

@@ -60,17 +60,9 @@ pub fn limits(limits: &[LimitAnswer]) -> String {
     words.join(", ")
 }
 
-/// The most units that a limit lets a subject have at once.
-pub fn most(usage: &LimitUsage) -> u64 {
-    match &*usage.kind {
-        "rate" => usage.used + usage.remaining,
-        _ => usage.max,
-    }
-}
-
 /// A usage, such as `2 of 3 per day`.
 pub fn usage(usage: &LimitUsage) -> String {
-    let most = number(most(usage));
+    let most = number(usage.most_at_once());
     let used = number(usage.used);
     match usage.per {
         Per::Ever => format!("{used} of {most} in all"),

@@ -6,8 +6,8 @@ use super::makers::Makers;
 use crate::asking::with;
 use crate::local::Local;
 use crate::parts::{
-    Heading, button_to, cell, empty, figure, grant, maker, next_page, policy, reason, state,
-    subject, table,
+    Heading, button_to, cell, empty, figure, grant, maker, next_page, policy, policy_filter,
+    reason, state, subject, table,
 };
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::number;
@@ -98,15 +98,7 @@ fn filter_form(visit: &Visit<'_>, policies: &PolicyList) -> Markup {
     };
     html! {
         form.filters action="/console/entries" {
-            div.field {
-                label for="policy" { "Policy" }
-                select id="policy" name="policy" {
-                    option value="" { "all" }
-                    @for of in &policies.items {
-                        option value=(of.name) selected[of.name == visit.query.get("policy")] { (of.name) }
-                    }
-                }
-            }
+            (policy_filter(visit, policies))
             (line("subject", "Subject", "text"))
             div.field {
                 label for="kind" { "Kind" }

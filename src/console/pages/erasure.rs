@@ -3,16 +3,16 @@
 use maud::html;
 use serde_json::json;
 
-use crate::asking::{Asking, PageFailure, command, path, problem_text};
-use crate::parts::{Field, form};
+use crate::asking::{Asking, command, path};
+use crate::parts::{Field, faulty, form, refused};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use api::erasures::ErasureAnswer;
 
 pub async fn ask(visit: &Visit<'_>) -> Replied {
-    Ok(page(visit, "").into())
+    Ok(page(visit).into())
 }
 
-fn page(visit: &Visit<'_>, problem: &str) -> Shown {
+fn page(visit: &Visit<'_>) -> Shown {
     let whose = visit.name(0);
     let fields = html! {
         (Field::of(&visit.form, "subject", "Subject")
@@ -23,13 +23,11 @@ fn page(visit: &Visit<'_>, problem: &str) -> Shown {
         button.danger { "Erase the subject" }
     };
     Shown::new(format!("Erase {whose}"), visit.utc())
-        .status(if problem.is_empty() { 200 } else { 422 })
         .lead(html! {
             "The name of " bdi { (whose) } " leaves the record for good, with its metadata. Its entries stay, \
             without a name, so all sums stay right. Nobody can undo it."
         })
         .body(html! {
-            @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, &visit.path, fields))
         })
         .command(command(&["perdiem", "erase", "--reason", "…", "--", whose]))
@@ -38,7 +36,8 @@ fn page(visit: &Visit<'_>, problem: &str) -> Shown {
 pub async fn erase(visit: &Visit<'_>) -> Replied {
     let whose = visit.name(0);
     if visit.form.get("subject") != whose {
-        return Ok(page(visit, "The subject that you typed is another one.").into());
+        let says = "The subject that you typed is another one.";
+        return Ok(faulty(page(visit), says, &[]).into());
     }
     let asking = Asking::of("POST", path(&["v1", "subjects", whose, "erasure"]))
         .body(json!({ "reason": visit.form.get("reason") }));
@@ -47,9 +46,6 @@ pub async fn erase(visit: &Visit<'_>) -> Replied {
         Ok(_) => Ok(PageReply::Redirect(
             "/console/changes?kind=erasure".to_owned(),
         )),
-        Err(PageFailure::Problem(problem, _)) if [400, 409, 422].contains(&problem.status) => {
-            Ok(page(visit, &problem_text(&problem)).into())
-        }
-        Err(refusal) => Err(refusal),
+        Err(failure) => Ok(refused(page(visit), &failure.of_form()?).into()),
     }
 }

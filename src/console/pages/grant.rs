@@ -4,11 +4,11 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::makers::Makers;
-use crate::asking::{Asking, PageFailure, path, problem_text};
+use crate::asking::{Asking, PageFailure, path};
 use crate::local::Local;
 use crate::parts::{
-    Field, Heading, button_to, cell, facts, figure, form, maker, meter, policy, reason, state,
-    subject, table,
+    Field, Heading, button_to, cell, facts, faulty, figure, form, maker, meter, policy, reason,
+    reason_field, refused, state, subject, table,
 };
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::{count, limits, number};
@@ -158,41 +158,35 @@ pub async fn proof(visit: &Visit<'_>) -> Replied {
 }
 
 pub async fn ask_give_back(visit: &Visit<'_>) -> Replied {
-    Ok(give_back_page(visit, "").await?.into())
+    Ok(give_back_page(visit).await?.into())
 }
 
 /// The question before a reversal: what goes back, and where.
-async fn give_back_page(visit: &Visit<'_>, problem: &str) -> Result<Shown, PageFailure> {
+async fn give_back_page(visit: &Visit<'_>) -> Result<Shown, PageFailure> {
     let id = visit.name(0);
     let grant: GrantBody = visit.asker.get(path(&["v1", "grants", id])).await?;
     let local = visit.utc();
     let left = grant.units.saturating_sub(grant.returned_units);
-    let once = match visit.form.some("once") {
-        Some(once) => once.to_owned(),
-        None => visit.server.unique(),
-    };
     let all = left.to_string();
     let units = visit.form.some("units").unwrap_or(&all);
     let fields = html! {
-        input type="hidden" name="once" value=(once);
+        input type="hidden" name="once" value=(visit.once());
         input type="hidden" name="left" value=(left);
         (Field::of(&visit.form, "units", "Units")
             .value(units)
             .hint("All that is left of the grant, or a part of it.")
             .required()
             .line())
-        (Field::of(&visit.form, "reason", "Reason").hint("It stays in the record.").required().line())
+        (reason_field(visit))
         button { "Give the units back" }
     };
     Ok(Shown::new("Give back a grant", local.clone())
-        .status(if problem.is_empty() { 200 } else { 422 })
         .lead(html! {
             (subject(grant.subject.as_deref())) " got " (count(grant.units, "unit")) " under " (policy(&grant.policy))
             " at " (local.show(grant.granted_at)) ", and it is " (state(&grant.state))
             ". What you give back can be claimed again in every window that is still open and was not reset since."
         })
         .body(html! {
-            @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, &path(&["console", "grants", id, "give-back"]), fields))
         })
         .command(format!("perdiem reverse {id} --reason …")))
@@ -202,7 +196,7 @@ pub async fn give_back(visit: &Visit<'_>) -> Replied {
     let id = visit.name(0);
     let Ok(units) = visit.form.get("units").parse::<u64>() else {
         let says = "Write a whole number of units.";
-        return Ok(give_back_page(visit, says).await?.into());
+        return Ok(faulty(give_back_page(visit).await?, says, &[]).into());
     };
     let mut body = json!({ "reason": visit.form.get("reason") });
     let mut asking = Asking::of("POST", path(&["v1", "grants", id, "reversal"]));
@@ -227,9 +221,9 @@ async fn corrected(visit: &Visit<'_>, asking: Asking) -> Replied {
             "grants",
             visit.name(0),
         ]))),
-        Err(PageFailure::Problem(problem, _)) if [400, 409, 410, 422].contains(&problem.status) => {
-            Ok(give_back_page(visit, &problem_text(&problem)).await?.into())
+        Err(failure) => {
+            let problem = failure.of_form()?;
+            Ok(refused(give_back_page(visit).await?, &problem).into())
         }
-        Err(refusal) => Err(refusal),
     }
 }

@@ -5,8 +5,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::makers::Makers;
-use crate::asking::{Asking, PageFailure, command, path, problem_text, with};
-use crate::parts::{Field, Heading, button_to, cell, empty, facts, form, next_page, reason, table};
+use crate::asking::{Asking, PageFailure, command, path, with};
+use crate::parts::{
+    Field, Heading, button_to, cell, empty, facts, form, next_page, reason, refused, table,
+};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::count;
 use api::keys::{CreatedKey, KeyAnswer, KeyList, KeyReplacementAnswer, ListedKey};
@@ -161,10 +163,10 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
 }
 
 pub async fn new(visit: &Visit<'_>) -> Replied {
-    Ok(new_page(visit, "").into())
+    Ok(new_page(visit).into())
 }
 
-fn new_page(visit: &Visit<'_>, problem: &str) -> Shown {
+fn new_page(visit: &Visit<'_>) -> Shown {
     let fields = html! {
         (Field::of(&visit.form, "name", "Name").hint("Who uses it, such as shop.").required().line())
         (Field::of(&visit.form, "role", "Role").choice(&ROLES))
@@ -177,10 +179,8 @@ fn new_page(visit: &Visit<'_>, problem: &str) -> Shown {
         button { "Create the key" }
     };
     Shown::new("Create a key", visit.utc())
-        .status(if problem.is_empty() { 200 } else { 422 })
         .lead(html! { "The secret is shown once, on the next page." })
         .body(html! {
-            @if !problem.is_empty() { p.banner.bad role="alert" { (problem) } }
             (form(visit, "/console/keys/new", fields))
         })
         .command("perdiem key create NAME --role ROLE")
@@ -209,10 +209,7 @@ pub async fn create(visit: &Visit<'_>) -> Replied {
     let asking = Asking::of("POST", "/v1/keys".to_owned()).body(body);
     match visit.asker.send::<CreatedKey>(asking).await {
         Ok(created) => Ok(secret_page(visit, &created.key, Some(&created.secret)).into()),
-        Err(PageFailure::Problem(problem, _)) if [400, 409, 422].contains(&problem.status) => {
-            Ok(new_page(visit, &problem_text(&problem)).into())
-        }
-        Err(refusal) => Err(refusal),
+        Err(failure) => Ok(refused(new_page(visit), &failure.of_form()?).into()),
     }
 }
 
@@ -228,14 +225,12 @@ fn secret_page(visit: &Visit<'_>, key: &KeyAnswer, secret: Option<&str>) -> Show
         })
 }
 
-fn at_version(asking: Asking, visit: &Visit<'_>) -> Asking {
-    asking.field("If-Match", format!("\"{}\"", visit.form.get("version")))
-}
-
 pub async fn replace(visit: &Visit<'_>) -> Replied {
     let target = path(&["v1", "keys", visit.name(0), "replacement"]);
     let body = json!({ "reason": visit.form.get("replaced") });
-    let asking = at_version(Asking::of("POST", target).body(body), visit);
+    let asking = Asking::of("POST", target)
+        .body(body)
+        .if_version(visit.form.get("version"));
     let replaced: KeyReplacementAnswer = visit.asker.send(asking).await?;
     Ok(secret_page(visit, &replaced.key, replaced.secret.as_deref()).into())
 }
@@ -243,13 +238,9 @@ pub async fn replace(visit: &Visit<'_>) -> Replied {
 pub async fn end(visit: &Visit<'_>) -> Replied {
     let target = path(&["v1", "keys", visit.name(0)]);
     let body = json!({ "ends_at": visit.form.some("ends_at"), "reason": visit.form.some("ended") });
-    visit
-        .asker
-        .value(at_version(
-            Asking::of("PATCH", target.clone()).body(body),
-            visit,
-        ))
-        .await?;
+    let asking = Asking::of("PATCH", target).body(body);
+    let asking = asking.if_version(visit.form.get("version"));
+    visit.asker.value(asking).await?;
     Ok(PageReply::Redirect(path(&[
         "console",
         "keys",
@@ -269,9 +260,7 @@ pub async fn revoke(visit: &Visit<'_>) -> Replied {
         &path(&["v1", "keys", id]),
         &[("reason", visit.form.get("revoked"))],
     );
-    visit
-        .asker
-        .value(at_version(Asking::of("DELETE", target), visit))
-        .await?;
+    let asking = Asking::of("DELETE", target).if_version(visit.form.get("version"));
+    visit.asker.value(asking).await?;
     Ok(PageReply::Redirect(path(&["console", "keys", id])))
 }

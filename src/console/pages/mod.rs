@@ -5,6 +5,7 @@ pub mod changes;
 pub mod denials;
 pub mod entries;
 pub mod erasure;
+mod exceptions;
 pub mod exports;
 pub mod find;
 pub mod grant;

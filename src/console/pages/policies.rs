@@ -30,20 +30,17 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         Heading::Text("Next window"),
         Heading::Text("State"),
     ];
-    let mut known = Vec::new();
-    for listed in policies.items {
-        known.push(in_force(visit, listed).await?);
-    }
+    let known = ListedPolicy::all(visit, policies.items).await?;
     let row = |it: &ListedPolicy| {
-        let of = &it.of;
+        let of = it.in_force();
         let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
         html! {
             tr {
                 (cell("Policy", policy(&of.name)))
-                (cell("Rule", &it.rule))
+                (cell("Rule", rule(of)))
                 (cell("For", html! { bdi { (of.description) } }))
                 (cell("Next window", next_window(of, &local)))
-                (cell("State", states(it, visit.now)))
+                (cell("State", it.states(visit.now)))
             }
         }
     };
@@ -79,38 +76,46 @@ pub fn rule(of: &PolicyAnswer) -> String {
     format!("{}, {}", words::limits(&of.limits), of.time_zone)
 }
 
-/// Lists tell the newest version of a policy. Where it is not in force yet, the version that is takes its place, and
-/// keeps what only the list tells.
-pub async fn in_force(
-    visit: &Visit<'_>,
-    listed: PolicyAnswer,
-) -> Result<ListedPolicy, PageFailure> {
-    if listed.effective_at <= visit.now {
-        return Ok(ListedPolicy {
-            rule: rule(&listed),
-            scheduled: None,
-            of: listed,
-        });
-    }
-    let known = Known::ask(visit, &listed.name).await?;
-    let scheduled = format!(
-        "{} from {}",
-        rule(&listed),
-        known.local.text(listed.effective_at)
-    );
-    Ok(ListedPolicy {
-        rule: rule(&known.in_force),
-        scheduled: Some(scheduled),
-        of: listed,
-    })
+/// A policy of a list. Lists tell the newest version of each policy.
+pub struct ListedPolicy {
+    pub newest: PolicyAnswer,
+    /// The version that decides now, if the newest one is scheduled.
+    in_force: Option<PolicyAnswer>,
 }
 
-/// A policy of a list, with the rule that decides now.
-pub struct ListedPolicy {
-    pub of: PolicyAnswer,
-    pub rule: String,
-    /// The rule that follows, and when.
-    pub scheduled: Option<String>,
+impl ListedPolicy {
+    /// Asks for the versions in force where lists do not tell them.
+    pub async fn all(
+        visit: &Visit<'_>,
+        listed: Vec<PolicyAnswer>,
+    ) -> Result<Vec<Self>, PageFailure> {
+        let mut all = Vec::with_capacity(listed.len());
+        for newest in listed {
+            let in_force = if newest.effective_at > visit.now {
+                Some(Known::ask(visit, &newest.name).await?.in_force)
+            } else {
+                None
+            };
+            all.push(Self { newest, in_force });
+        }
+        Ok(all)
+    }
+
+    /// The version that decides now.
+    pub fn in_force(&self) -> &PolicyAnswer {
+        self.in_force.as_ref().unwrap_or(&self.newest)
+    }
+
+    /// What is special about the policy, with what is scheduled.
+    pub fn states(&self, now: DateTime<Utc>) -> Markup {
+        let local = Local::of(&self.in_force().time_zone, now);
+        html! {
+            (flags(&self.newest, now))
+            @if self.in_force.is_some() {
+                span.flag { (rule(&self.newest)) " from " (local.text(self.newest.effective_at)) }
+            }
+        }
+    }
 }
 
 /// When the shortest window of the calendar ends.
@@ -123,14 +128,6 @@ pub fn next_window(of: &PolicyAnswer, local: &Local) -> String {
     shortest.map_or_else(String::new, |length| {
         local.distance(local.window_end(length))
     })
-}
-
-/// What is special about a policy of a list.
-pub fn states(it: &ListedPolicy, now: DateTime<Utc>) -> Markup {
-    html! {
-        (flags(&it.of, now))
-        @if let Some(next) = &it.scheduled { span.flag { (next) } }
-    }
 }
 
 /// What is special about a policy now.

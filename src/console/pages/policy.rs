@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::known::Known;
 use super::makers::Makers;
 use super::policies::flags;
-use super::policy_charts::{charts, used_today};
+use super::policy_charts::{LastDays, charts};
 use super::version::maxes;
 use crate::asking::{path, with};
 use crate::local::Local;
@@ -47,9 +47,10 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         (button_to(&format!("{base}/blocks"), "Blocks"))
         (button_to(&with("/console/entries", &[("policy", name)]), "Entries"))
     };
+    let days = LastDays::ask(visit, &known).await;
     let body = html! {
         (banners(&known, &makers))
-        (charts(visit, &known).await)
+        (charts(visit, &known, &days).await)
         div.columns {
             @if !is_archived {
                 section { h2 { "Near the limit (80 % and more)" } (near(visit, name, local).await) }
@@ -61,12 +62,11 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             section { h2 { "Settings" } (settings(in_force, local)) }
         }
     };
-    let used = used_today(visit, name, local).await;
     Ok(Shown::new(format!("Policy {name}"), local.clone())
         .lead(html! {
             (words::limits(&in_force.limits)) " for each subject. "
             (next_day(in_force, local))
-            (used)
+            (days.today(local))
             (flags(in_force, visit.now))
         })
         .acts(acts)

@@ -14,39 +14,51 @@ use crate::local::Local;
 use crate::parts::{Heading, cell, empty, figure, here_with, table, unknown};
 use crate::visit::Visit;
 use crate::words::{count, number};
-use api::statistics::{QuarterList, QuarterStatistics, StatisticsList};
+use api::statistics::{DayStatistics, QuarterList, QuarterStatistics, StatisticsList};
 
 const DAYS: u64 = 30;
 const HOUR_DAYS: u64 = 14;
 
-/// What was given today, as a sentence.
-pub async fn used_today(visit: &Visit<'_>, name: &str, local: &Local) -> Markup {
-    let from = local.today().to_string();
-    let target = with("/v1/stats", &[("policy", name), ("from", &from)]);
-    let Ok(list) = visit.asker.get::<StatisticsList>(target).await else {
-        return Markup::default();
-    };
-    let day = list.items.into_iter().find(|day| day.date == local.today());
-    html! {
-        @if let Some(day) = day {
-            "Today: " (count(day.units, "unit")) " granted to " (count(day.subjects, "subject")) ", "
-            (count(day.denied_claims, "claim")) " refused. "
-        } @else {
-            "Nothing was granted today. "
+/// The figures of the last days of a policy, or why they are not known.
+pub struct LastDays(Result<Vec<DayStatistics>, PageFailure>);
+
+impl LastDays {
+    pub async fn ask(visit: &Visit<'_>, known: &Known) -> Self {
+        let from = known.local.last_days(DAYS)[0].to_string();
+        let name = &*known.in_force.name;
+        let parameters = [("policy", name), ("from", &from), ("limit", "100")];
+        let list = visit
+            .asker
+            .get::<StatisticsList>(with("/v1/stats", &parameters));
+        Self(list.await.map(|list| list.items))
+    }
+
+    /// What was given today, as a sentence; nothing if it is not known.
+    pub fn today(&self, local: &Local) -> Markup {
+        let Ok(days) = &self.0 else {
+            return Markup::default();
+        };
+        let day = days.iter().find(|day| day.date == local.today());
+        html! {
+            @if let Some(day) = day {
+                "Today: " (count(day.units, "unit")) " granted to " (count(day.subjects, "subject")) ", "
+                (count(day.denied_claims, "claim")) " refused. "
+            } @else {
+                "Nothing was granted today. "
+            }
         }
     }
 }
 
-pub async fn charts(visit: &Visit<'_>, known: &Known) -> Markup {
+pub async fn charts(visit: &Visit<'_>, known: &Known, days: &LastDays) -> Markup {
     let name = &known.in_force.name;
     let local = &known.local;
-    let days = days(visit, name, local).await;
     let hours = quarters(visit, name, local).await;
     let shows_refusals = visit.query.get("hours") == "refused";
     html! {
         div.columns {
-            @match &days {
-                Ok(days) => section { (bars(days)) },
+            @match &days.0 {
+                Ok(days) => section { (bars(&day_bars_of(days, name, local))) },
                 Err(refusal) => (unknown(refusal)),
             }
             @match &hours {
@@ -68,19 +80,14 @@ pub async fn charts(visit: &Visit<'_>, known: &Known) -> Markup {
     }
 }
 
-async fn days(visit: &Visit<'_>, name: &str, local: &Local) -> Result<Vec<DayBar>, PageFailure> {
-    let dates = local.last_days(DAYS);
-    let from = dates[0].to_string();
-    let parameters = [("policy", name), ("from", &from), ("limit", "100")];
-    let list: StatisticsList = visit.asker.get(with("/v1/stats", &parameters)).await?;
-    let known: BTreeMap<NaiveDate, _> = list.items.iter().map(|day| (day.date, day)).collect();
+fn day_bars_of(days: &[DayStatistics], name: &str, local: &Local) -> Vec<DayBar> {
     let bar = |date: NaiveDate| {
-        let day = known.get(&date);
+        let day = days.iter().find(|day| day.date == date);
         let window = local.day_on(date);
-        let hours = (window.end - window.start).num_minutes();
-        let note = (hours != 24 * 60).then(|| match hours % 60 {
-            0 => format!("{} h", hours / 60),
-            minutes => format!("{} h {minutes}", hours / 60),
+        let minutes = (window.end - window.start).num_minutes();
+        let note = (minutes != 24 * 60).then(|| match minutes % 60 {
+            0 => format!("{} h", minutes / 60),
+            rest => format!("{} h {rest}", minutes / 60),
         });
         let on = date.to_string();
         DayBar {
@@ -90,10 +97,10 @@ async fn days(visit: &Visit<'_>, name: &str, local: &Local) -> Result<Vec<DayBar
             target: with("/console/entries", &[("policy", name), ("on", &on)]),
             date: date.format("%A %Y-%m-%d").to_string(),
             note,
-            is_over: window.end <= visit.now,
+            is_over: window.end <= local.now(),
         }
     };
-    Ok(dates.into_iter().map(bar).collect())
+    local.last_days(DAYS).into_iter().map(bar).collect()
 }
 
 fn bars(days: &[DayBar]) -> Markup {

@@ -4,12 +4,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::known::Known;
-use super::policy_form::{PolicyDraft, faults_of, summary};
+use super::policy_form::PolicyDraft;
 use super::version::{difference_table, differences};
-use crate::asking::{Asking, PageFailure, path, problem_text, with};
+use crate::asking::{Asking, PageFailure, path, with};
 use crate::chart::{DayBar, as_table, day_bars};
 use crate::local::Local;
-use crate::parts::{Field, Heading, cell, empty, figure, form, subject, table};
+use crate::parts::{Field, Heading, cell, empty, faulty, figure, form, refused, subject, table};
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::{count, number};
 use api::backtests::BacktestAnswer;
@@ -19,7 +19,7 @@ use api::problem::InvalidPart;
 const BACKTEST_DAYS: u64 = 7;
 
 pub async fn new(visit: &Visit<'_>) -> Replied {
-    Ok(draft_page(visit, &PolicyDraft::new(), None, "", &[]).into())
+    Ok(draft_page(visit, &PolicyDraft::new(), None, &[]).into())
 }
 
 pub async fn edit(visit: &Visit<'_>) -> Replied {
@@ -31,7 +31,7 @@ pub async fn edit(visit: &Visit<'_>) -> Replied {
     };
     let from = restored.as_ref().unwrap_or(newest);
     let draft = PolicyDraft::of(from, version_of(newest));
-    Ok(draft_page(visit, &draft, Some(&known), "", &[]).into())
+    Ok(draft_page(visit, &draft, Some(&known), &[]).into())
 }
 
 /// A version of the policy by its number.
@@ -65,7 +65,6 @@ fn draft_page(
     visit: &Visit<'_>,
     draft: &PolicyDraft,
     known: Option<&Known>,
-    problem: &str,
     faults: &[InvalidPart],
 ) -> Shown {
     let title = match known {
@@ -91,9 +90,7 @@ fn draft_page(
     };
     Shown::new(title, local.clone())
         .lead(html! { "The preview shows what the change does. Nothing changes before you apply it." })
-        .status(if problem.is_empty() { 200 } else { 422 })
         .body(html! {
-            @if !problem.is_empty() { (summary(problem, faults)) }
             div.columns {
                 section { (form(visit, &target, fields)) }
                 @if let Some(known) = known {
@@ -124,7 +121,7 @@ fn request(draft: &PolicyDraft, is_dry_run: bool) -> Result<Asking, Vec<InvalidP
     Ok(match &*draft.version {
         "new" => asking.field("If-None-Match", "*"),
         "archived" => asking,
-        version => asking.field("If-Match", format!("\"{version}\"")),
+        version => asking.if_version(version),
     })
 }
 
@@ -146,24 +143,25 @@ pub async fn preview(visit: &Visit<'_>) -> Replied {
     let (draft, known) = read_draft(visit).await?;
     let known = known.as_ref();
     if visit.form.has("add") {
-        return Ok(draft_page(visit, &draft, known, "", &[]).status(200).into());
+        return Ok(draft_page(visit, &draft, known, &[]).into());
     }
     let asking = match request(&draft, true) {
         Ok(asking) => asking,
         Err(faults) => {
-            return Ok(draft_page(visit, &draft, known, "Some values are wrong.", &faults).into());
+            let page = draft_page(visit, &draft, known, &faults);
+            return Ok(faulty(page, "Some values are wrong.", &faults).into());
         }
     };
     match visit.asker.value(asking).await {
         Ok(after) => Ok(preview_page(visit, &draft, known, &after).await?.into()),
-        Err(PageFailure::Problem(problem, _)) if problem.code == "precondition-failed" => {
+        Err(failure) if failure.code() == "precondition-failed" => {
             changed_meanwhile(visit, draft).await
         }
-        Err(PageFailure::Problem(problem, _)) if [400, 409, 422].contains(&problem.status) => {
-            let faults = faults_of(&problem);
-            Ok(draft_page(visit, &draft, known, &problem_text(&problem), faults).into())
+        Err(failure) => {
+            let problem = failure.of_form()?;
+            let page = draft_page(visit, &draft, known, &problem.errors);
+            Ok(refused(page, &problem).into())
         }
-        Err(refusal) => Err(refusal),
     }
 }
 
@@ -406,8 +404,7 @@ pub async fn archive(visit: &Visit<'_>) -> Replied {
         &path(&["v1", "policies", name]),
         &[("reason", visit.form.get("reason"))],
     );
-    let version = visit.form.get("version");
-    let asking = Asking::of("DELETE", target).field("If-Match", format!("\"{version}\""));
+    let asking = Asking::of("DELETE", target).if_version(visit.form.get("version"));
     visit.asker.value(asking).await?;
     Ok(PageReply::Redirect(path(&["console", "policies", name])))
 }

@@ -7,7 +7,7 @@ use crate::parts::Field;
 use crate::visit::FormFields;
 use api::instant::written;
 use api::policies::PolicyAnswer;
-use api::problem::{InvalidPart, Problem};
+use api::problem::InvalidPart;
 
 /// The fields of the form that are texts of the policy.
 const TEXTS: [&str; 9] = [
@@ -328,21 +328,6 @@ fn limit_row(index: usize, row: &LimitRow, fault: Option<String>) -> Markup {
             }
         }
     }
-}
-
-/// What is wrong with a draft, as the top of the form shows it.
-pub fn summary(problem: &str, faults: &[InvalidPart]) -> Markup {
-    html! {
-        div.banner.bad role="alert" {
-            p { (problem) }
-            @if faults.len() > 1 { ul { @for fault in faults { li { (fault.detail) } } } }
-        }
-    }
-}
-
-/// The faults that a problem names.
-pub fn faults_of(problem: &Problem) -> &[InvalidPart] {
-    &problem.errors
 }
 
 #[cfg(test)]

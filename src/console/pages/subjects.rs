@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::asking::{command, path, with};
-use crate::parts::{Heading, cell, empty, next_page, policy, subject, table};
+use crate::parts::{Heading, cell, empty, next_page, policy, policy_filter, subject, table};
 use crate::visit::{Replied, Shown, Visit};
 use api::policies::PolicyList;
 use api::subjects::{SubjectItem, SubjectList};
@@ -32,15 +32,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                     label for="prefix" { "Begins with" }
                     input id="prefix" name="prefix" value=(prefix);
                 }
-                div.field {
-                    label for="policy" { "Policy" }
-                    select id="policy" name="policy" {
-                        option value="" { "all" }
-                        @for of in &policies.items {
-                            option value=(of.name) selected[of.name == visit.query.get("policy")] { (of.name) }
-                        }
-                    }
-                }
+                (policy_filter(visit, &policies))
                 button { "Show" }
             }
             @if found.items.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::makers::Makers;
-use super::policies::{ListedPolicy, in_force, next_window, states};
+use super::policies::{ListedPolicy, next_window, rule};
 use super::version::sentence;
 use crate::asking::{PageFailure, path, with};
 use crate::chart::spark;
@@ -162,15 +162,12 @@ async fn policy_table(visit: &Visit<'_>, policies: PolicyList, days: &Days) -> M
         Heading::Text("Next window"),
         Heading::Text("State"),
     ];
-    let mut known = Vec::new();
-    for listed in policies.items {
-        match in_force(visit, listed).await {
-            Ok(it) => known.push(it),
-            Err(failure) => return unknown(&failure),
-        }
-    }
+    let known = match ListedPolicy::all(visit, policies.items).await {
+        Ok(known) => known,
+        Err(failure) => return unknown(&failure),
+    };
     let row = |it: &ListedPolicy| {
-        let of = &it.of;
+        let of = it.in_force();
         let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
         let figures = days
             .as_ref()
@@ -190,14 +187,14 @@ async fn policy_table(visit: &Visit<'_>, policies: PolicyList, days: &Days) -> M
         html! {
             tr {
                 (cell("Policy", policy(&of.name)))
-                (cell("Rule", &it.rule))
+                (cell("Rule", rule(of)))
                 (figure("Granted today", shown(|day| day.units)))
                 (figure("Refused today", shown(|day| day.denied_claims)))
                 (cell("14 days", html! {
                     @if days.is_some() { (spark(&title, &values)) } @else { "unknown" }
                 }))
                 (cell("Next window", next_window(of, &local)))
-                (cell("State", states(it, visit.now)))
+                (cell("State", it.states(visit.now)))
             }
         }
     };

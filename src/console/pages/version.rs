@@ -9,58 +9,23 @@ use crate::words;
 use api::changes::ChangeAnswer;
 use api::limits::LimitAnswer;
 use api::overrides::OverrideAnswer;
-
-/// The fields of a version that the server adds to what somebody wrote.
-const ABOUT_A_VERSION: [&str; 13] = [
-    "changed_at",
-    "changed_by",
-    "created_at",
-    "effective_at",
-    "id",
-    "in_force_version",
-    "name",
-    "orphaned_overrides",
-    "pause",
-    "policy",
-    "reason",
-    "subject",
-    "version",
-];
-
-/// A field that differs.
-pub struct ChangedField {
-    pub field: String,
-    pub before: String,
-    pub after: String,
-}
+use api::versions::{self, FieldDifference};
 
 /// The fields that differ between two versions, one of which may not exist.
-pub fn differences(
-    before: Option<&Value>,
-    after: Option<&Value>,
+pub fn differences<'a>(
+    before: Option<&'a Value>,
+    after: Option<&'a Value>,
     local: &Local,
-) -> Vec<ChangedField> {
-    let fields = after.or(before).and_then(Value::as_object);
-    let names = fields.into_iter().flatten().map(|(name, _)| name);
-    names
-        .filter(|name| !ABOUT_A_VERSION.contains(&name.as_str()))
-        .map(|name| {
-            let value = |version: Option<&Value>| match version {
-                Some(version) => in_words(&version[name.as_str()], local),
-                None => "none".to_owned(),
-            };
-            ChangedField {
-                field: name.replace('_', " "),
-                before: value(before),
-                after: value(after),
-            }
-        })
-        .filter(|difference| difference.before != difference.after)
-        .collect()
+) -> Vec<FieldDifference<'a>> {
+    versions::differences(before, after, |value| in_words(value, local)).collect()
+}
+
+fn field_name(field: &str) -> String {
+    field.replace('_', " ")
 }
 
 /// The value of a field in one line.
-pub fn in_words(value: &Value, local: &Local) -> String {
+fn in_words(value: &Value, local: &Local) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) if text.is_empty() => "none".to_owned(),
@@ -85,16 +50,16 @@ pub fn in_words(value: &Value, local: &Local) -> String {
 }
 
 /// A table of differences.
-pub fn difference_table(found: &[ChangedField], before: &str, after: &str) -> Markup {
+pub fn difference_table(found: &[FieldDifference<'_>], before: &str, after: &str) -> Markup {
     html! {
         table.differences {
             thead { tr { th scope="col" { "Field" } th scope="col" { (before) } th scope="col" { (after) } } }
             tbody {
-                @for difference in found {
+                @for (field, old, new) in found {
                     tr {
-                        th scope="row" { (difference.field) }
-                        td data-label=(before) { del { bdi { (difference.before) } } }
-                        td data-label=(after) { ins { bdi { (difference.after) } } }
+                        th scope="row" { (field_name(field)) }
+                        td data-label=(before) { del { bdi { (old) } } }
+                        td data-label=(after) { ins { bdi { (new) } } }
                     }
                 }
             }
@@ -123,9 +88,9 @@ pub fn sentence(change: &ChangeAnswer, local: &Local) -> Markup {
         @if change.subject.is_some() { " of " (subject(change.subject.as_deref())) }
         @if before.is_some() && !is_act && !found.is_empty() {
             ": "
-            @for (index, difference) in found.iter().take(3).enumerate() {
+            @for (index, (field, old, new)) in found.iter().take(3).enumerate() {
                 @if index > 0 { "; " }
-                (difference.field) " " bdi { (difference.before) } " → " bdi { (difference.after) }
+                (field_name(field)) " " bdi { (old) } " → " bdi { (new) }
             }
             @if found.len() > 3 { "; and more" }
         }

@@ -79,7 +79,8 @@ fn compared(left: Option<&PolicyAnswer>, right: &PolicyAnswer, local: &Local) ->
     let Some(left) = left else {
         return Markup::default();
     };
-    let found = differences(Some(&json!(left)), Some(&json!(right)), local);
+    let both = [left, right].map(|version| json!(version));
+    let found = differences(Some(&both[0]), Some(&both[1]), local);
     let [before, after] = [left, right].map(|version| format!("version {}", version.version));
     html! {
         h2 { "Version " (left.version) " and version " (right.version) }
