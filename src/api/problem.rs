@@ -48,6 +48,10 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0199a3c4-6d0e-7f3a-8b1c-2f60a1d3e4b5")]
     pub request_id: Option<String>,
+    /// The trace of the request's `traceparent` (W3C Trace Context), as in the server's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "0af7651916cd43dd8448eb211c80319c")]
+    pub trace_id: Option<String>,
     /// Each wrong part of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InvalidPart>,

@@ -56,6 +56,7 @@ impl Denial {
             detail: self.to_string(),
             page: QUOTA_EXCEEDED_PAGE.into(),
             request_id: None,
+            trace_id: None,
             outcome: "denied".into(),
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
@@ -65,10 +66,11 @@ impl Denial {
         }
     }
 
-    /// The body of the answer to the request with this id, as JSON.
-    pub fn json(&self, request_id: &str) -> Vec<u8> {
+    /// The body of the answer to the request with this id, in this trace, as JSON.
+    pub fn json(&self, request_id: &str, trace_id: Option<&str>) -> Vec<u8> {
         let body = DenialBody {
             request_id: Some(request_id.to_owned()),
+            trace_id: trace_id.map(str::to_owned),
             ..self.body()
         };
         write_denial(&body)

@@ -357,15 +357,16 @@ impl ApiError {
         }
     }
 
-    /// The problem document of the request with this id, as JSON.
-    pub fn json(&self, request_id: &str) -> Vec<u8> {
+    /// The problem document of the request with this id, in this trace, as JSON.
+    pub fn json(&self, request_id: &str, trace_id: Option<&str>) -> Vec<u8> {
         if let Self::Denied(denial) = self {
-            return denial.json(request_id);
+            return denial.json(request_id, trace_id);
         }
         let problem = Problem {
             request_id: Some(request_id.to_owned()),
             ..self.problem()
         };
+            trace_id: trace_id.map(str::to_owned),
         serde_json::to_vec(&problem).expect("a problem is written as JSON")
     }
 

@@ -65,6 +65,7 @@ pub fn write_denial(denial: &DenialBody) -> Vec<u8> {
         detail,
         page,
         request_id,
+        trace_id,
         outcome,
         policy,
         subject,
@@ -88,6 +89,10 @@ pub fn write_denial(denial: &DenialBody) -> Vec<u8> {
     if let Some(request_id) = request_id {
         out.extend_from_slice(br#","request_id":"#);
         write_text(&mut out, request_id);
+    }
+    if let Some(trace_id) = trace_id {
+        out.extend_from_slice(br#","trace_id":"#);
+        write_text(&mut out, trace_id);
     }
     out.extend_from_slice(br#","outcome":"#);
     write_text(&mut out, outcome);
@@ -291,6 +296,7 @@ mod tests {
         fn denials()(
             detail: String,
             request_id in proptest::option::of("[a-z]{1,9}"),
+            trace_id in proptest::option::of("[0-9a-f]{32}"),
             policy in "[a-z0-9][a-z0-9-]{0,62}",
             subject: String,
             fits_at in proptest::option::of(instants()),
@@ -304,6 +310,7 @@ mod tests {
                 detail,
                 page: "/docs/problems#quota-exceeded".into(),
                 request_id,
+                trace_id,
                 outcome: "denied".into(),
                 policy,
                 subject,

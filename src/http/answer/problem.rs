@@ -295,6 +295,7 @@ impl ProblemKind {
             detail,
             page: self.page(),
             request_id: None,
+            trace_id: None,
             errors,
             blocked_until: None,
             orphaned_overrides: None,

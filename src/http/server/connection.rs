@@ -464,7 +464,7 @@ fn unexplained(bytes: &[u8]) -> Option<ApiError> {
 
 /// An answer that comes from no handler. The connection ends after it.
 fn own_answer(error: ApiError) -> Bytes {
-    let mut answer = complete(HttpResponse::from_error(error), &RequestId::of(None));
+    let mut answer = complete(HttpResponse::from_error(error), &RequestId::of(None, None));
     let close = HeaderValue::from_static("close");
     answer.headers_mut().insert(CONNECTION, close);
     AnswerWriter::default().write(answer)

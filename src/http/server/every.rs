@@ -5,8 +5,10 @@ use std::rc::Rc;
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{
+    CACHE_CONTROL, HeaderName, HeaderValue, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+};
+use actix_web::http::{ConnectionType, Method};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
@@ -15,7 +17,7 @@ use super::bounds::keep;
 use super::credentials;
 use super::exchange::{AtWork, Exchange};
 use super::kept::Kept;
-use super::request_id::{OwnId, RequestId, X_REQUEST_ID};
+use super::request_id::{OwnId, RequestId, TRACEPARENT, X_REQUEST_ID};
 use crate::answer::ApiError;
 use crate::request::{Bounded, Routes, pattern};
 use host::chain::Chain;
@@ -32,8 +34,8 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     let (request, payload) = request.into_parts();
     let route = routes.find(&request);
     let is_sandbox = routes.is_sandbox;
-    let id = request.headers().get(X_REQUEST_ID);
-    let id = RequestId::of(id.map(HeaderValue::as_bytes));
+    let field = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    let id = RequestId::of(field(X_REQUEST_ID), field(TRACEPARENT));
     let bounded = route.as_ref().map(|route| route.bounded);
     if bounded == Some(Bounded::Open) {
         let own = OwnId(id.text().to_owned());
@@ -51,6 +53,10 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     let handled = credentials::oversee(&request, &id, handled);
     // 4. Outermost: the log line and the common header fields.
     let mut answer = oversee(&request, &id, handled.instrument(span(&id, bounded))).await;
+    if request.headers().contains_key(UPGRADE) {
+        // perdiem takes no offer of another protocol. actix would confirm it, and end the connection.
+        answer.head_mut().set_connection_type(ConnectionType::Close);
+    }
     if is_sandbox {
         let says = HeaderValue::from_static("true");
         answer.headers_mut().insert(PERDIEM_SANDBOX, says);
@@ -100,7 +106,7 @@ pub fn complete(mut answer: HttpResponse, id: &RequestId) -> HttpResponse {
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    let problem = ApiError::of(&answer).map(|error| error.json(id.text()));
+    let problem = ApiError::of(&answer).map(|error| error.json(id.text(), id.trace_id()));
     match problem {
         Some(json) => answer.set_body(BoxBody::new(json)),
         None => answer,

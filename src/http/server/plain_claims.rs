@@ -91,7 +91,7 @@ impl PlainClaims {
         reach("http.plain_claim");
         let authority = Authority::new(&self.engine.callers, principal.clone());
         exchange.note_key(Some(authority));
-        let id = RequestId::of(head.request_id);
+        let id = RequestId::of(head.request_id, head.traceparent);
         let answering = self
             .clone()
             .answer(principal, policy, claim, id, in_progress);

@@ -16,6 +16,7 @@ pub struct PlainHead<'h> {
     pub secret: &'h str,
     pub key: Option<&'h [u8]>,
     pub request_id: Option<&'h [u8]>,
+    pub traceparent: Option<&'h [u8]>,
     /// The length of the head in bytes, with the empty line.
     pub length: usize,
     /// The length of the body in bytes.
@@ -49,6 +50,7 @@ impl<'h> PlainHead<'h> {
             secret: bearer_secret(ascii(known.authorization?)?)?,
             key: known.idempotency_key,
             request_id: known.request_id,
+            traceparent: known.traceparent,
             length,
             body_length: parse_length(known.content_length?)?,
         })
@@ -62,6 +64,7 @@ struct KnownFields<'h> {
     content_length: Option<&'h [u8]>,
     idempotency_key: Option<&'h [u8]>,
     request_id: Option<&'h [u8]>,
+    traceparent: Option<&'h [u8]>,
 }
 
 impl<'h> KnownFields<'h> {
@@ -71,11 +74,12 @@ impl<'h> KnownFields<'h> {
         let place = match name.len() {
             4 if is("host") => &mut self.host,
             6 if is("expect") || is("prefer") => return None,
-            7 if is("upgrade") => return None,
             8 if is("if-match") => return None,
             10 if is("connection") => {
-                return value.eq_ignore_ascii_case(b"keep-alive").then_some(());
+                let mut options = value.split(|byte| *byte == b',');
+                return options.all(stays_open).then_some(());
             }
+            11 if is("traceparent") => &mut self.traceparent,
             12 if is("x-request-id") => &mut self.request_id,
             13 if is("if-none-match") || is("content-range") || is("x-http-method") => return None,
             13 if is("authorization") => &mut self.authorization,
@@ -89,6 +93,14 @@ impl<'h> KnownFields<'h> {
         };
         place.replace(value).is_none().then_some(())
     }
+}
+
+/// Whether the connection stays open with this option. An offer of another protocol may be ignored (RFC 9110,
+/// section 7.8).
+fn stays_open(option: &[u8]) -> bool {
+    const OPEN: [&[u8]; 3] = [b"keep-alive", b"upgrade", b"http2-settings"];
+    let option = option.trim_ascii();
+    OPEN.iter().any(|open| option.eq_ignore_ascii_case(open))
 }
 
 /// A field as actix reads it: bytes outside of ASCII are no text.
@@ -109,7 +121,7 @@ mod tests {
 
     const PLAIN: &str = "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\n\
         authorization: Bearer secret\r\nContent-Length: 2\r\nIdempotency-Key: a\r\n\
-        X-Request-Id: b\r\nConnection: keep-alive\r\nUser-Agent: c\r\n\r\n";
+        X-Request-Id: b\r\nTraceparent: d\r\nConnection: keep-alive\r\nUser-Agent: c\r\n\r\n";
 
     fn read(text: &str) -> Option<PlainHead<'_>> {
         PlainHead::read(text.as_bytes())
@@ -123,10 +135,18 @@ mod tests {
             secret: "secret",
             key: Some(b"a"),
             request_id: Some(b"b"),
+            traceparent: Some(b"d"),
             length: PLAIN.len(),
             body_length: 2,
         };
         assert_eq!(read(&whole), Some(expected));
+    }
+
+    #[test]
+    fn an_offer_of_another_protocol_is_ignored() {
+        let offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c";
+        let head = PLAIN.replacen("Connection: keep-alive", offer, 1);
+        assert_eq!(read(&head).map(|head| head.length), Some(head.len()));
     }
 
     #[test]
@@ -153,14 +173,16 @@ mod tests {
             ("Content-Length: 2", "Content-Length: 2, 2"),
             ("Content-Length", "Content-Len"),
             ("Connection: keep-alive", "Connection: close"),
+            ("Connection: keep-alive", "Connection: upgrade, close"),
+            ("Connection: keep-alive", "Connection: , upgrade"),
             ("User-Agent: c", "Transfer-Encoding: chunked"),
             ("User-Agent: c", "Expect: 100-continue"),
-            ("User-Agent: c", "Upgrade: h2c"),
             ("User-Agent: c", "Content-Encoding: gzip"),
             ("User-Agent: c", "Content-Length: 2"),
             ("User-Agent: c", "Authorization: Bearer other"),
             ("User-Agent: c", "idempotency-key: a"),
             ("User-Agent: c", "x-request-id: b"),
+            ("User-Agent: c", "traceparent: d"),
             ("User-Agent: c", "User Agent: c"),
         ] {
             assert!(PLAIN.contains(old), "{old}");

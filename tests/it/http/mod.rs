@@ -22,6 +22,8 @@ mod request_id;
 mod routes;
 mod shares;
 mod subjects;
+mod tls;
+mod traces;
 pub mod v1;
 mod wire;
 

@@ -150,6 +150,10 @@ fn post(path: &str, fields: &str, body: &str) -> String {
 fn claims(secrets: &[(&str, String)]) -> Vec<String> {
     let key = |key: &str| format!("Idempotency-Key: {key}\r\n");
     let own_id = |id: &str| format!("X-Request-ID: {id}\r\n");
+    let trace = |version: &str| {
+        let ids = format!("{}-{}", "ab".repeat(16), "cd".repeat(8));
+        format!("traceparent: {version}-{ids}-01\r\n")
+    };
     let mut claims = vec![
         claim("", r#"{"subject":"a"}"#),
         claim(&key("k1"), r#"{"subject":"a"}"#),
@@ -161,6 +165,9 @@ fn claims(secrets: &[(&str, String)]) -> Vec<String> {
             r#"{"subject":"b","units":2,"metadata":{"b":1.50,"a":"é"}}"#,
         ),
         claim(&own_id("not mine"), r#"{"subject":"b","units":2}"#),
+        claim(&trace("00"), r#"{"subject":"b","units":99}"#),
+        claim(&trace("00"), r#"{"subject":"c","units":3}"#),
+        claim(&trace("ff"), r#"{"subject":"c","units":3}"#),
         claim("", r#"{"subject":"b","units":99}"#),
         claim("", r#"{"subject":"b","dry_run":true}"#),
         claim("", r#"{"subject":"b","units":3,"dry_run":true}"#),
@@ -308,6 +315,37 @@ async fn a_plain_claim_goes_the_short_way() {
         .json(&json!({ "subject": "a" }));
     assert!(claimed.send().await.is_err());
     assert!(!process.wait().success());
+}
+
+/// Java's client offers HTTP/2 with the first request of each connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_of_another_protocol_is_not_taken() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(9, "UTC").await;
+    let offer =
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
+    let body = r#"{"subject":"a"}"#;
+    // 1. A claim keeps its connection.
+    let mut client = Client::of(&app);
+    for _ in 0..2 {
+        let told = client.exchange(&claim(offer, body));
+        assert!(told.status.contains("201"), "{told:?}");
+        let has_option = |field: &String| field.starts_with("connection");
+        assert!(!told.fields.iter().any(has_option), "{told:?}");
+    }
+    // 2. Every other request ends it, and says so.
+    for request in [
+        format!("GET /livez HTTP/1.1\r\nHost: here\r\n{offer}\r\n"),
+        claim(&format!("{offer}{USUAL}"), body),
+    ] {
+        let mut client = Client::of(&app);
+        client.send(&request);
+        let answer = client.read_to_end();
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        assert!(!answer.contains("upgrade"), "{answer}");
+    }
+    assert_eq!(used(&app, "benefit", "a").await, [3]);
 }
 
 /// Requests of all kinds in one write: the answers come in the order of the requests.
