@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::places::NOWHERE;
 use super::refusal::Refused;
 use super::{ServerArgs, TRY_AGAIN};
-use crate::config::WrongSetting;
+use crate::setting::WrongSetting;
 pub use api::address::segment;
 use api::{self, AnyPage};
 use host::chain::Chain;
@@ -255,9 +255,16 @@ async fn body(response: Response) -> anyhow::Result<Value> {
     })
 }
 
-/// The body of an answer, whatever its status is.
+/// The body of an answer, also of a server that is not ready.
+///
+/// # Errors
+/// As [`send`].
 pub async fn look(request: RequestBuilder) -> anyhow::Result<Value> {
-    body(reach(request).await?).await
+    let response = reach(request).await?;
+    match response.status() {
+        StatusCode::SERVICE_UNAVAILABLE => body(response).await,
+        _ => Ok(receive(response).await?.1),
+    }
 }
 
 /// The status and the body of a successful answer.

@@ -1,8 +1,6 @@
 //! The settings. Each is a flag and an environment variable of the same name. A setting with a
 //! secret can also name a file that contains the secret.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +14,7 @@ use counter::RedisAccess;
 use domain::seal::note::SealKey;
 use engine::{EngineOptions, SealTarget};
 use host::clock::{Clock, SandboxClock};
-use http::{ConsoleSettings, ServeOptions};
+use http::{ConsoleSettings, ServeOptions, TlsFiles};
 use ledger::RoleName;
 
 const DATABASE_URL_DEFAULT: &str = "sqlite:perdiem.db";
@@ -123,6 +121,15 @@ pub struct ServeArgs {
 
     /// The console, pages for people at /console: on, read-only, or off
     #[arg(
+    /// File with the certificate (PEM) with which perdiem speaks TLS, and with those of the
+    /// authorities below the root. A new certificate in the file is taken without a restart
+    #[arg(long, env = "PERDIEM_TLS_CERTIFICATE_FILE", value_name = "FILE")]
+    pub tls_certificate_file: Option<PathBuf>,
+
+    /// File with the private key (PEM) of this certificate
+    #[arg(long, env = "PERDIEM_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+
         long,
         env = "PERDIEM_CONSOLE",
         default_value = "on",
@@ -252,51 +259,6 @@ pub enum LogFormat {
     Human,
     /// One JSON object on each line.
     Json,
-}
-
-/// A setting that cannot be used, found after all settings were read.
-#[derive(Debug, thiserror::Error)]
-#[error("{setting} {reason}")]
-pub struct WrongSetting {
-    /// The environment variable that has the setting.
-    pub setting: &'static str,
-    /// What is wrong, and what to do.
-    pub reason: String,
-}
-
-/// The rights of all other users, in a file's mode.
-const OTHERS: u32 = 0o007;
-
-/// Reads a secret from a file. A newline at the end of the file is not a part of the secret.
-///
-/// # Errors
-/// The file cannot be read, or it is empty.
-pub fn read_secret(path: &str) -> Result<String, String> {
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("the file cannot be read: {error}"))?;
-    let secret = text.strip_suffix('\n').unwrap_or(&text);
-    let secret = secret.strip_suffix('\r').unwrap_or(secret);
-    if secret.is_empty() {
-        Err("the file is empty: write the secret into it".to_owned())
-    } else {
-        Ok(secret.to_owned())
-    }
-}
-
-/// Reads the key that signs seals. The group of the file may read it: orchestrators mount it so.
-///
-/// # Errors
-/// The file has no key, or other users can read it.
-pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
-    let key = SealKey::parse(&read_secret(path)?);
-    let metadata =
-        fs::metadata(path).map_err(|error| format!("the file cannot be read: {error}"))?;
-    if metadata.is_file() && metadata.permissions().mode() & OTHERS != 0 {
-        return Err(format!(
-            "every user of this machine can read or write this secret file: run chmod o= {path}"
-        ));
-    }
-    key.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// Checks log levels. The filter itself takes a word that is no level for the name of a module, and
@@ -430,16 +392,47 @@ impl ServeArgs {
     }
 
     /// The options of the server. The first key goes to a file in the folder, if there is one.
-    pub fn serve_options(&self, first_key_folder: Option<PathBuf>) -> ServeOptions {
-        ServeOptions {
+    ///
+    /// # Errors
+    /// [`WrongSetting`].
+    pub fn serve_options(
+        &self,
+        first_key_folder: Option<PathBuf>,
+    ) -> Result<ServeOptions, WrongSetting> {
+        Ok(ServeOptions {
             first_key_folder,
             bind: self.bind.clone(),
             console: self.console_settings(),
+    /// The files of TLS; `None` without TLS.
+    fn tls_files(&self) -> Result<Option<TlsFiles>, WrongSetting> {
+        let missing = |setting, reason: &str| {
+            Err(WrongSetting {
+                setting,
+                reason: reason.to_owned(),
+            })
+        };
+        match (&self.tls_certificate_file, &self.tls_key_file) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            })),
+            (Some(_), None) => missing(
+                "PERDIEM_TLS_KEY_FILE",
+                "is missing: name the private key of the certificate",
+            ),
+            (None, Some(_)) => missing(
+                "PERDIEM_TLS_CERTIFICATE_FILE",
+                "is missing: name the certificate of the private key",
+            ),
+        }
+    }
+
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),
             idle_time: Duration::from_secs(self.idle_seconds),
             stall_time: Duration::from_secs(self.stall_seconds),
             open_metrics: self.open_metrics,
-        }
+        })
     }
 }

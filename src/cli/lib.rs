@@ -68,7 +68,8 @@ use places::PlaceNames;
 use policy_command::PolicyCommand;
 use refusal::{Refused, at_places};
 
-use crate::config::{MigrateArgs, ServeArgs, read_secret};
+use crate::config::{MigrateArgs, ServeArgs};
+use crate::setting::read_secret;
 use host::chain::Chain;
 use http::{rights, specification_yaml};
 
@@ -116,7 +117,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Migrate the database, then start the service
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Create or migrate the database, set up the service's role, then exit
     Migrate(MigrateArgs),
     /// Print the specification of the HTTP API (openapi.yaml)
@@ -282,7 +283,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
     }
     match cli.command {
-        Command::Serve(args) => serve::serve(args).await,
+        Command::Serve(args) => serve::serve(*args).await,
         Command::Migrate(args) => serve::migrate(args).await,
         Command::Openapi => {
             print!("{}", specification_yaml());

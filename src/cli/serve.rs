@@ -36,7 +36,7 @@ pub async fn serve(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
     let mut engine = args.engine_options(seal_key);
     engine.make_seal_key = Some(seals::make_key_beside);
     let key_folder = first_key_folder().filter(|_| !args.sandbox);
-    let application = Application::build(args.serve_options(key_folder), engine).await?;
+    let application = Application::build(args.serve_options(key_folder)?, engine).await?;
     if !args.read_only && !args.sandbox {
         seals::tell_of_seals(url, had_key)?;
     }
@@ -69,7 +69,7 @@ fn first_key_folder() -> Option<PathBuf> {
 
 /// Prints where the server listens and what to try. A new key is shown here and nowhere else.
 fn welcome(application: &Application) {
-    let url = format!("http://{}", application.address());
+    let url = application.url();
     println!("perdiem listens on {url} (documentation: {url}/docs)");
     match application.first_key() {
         Some(FirstKey::Shown(secret)) => {

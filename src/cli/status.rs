@@ -10,7 +10,7 @@ use super::client::{call, look, read, request, request_without_key, stream};
 use super::local::{LocalTime, present};
 use super::refusal::Refused;
 use super::{FAILED, ServerArgs, TRY_AGAIN};
-use crate::config::WrongSetting;
+use crate::setting::WrongSetting;
 use api::health::Readiness;
 use api::reconciliations::{ReconciliationList, ReconciliationReport};
 use api::seals::LatestSeal;

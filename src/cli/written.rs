@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory, Parser};
 use strsim::damerau_levenshtein;
 
 use super::Cli;
-use crate::config::WrongSetting;
+use crate::setting::WrongSetting;
 use http::ServeError;
 use ledger::{OpenError, ServiceRoleError};
 

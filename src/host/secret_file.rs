@@ -1,12 +1,15 @@
 //! Files that only their owner can read and write.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// The owner can read and write; nobody else can do anything.
 const OWNERS_ALONE: u32 = 0o600;
+
+/// The rights of all other users, in a file's mode.
+const OTHERS: u32 = 0o007;
 
 /// The options for a file that its owner writes.
 pub fn owners_alone() -> OpenOptions {
@@ -26,6 +29,26 @@ pub fn write_secret(path: &Path, secret: &str) -> io::Result<()> {
         let _ = fs::remove_file(path);
     }
     written
+}
+
+/// Whether every user of the machine can read or write a file. Its group may: orchestrators mount
+/// secrets so.
+pub fn is_open_to_others(file: &Metadata) -> bool {
+    file.is_file() && file.permissions().mode() & OTHERS != 0
+}
+
+/// Checks that a file can keep a secret.
+///
+/// # Errors
+/// The file is missing, or every user of the machine can read or write it.
+pub fn check_secret(path: &Path) -> io::Result<()> {
+    if is_open_to_others(&fs::metadata(path)?) {
+        return Err(io::Error::other(format!(
+            "every user of this machine can read or write this secret file: run chmod o= {}",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,17 +2,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::OpenError;
-use host::secret_file::owners_alone;
-
-/// The permission bits of users who are neither the owner nor in the group.
-const OTHERS: u32 = 0o007;
+use host::secret_file::{is_open_to_others, owners_alone};
 
 /// The file that a URL names.
 pub struct LedgerFile {
@@ -98,7 +94,7 @@ impl LedgerFile {
 
     /// Logs a warning if every user of the machine may use the file.
     pub fn tell_of_others(&self) {
-        if fs::metadata(&self.path).is_ok_and(|about| about.mode() & OTHERS != 0) {
+        if fs::metadata(&self.path).is_ok_and(|about| is_open_to_others(&about)) {
             tracing::warn!(
                 file = self.place,
                 "every user of this machine may use the ledger's file: chmod 600 it"

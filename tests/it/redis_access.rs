@@ -1,14 +1,11 @@
 //! A Redis with a certificate of a private authority, and sentinels with their own password.
 
-use std::process::Command;
-
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::cli::setting_fault;
 use crate::support::app::{Answer, Ground, Stack, eventually};
-use crate::support::guardian::path_text;
+use crate::support::authority::Authority;
 use crate::support::process::Process;
 use crate::support::servers::{Redis, free_port};
 
@@ -17,71 +14,21 @@ const SENTINEL_PASSWORD: &str = "the-sentinels-own";
 const SENTINEL_USER: &str = "perdiem";
 const SENTINEL_USER_PASSWORD: &str = "the-users-own";
 
-/// The extensions of an authority's certificate, and of a server's.
-const EXTENSIONS: &str = "
-[req]
-distinguished_name = name
-[name]
-[authority]
-basicConstraints = critical, CA:TRUE
-[server]
-basicConstraints = critical, CA:FALSE
-subjectAltName = IP:127.0.0.1
-";
-
-/// A private authority, and a server's certificate that it signed.
-struct Authority {
-    folder: TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let authority = Self { folder };
-        std::fs::write(authority.file("openssl.cnf"), EXTENSIONS).expect("a file");
-        authority.certify("authority", &[]);
-        let certificate = authority.file("authority.pem");
-        let key = authority.file("authority.key");
-        authority.certify("server", &["-CA", &certificate, "-CAkey", &key]);
-        authority
-    }
-
-    /// Makes a key and its certificate. The certificate is self-signed, unless `more` says
-    /// otherwise.
-    fn certify(&self, name: &str, more: &[&str]) {
-        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
-        let made = Command::new("openssl")
-            .args(words.split(' '))
-            .args(["-config", &self.file("openssl.cnf"), "-extensions", name])
-            .args(["-subj", &format!("/CN={name}")])
-            .args(["-keyout", &self.file(&format!("{name}.key"))])
-            .args(["-out", &self.file(&format!("{name}.pem"))])
-            .args(more)
-            .output()
-            .expect("openssl is missing: run scripts/install-test-tools");
-        assert!(made.status.success(), "{made:?}");
-    }
-
-    fn file(&self, name: &str) -> String {
-        path_text(&self.folder.path().join(name))
-    }
-
-    /// A server's settings: its certificate, and a port for TLS beside the plain one.
-    fn settings(&self, port: u16) -> Vec<(&'static str, String)> {
-        vec![
-            ("tls-port", port.to_string()),
-            ("tls-cert-file", self.file("server.pem")),
-            ("tls-key-file", self.file("server.key")),
-            ("tls-ca-cert-file", self.file("authority.pem")),
-            ("tls-auth-clients", "no".to_owned()),
-        ]
-    }
+/// A server's settings: its certificate, and a port for TLS beside the plain one.
+fn tls_settings(authority: &Authority, port: u16) -> Vec<(&'static str, String)> {
+    vec![
+        ("tls-port", port.to_string()),
+        ("tls-cert-file", authority.file("server.pem")),
+        ("tls-key-file", authority.file("server.key")),
+        ("tls-ca-cert-file", authority.file("authority.pem")),
+        ("tls-auth-clients", "no".to_owned()),
+    ]
 }
 
 /// A server, and its port for TLS.
 fn encrypted(authority: &Authority, settings: &[&str]) -> (Redis, u16) {
     let port = free_port();
-    let words = authority.settings(port).into_iter();
+    let words = tls_settings(authority, port).into_iter();
     let words = words.flat_map(|(name, value)| [format!("--{name}"), value]);
     let words: Vec<String> = words.collect();
     let words: Vec<&str> = words
@@ -185,7 +132,7 @@ async fn sentinels_and_their_primary_are_of_a_private_authority() {
     let authority = Authority::new();
     let (_redis, primary) = encrypted(&authority, &["--requirepass", PASSWORD]);
     let port = free_port();
-    let mut more = authority.settings(port);
+    let mut more = tls_settings(&authority, port);
     // With this setting it connects to the primary over TLS.
     more.push(("tls-replication", "yes".to_owned()));
     let _sentinel = sentinel(primary, &more);

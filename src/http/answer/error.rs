@@ -53,6 +53,8 @@ pub enum ApiError {
     SlowRequest,
     #[error("the request cannot be read: send valid HTTP/1.1")]
     UnreadableHead,
+    #[error("this port speaks TLS: send the request to https:// instead of http://")]
+    WithoutTls,
     #[error("the request's head is larger than 128 KiB, or has more than 96 fields: send less")]
     HeadTooLarge,
     #[error("the request has wrong values, listed in errors")]
@@ -364,9 +366,9 @@ impl ApiError {
         }
         let problem = Problem {
             request_id: Some(request_id.to_owned()),
+            trace_id: trace_id.map(str::to_owned),
             ..self.problem()
         };
-            trace_id: trace_id.map(str::to_owned),
         serde_json::to_vec(&problem).expect("a problem is written as JSON")
     }
 
@@ -375,7 +377,7 @@ impl ApiError {
             Self::Unauthorized | Self::WrongKey | Self::KeyLost => problem::UNAUTHORIZED,
             Self::TooManyWrongKeys(_) => problem::TOO_MANY_WRONG_KEYS,
             Self::Forbidden(_) => problem::FORBIDDEN,
-            Self::Malformed(_) | Self::UnreadableHead => problem::MALFORMED,
+            Self::Malformed(_) | Self::UnreadableHead | Self::WithoutTls => problem::MALFORMED,
             Self::TooLarge(_) => problem::TOO_LARGE,
             Self::EncodedBody => problem::ENCODED_BODY,
             Self::HeadTooLarge => problem::HEAD_TOO_LARGE,

@@ -25,6 +25,7 @@ use super::in_process::{InProcess, OwnApplication};
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
+use super::tls::{Tls, TlsFault, TlsFiles};
 use crate::request::{OpenMetrics, ReadTime, Routes};
 use crate::routes;
 use engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
@@ -163,6 +164,12 @@ impl Application {
         let is_read_only = self.engine.instance.is_read_only();
         let is_sandbox = self.engine.instance.sandbox_clock().is_some();
         let console_settings = self
+    /// Where clients find the server.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
             .options
             .console
             .clone()
@@ -193,6 +200,7 @@ impl Application {
             routes.is_sandbox = is_sandbox;
             let routes = Rc::new(routes);
             let shared = Handlers {
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
                 engine: data.clone(),
                 read_time,
                 open_metrics,
@@ -232,7 +240,14 @@ impl Application {
                 let address = io.peer_addr().ok();
                 let newcomer = address.map(|address| newcomers.enter(address.ip()));
                 let exchange = Exchange::new(newcomer);
-                let connection = Connection::new(io, bounds, &time, exchange, plain_claims.clone());
+                let connection = Connection::new(
+                    io,
+                    acceptor.as_ref(),
+                    bounds,
+                    &time,
+                    exchange,
+                    plain_claims.clone(),
+                );
                 async move { Ok((connection, address)) }
             })
             .and_then(http)
@@ -246,6 +261,7 @@ impl Application {
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
         tokio::select! {
+            let acceptor = acceptor.clone();
             ended = &mut server => ended?,
             () = stop => {
                 deadline = Instant::now() + self.options.drain_time;
@@ -266,8 +282,15 @@ impl Application {
 struct Handlers {
     engine: Data<Engine>,
     read_time: ReadTime,
+        let following = async {
+            match &self.tls {
+                Some(tls) => tls.follow_files().await,
+                None => std::future::pending().await,
+            }
+        };
     open_metrics: OpenMetrics,
     routes: Rc<Routes>,
+            () = following => {}
 }
 
 impl Handlers {

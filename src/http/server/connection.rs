@@ -30,12 +30,14 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_rustls::TlsAcceptor;
 
 use super::every::complete;
 use super::exchange::{BodyLeft, Exchange};
 use super::intake::{AHEAD_MOST, Intake, Portion};
 use super::plain_claims::{PlainClaim, PlainClaims};
 use super::request_id::RequestId;
+use super::wire::{Beginning, Wire};
 use super::written::AnswerWriter;
 use crate::answer::ApiError;
 use host::running::{Alarm, RunningTime};
@@ -68,7 +70,7 @@ pub struct Bounds {
 /// Invariant: while no request is in progress, the alarm `reading` is set: either for the head that
 /// is arriving, or for the idle time. So a client cannot keep a connection open without sending.
 pub struct Connection {
-    io: TcpStream,
+    wire: Wire,
     bounds: Bounds,
     exchange: Rc<Exchange>,
     /// The number of requests that had begun when the alarm `reading` was set.
@@ -95,6 +97,7 @@ impl Connection {
     /// A connection that waits for its first request.
     pub fn new(
         io: TcpStream,
+        acceptor: Option<&TlsAcceptor>,
         bounds: Bounds,
         time: &Arc<RunningTime>,
         exchange: Rc<Exchange>,
@@ -114,7 +117,7 @@ impl Connection {
         let mut reading = Alarm::new(time.clone());
         reading.set(bounds.request_time);
         Self {
-            io,
+            wire: Wire::new(io, acceptor),
             bounds,
             exchange,
             begun: 0,
@@ -164,15 +167,33 @@ impl Connection {
         self.reading.poll_over(context)
     }
 
-    /// Writes, unless the client takes nothing for too long, or may have nothing more.
+    /// Writes within the bounds.
     fn poll_send(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if !self.has_large_buffer && self.exchange.has_shown_a_key() {
             self.has_large_buffer = true;
-            set_send_buffer(&self.io, SEND_BUFFER_WITH_KEY);
+            if let Some(socket) = self.wire.socket() {
+                set_send_buffer(socket, SEND_BUFFER_WITH_KEY);
+            }
         }
-        if let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(context, bytes) {
+        let written = Pin::new(&mut self.wire).poll_write(context, bytes);
+        self.poll_taken(context, written)
+    }
+
+    /// Sends what TLS keeps back, within the same bounds.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.wire).poll_flush(context);
+        self.poll_taken(context, flushed)
+    }
+
+    /// Waits until the client takes bytes, unless it takes nothing for too long, or may have nothing more.
+    fn poll_taken<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        taken: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if taken.is_ready() {
             self.writing.clear();
-            return Poll::Ready(written);
+            return taken;
         }
         self.writing.set_if_clear(self.bounds.stall_time);
         if self.poll_lost_key(context).is_ready() {
@@ -189,9 +210,9 @@ impl Connection {
     /// system buffers for the client are dropped too.
     fn cut(&self, why: &'static str) -> io::Error {
         tracing::debug!("{why}");
-        match self.io.set_zero_linger() {
-            Ok(()) => ErrorKind::TimedOut.into(),
-            Err(error) => error,
+        match self.wire.socket().map(TcpStream::set_zero_linger) {
+            Some(Err(error)) => error,
+            Some(Ok(())) | None => ErrorKind::TimedOut.into(),
         }
     }
 
@@ -230,7 +251,7 @@ impl Connection {
         let mut is_more = false;
         while !self.intake.has_ended && self.intake.held.len() < AHEAD_MOST {
             let mut buffer = ReadBuf::uninit(&mut space);
-            match Pin::new(&mut self.io).poll_read(context, &mut buffer) {
+            match Pin::new(&mut self.wire).poll_read(context, &mut buffer) {
                 Poll::Pending if is_more => break,
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(read) => read?,
@@ -260,7 +281,7 @@ impl Connection {
             let length = self.intake.held.len().min(buffer.remaining());
             buffer.put_slice(&self.intake.held[..length]);
         } else if !self.intake.has_ended {
-            ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
+            ready!(Pin::new(&mut self.wire).poll_read(context, buffer))?;
         }
         // 2. Keep those that must wait.
         let bytes = &buffer.filled()[before..];
@@ -324,7 +345,7 @@ impl Connection {
         } else if !intake.has_ended {
             let mut space = [MaybeUninit::uninit(); PLAIN_MOST];
             let mut buffer = ReadBuf::uninit(&mut space);
-            let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(context, &mut buffer) else {
+            let Poll::Ready(read) = Pin::new(&mut self.wire).poll_read(context, &mut buffer) else {
                 return Ok(false);
             };
             read?;
@@ -344,7 +365,16 @@ impl Connection {
             let written = ready!(self.poll_send(context, &answer))?;
             self.own_answer.advance(written);
         }
-        Poll::Ready(Ok(()))
+        self.poll_rest(context)
+    }
+
+    /// Ready when the connection is open. A handshake is a part of the first head, and has its time.
+    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Beginning> {
+        if let Poll::Ready(opening) = self.wire.poll_open(context) {
+            return Poll::Ready(opening);
+        }
+        ready!(self.poll_tardy(context));
+        Poll::Ready(Beginning::Failed)
     }
 }
 
@@ -359,9 +389,18 @@ impl AsyncRead for Connection {
             let cut = self.cut(MADE_ROOM);
             return Poll::Ready(Err(cut));
         }
-        // 2. Answer a plain claim before anything else is read.
+        // 2. Begin. A client without TLS where it is needed gets an answer that says so.
+        match ready!(self.poll_open(context)) {
+            Beginning::Open => {}
+            Beginning::Failed => return Poll::Ready(Ok(())),
+            Beginning::WithoutTls => {
+                self.own_answer = own_answer(ApiError::WithoutTls);
+                return Poll::Ready(Ok(()));
+            }
+        }
+        // 3. Answer a plain claim before anything else is read.
         ready!(self.poll_plain_claim(context))?;
-        // 3. Let actix take a portion before it gets the next one.
+        // 4. Let actix take a portion before it gets the next one.
         let portion = self.portion();
         if std::mem::take(&mut self.intake.is_given) && portion != Portion::Nothing {
             if self.intake.held.is_empty() && !self.intake.has_ended {
@@ -370,7 +409,7 @@ impl AsyncRead for Connection {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // 4. While a request is in progress, only look whether the client is gone.
+        // 5. While a request is in progress, only look whether the client is gone.
         if portion == Portion::Nothing {
             loop {
                 if self.intake.has_ended && self.intake.held.is_empty() {
@@ -379,22 +418,22 @@ impl AsyncRead for Connection {
                 ready!(self.poll_ahead(context))?;
             }
         }
-        // 5. Decide plain claims here.
+        // 6. Decide plain claims here.
         while portion == Portion::Head && self.begin_plain_claim(context)? {
             ready!(self.poll_plain_claim(context))?;
         }
-        // 6. Pass on the bytes that are there.
+        // 7. Pass on the bytes that are there.
         if let Poll::Ready(read) = self.poll_portion(context, buffer, portion) {
             return Poll::Ready(read);
         }
-        // 7. Without bytes, wait until the alarm.
+        // 8. Without bytes, wait until the alarm.
         ready!(self.poll_tardy(context));
-        // 8. Explain the end to a client that has sent no whole request. After a first request, the
+        // 9. Explain the end to a client that has sent no whole request. After a first request, the
         // bytes may be the rest of a body that is answered already.
         if self.exchange.begun.get() == 0 {
             self.own_answer = own_answer(ApiError::SlowRequest);
         }
-        // 9. Report that nothing was read: actix takes this as the end of the connection.
+        // 10. Report that nothing was read: actix takes this as the end of the connection.
         Poll::Ready(Ok(()))
     }
 }
@@ -421,6 +460,7 @@ impl AsyncWrite for Connection {
         if self.plain_claim.is_none() {
             ready!(self.poll_own_answer(context))?;
         }
+        ready!(self.poll_rest(context))?;
         self.is_flushed = true;
         // The answer is written: the wait for the next request begins. If the alarm is already
         // over, wake the task, so that the next read finds it.
@@ -436,7 +476,7 @@ impl AsyncWrite for Connection {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_plain_claim(context))?;
         ready!(self.poll_own_answer(context))?;
-        Pin::new(&mut self.io).poll_shutdown(context)
+        Pin::new(&mut self.wire).poll_shutdown(context)
     }
 }
 
@@ -490,8 +530,9 @@ mod tests {
             stall_time: second,
         };
         let exchange = Exchange::new(None);
-        let connection = Connection::new(io, bounds, &RunningTime::begin(), exchange, None);
-        assert!(connection.io.nodelay().unwrap());
+        let connection = Connection::new(io, None, bounds, &RunningTime::begin(), exchange, None);
+        let socket = connection.wire.socket().unwrap();
+        assert!(socket.nodelay().unwrap());
         drop(client);
     }
 

@@ -20,3 +20,4 @@ mod written;
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use first_key::FirstKey;
+pub use tls::TlsFiles;

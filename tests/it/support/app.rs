@@ -304,16 +304,16 @@ impl App {
                 match Application::build(serve, options).await {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(application) => {
-                        drop(started.send(Ok(application.address())));
+                        drop(started.send(Ok(application.url())));
                         let stop = async { drop(stopped.await) };
                         application.run(stop).await.expect("the application runs");
                     }
                 }
             });
         });
-        let address = starts.await.expect("the application's thread lives")?;
+        let url = starts.await.expect("the application's thread lives")?;
         Ok(Self {
-            url: format!("http://{address}"),
+            url,
             client: client(),
             stop: Some(stop),
             thread: Some(thread),

@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod asking;
+pub mod authority;
 pub mod books;
 pub mod command_line;
 pub mod crowd;

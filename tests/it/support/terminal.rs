@@ -22,9 +22,20 @@ impl Said {
 
     /// Runs the binary with a key for a server.
     pub async fn with_key(url: &str, key: &str, args: &[&str]) -> Self {
+        Self::with_variables(url, key, args, &[]).await
+    }
+
+    /// As [`Said::with_key`], with more variables.
+    pub async fn with_variables(
+        url: &str,
+        key: &str,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
         command
             .args(args)
+            .envs(variables.iter().copied())
             .env("PERDIEM_URL", url)
             .env("PERDIEM_KEY", key);
         let run = tokio::task::spawn_blocking(move || command.output());
