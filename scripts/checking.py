@@ -126,11 +126,11 @@ def running(command, log, **more):
 
 
 @contextlib.contextmanager
-def server(perdiem, folder, name):
-    """Runs a perdiem on SQLite, on a free port. Yields its URL and an admin's key."""
+def server(perdiem, folder, name, port=0, **more):
+    """Runs a perdiem on SQLite, on a free port, with more settings. Yields its URL and an admin's key."""
     key = secrets.token_hex(24)
-    variables = settings(PERDIEM_ADMIN_KEY=key, DATABASE_URL=f"sqlite:{folder / name}.db")
-    command = [perdiem, "serve", "--bind", "127.0.0.1:0"]
+    variables = settings(PERDIEM_ADMIN_KEY=key, DATABASE_URL=f"sqlite:{folder / name}.db", **more)
+    command = [perdiem, "serve", "--bind", f"127.0.0.1:{port}"]
     with running(command, folder / f"{name}.log", env=variables) as (url, _):
         yield url, key
 

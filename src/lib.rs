@@ -34,6 +34,9 @@ pub use admin;
 /// An instance, put together of its parts.
 pub use engine;
 
+/// Signing in with a company's account.
+pub use sign_on;
+
 /// The console: pages that are made of answers of `/v1`.
 pub use console;
 

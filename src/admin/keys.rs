@@ -6,7 +6,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::{Admin, Editor, Precondition};
-use claims::instance::{Failure, first_version, generate_secret, hash};
+use claims::instance::{
+    Failure, PERDIEM, SEED_LENGTH, first_version, generate_secret, hash, secret_of,
+};
 use domain::key::{Key, KeyRule, UsedKey};
 use domain::policy::PolicyName;
 use ledger::{Change, KeyReplacement};
@@ -77,6 +79,33 @@ impl Admin {
         unknown.filter(|(_, name)| !is_known(name)).collect()
     }
 
+    /// Keeps the key of a person who signed in: the first time a new one, later the same with these rights. Returns
+    /// its secret, which these bits make.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError::Revoked`] inside: whoever was locked out stays so.
+    pub async fn keep_key(
+        self: &Arc<Self>,
+        bits: [u8; SEED_LENGTH],
+        rule: KeyRule,
+        reason: String,
+    ) -> Result<Result<String, KeyError>, Failure> {
+        let admin = self.clone();
+        let work = async move {
+            let now = admin.instance.clock.now();
+            let decide = |key: Option<&Key>| match key {
+                Some(key) if key.rule.revoked => Err(KeyError::Revoked),
+                Some(key) => Ok(key.changed(rule, reason, PERDIEM, now)),
+                None => Ok(first_version(rule, Some(reason), PERDIEM, now)),
+            };
+            let secret = secret_of(&bits);
+            let kept = admin.ledger.keep_key(&hash(&secret), decide).await?;
+            admin.learn_keys().await;
+            Ok(kept.map(|_| secret))
+        };
+        self.instance.detached(work).await?
+    }
+
     /// Sets, changes or removes the end of a key.
     ///
     /// # Errors
@@ -141,7 +170,14 @@ impl Admin {
                 let ends_at = now + keep;
                 let replaced = match old.rule.ends_at {
                     Some(end) if end <= ends_at => old.clone(),
-                    _ => old.ended(ends_at, reason, &by, now),
+                    _ => {
+                        let ends_at = Some(ends_at);
+                        let rule = KeyRule {
+                            ends_at,
+                            ..old.rule.clone()
+                        };
+                        old.changed(rule, reason, &by, now)
+                    }
                 };
                 Ok(KeyReplacement { replaced, key })
             };

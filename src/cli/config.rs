@@ -10,6 +10,8 @@ use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::setting::{WrongSetting, read_seal_key, read_secret};
+use crate::sign_on_args::SignOnArgs;
 use counter::RedisAccess;
 use domain::seal::note::SealKey;
 use engine::{EngineOptions, SealTarget};
@@ -119,8 +121,6 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
     pub bind: String,
 
-    /// The console, pages for people at /console: on, read-only, or off
-    #[arg(
     /// File with the certificate (PEM) with which perdiem speaks TLS, and with those of the
     /// authorities below the root. A new certificate in the file is taken without a restart
     #[arg(long, env = "PERDIEM_TLS_CERTIFICATE_FILE", value_name = "FILE")]
@@ -130,6 +130,8 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_TLS_KEY_FILE", value_name = "FILE")]
     pub tls_key_file: Option<PathBuf>,
 
+    /// The console, pages for people at /console: on, read-only, or off
+    #[arg(
         long,
         env = "PERDIEM_CONSOLE",
         default_value = "on",
@@ -140,6 +142,9 @@ pub struct ServeArgs {
     /// The name of the environment, such as production: the console shows it on every page
     #[arg(long, env = "PERDIEM_CONSOLE_NAME", value_name = "NAME")]
     pub console_name: Option<String>,
+
+    #[command(flatten)]
+    pub sign_on: SignOnArgs,
 
     /// An admin key that is accepted from the start. Without this setting, the first start on a
     /// database without keys creates an admin key. It prints the key on a terminal; otherwise it
@@ -388,21 +393,10 @@ impl ServeArgs {
         (self.console != ConsoleSetting::Off).then(|| ConsoleSettings {
             environment: self.console_name.clone(),
             is_read_only: self.console == ConsoleSetting::ReadOnly,
+            has_accounts: false,
         })
     }
 
-    /// The options of the server. The first key goes to a file in the folder, if there is one.
-    ///
-    /// # Errors
-    /// [`WrongSetting`].
-    pub fn serve_options(
-        &self,
-        first_key_folder: Option<PathBuf>,
-    ) -> Result<ServeOptions, WrongSetting> {
-        Ok(ServeOptions {
-            first_key_folder,
-            bind: self.bind.clone(),
-            console: self.console_settings(),
     /// The files of TLS; `None` without TLS.
     fn tls_files(&self) -> Result<Option<TlsFiles>, WrongSetting> {
         let missing = |setting, reason: &str| {
@@ -428,6 +422,20 @@ impl ServeArgs {
         }
     }
 
+    /// The options of the server. The first key goes to a file in the folder, if there is one.
+    ///
+    /// # Errors
+    /// [`WrongSetting`].
+    pub fn serve_options(
+        &self,
+        first_key_folder: Option<PathBuf>,
+    ) -> Result<ServeOptions, WrongSetting> {
+        Ok(ServeOptions {
+            first_key_folder,
+            bind: self.bind.clone(),
+            tls: self.tls_files()?,
+            sign_on: self.sign_on.settings()?,
+            console: self.console_settings(),
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),
             idle_time: Duration::from_secs(self.idle_seconds),

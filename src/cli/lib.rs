@@ -47,6 +47,8 @@ mod sandbox;
 mod scope;
 mod seals;
 mod serve;
+mod setting;
+mod sign_on_args;
 mod statistics;
 mod status;
 mod subjects;

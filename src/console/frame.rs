@@ -48,11 +48,16 @@ pub fn page(visit: &Visit<'_>, shown: &Shown) -> String {
         }
         footer { (foot(visit, shown)) }
     };
-    document(&shown.title, visit.settings, shown.reloads, content)
+    document(
+        &shown.title,
+        visit.settings,
+        shown.reloads.then_some("10"),
+        content,
+    )
 }
 
 /// A page without a reader, such as the sign-in.
-pub fn bare(settings: &Settings, title: &str, content: Markup) -> String {
+pub fn bare(settings: &Settings, title: &str, leads_to: Option<&str>, content: Markup) -> String {
     let content = html! {
         header.top { (brand(settings)) }
         main.narrow id="content" {
@@ -60,10 +65,11 @@ pub fn bare(settings: &Settings, title: &str, content: Markup) -> String {
             (content)
         }
     };
-    document(title, settings, false, content)
+    let refresh = leads_to.map(|to| format!("0; url={to}"));
+    document(title, settings, refresh.as_deref(), content)
 }
 
-fn document(title: &str, settings: &Settings, reloads: bool, content: Markup) -> String {
+fn document(title: &str, settings: &Settings, refresh: Option<&str>, content: Markup) -> String {
     let name = settings.environment.as_deref();
     let hue = name.map(|name| format!("hue-{}", hue(name)));
     let page = html! {
@@ -73,7 +79,7 @@ fn document(title: &str, settings: &Settings, reloads: bool, content: Markup) ->
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) " · " (name.unwrap_or("perdiem")) }
-                @if reloads { meta http-equiv="refresh" content="10"; }
+                @if let Some(refresh) = refresh { meta http-equiv="refresh" content=(refresh); }
                 link rel="stylesheet" href=(STYLE.target());
                 link rel="icon" href="data:,";
                 script src=(SCRIPT.target()) defer {}

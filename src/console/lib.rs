@@ -15,6 +15,6 @@ mod words;
 
 pub use asking::{Answered, Asking, Server, with};
 pub use assets::{Asset, find as find_asset};
-pub use sign_in::{SIGN_IN, sign_in_page};
+pub use sign_in::{SIGN_IN, SIGN_ON, sign_in_page, signed_on_page};
 pub use site::{PageAnswer, Request, answer, routes};
 pub use visit::{FormFields, Method, Settings};

@@ -219,7 +219,7 @@ fn without_reader(settings: &Settings, refusal: &PageFailure) -> PageAnswer {
     };
     PageAnswer::Page {
         status: refusal.status(),
-        html: frame::bare(settings, "This page is not available now", content),
+        html: frame::bare(settings, "This page is not available now", None, content),
     }
 }
 

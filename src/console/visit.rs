@@ -21,6 +21,8 @@ pub struct Settings {
     pub environment: Option<String>,
     /// Whether the console only shows.
     pub is_read_only: bool,
+    /// Whether people can sign in with an account of their company.
+    pub has_accounts: bool,
 }
 
 /// A request for a page, by a reader who is signed in.

@@ -77,6 +77,12 @@ pub struct SupportBounds {
 pub const BOUND_DAYS_MOST: u16 = 400;
 
 impl SupportBounds {
+    /// Bounds that a key may have.
+    pub fn new(max: u64, days: u16) -> Option<Self> {
+        let fits = (1..=UNITS_MAX).contains(&max) && (1..=BOUND_DAYS_MOST).contains(&days);
+        fits.then_some(Self { max, days })
+    }
+
     /// Whether an override or a block that ends then stays within the bounds.
     pub fn reach(&self, until: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
         until.is_some_and(|until| until <= now + TimeDelta::days(self.days.into()))
@@ -128,24 +134,15 @@ pub struct Key {
 }
 
 impl Key {
-    /// The next version, with another end.
-    pub fn ended(
-        &self,
-        ends_at: DateTime<Utc>,
-        reason: String,
-        by: &str,
-        now: DateTime<Utc>,
-    ) -> Self {
+    /// The next version.
+    pub fn changed(&self, rule: KeyRule, reason: String, by: &str, now: DateTime<Utc>) -> Self {
         Self {
             version: self.version + 1,
-            rule: KeyRule {
-                ends_at: Some(ends_at),
-                ..self.rule.clone()
-            },
+            rule,
             changed_at: now,
             changed_by: by.to_owned(),
             reason: Some(reason),
-            ..self.clone()
+            ..*self
         }
     }
 }

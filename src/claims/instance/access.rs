@@ -21,12 +21,16 @@ const SECRET_LEAST: usize = 16;
 
 const PREFIX: &str = "perdiem_";
 const RANDOM_DIGITS: usize = 40;
+/// The number of random bytes in a secret.
+pub const SEED_LENGTH: usize = RANDOM_DIGITS / 2;
 const CHECKSUM_DIGITS: usize = 8;
 /// The name that changes with the key of the settings are recorded under.
 pub const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
 /// The name of the first key of a ledger, and its creator.
 const FIRST_KEY: &str = "admin";
-const FIRST_START: &str = "perdiem";
+const FIRST_START: &str = PERDIEM;
+/// Who changed what no key changed.
+pub const PERDIEM: &str = "perdiem";
 
 /// The key that a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +136,9 @@ pub enum Recognition {
 /// reveals nothing: an attacker who guesses a secret cannot choose its hash.
 pub struct Access {
     ledger: AdminTables,
-    sign_ins: SignIns,
+    pub sign_ins: SignIns,
+    /// Sign-ins with an account that have begun.
+    pub attempts: SignIns,
     of_settings: Option<AdminKey>,
     known: ArcSwap<HashMap<blake3::Hash, Arc<CachedKey>>>,
     /// Every change up to this revision is known.
@@ -158,7 +164,8 @@ impl Access {
         of_settings: Option<AdminKey>,
     ) -> Result<Arc<Self>, LedgerError> {
         let access = Self {
-            sign_ins: SignIns::of(ledger.identity()),
+            sign_ins: SignIns::of_keys(ledger.identity()),
+            attempts: SignIns::of_attempts(ledger.identity()),
             ledger,
             of_settings,
             known: ArcSwap::default(),
@@ -261,16 +268,6 @@ impl Access {
         let known = self.known.load();
         let known = known.get(&principal.secret);
         known.is_some_and(|known| known.key.rule.is_valid(now) && known.principal == *principal)
-    }
-
-    /// Seals the secret of a principal for its browser.
-    pub fn sign_in(&self, secret: &str, now: DateTime<Utc>) -> String {
-        self.sign_ins.seal(secret, now)
-    }
-
-    /// The secret that a browser signed in with, if its sign-in has not ended.
-    pub fn signed_in(&self, text: &str, now: DateTime<Utc>) -> Option<String> {
-        self.sign_ins.open(text, now)
     }
 
     /// What the caller may know about its own key: that which this instance acts on, so it needs no
@@ -415,8 +412,13 @@ pub fn new_id(now: DateTime<Utc>) -> Uuid {
 /// A new secret: a prefix that scanners recognise, 160 random bits and a checksum of 32 bits, in
 /// hexadecimal.
 pub fn generate_secret() -> String {
-    let mut random = [0; RANDOM_DIGITS / 2];
+    let mut random = [0; SEED_LENGTH];
     getrandom::fill(&mut random).expect("the system has randomness");
+    secret_of(&random)
+}
+
+/// The secret with these bits, which nobody else may know.
+pub fn secret_of(random: &[u8; SEED_LENGTH]) -> String {
     let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let body = format!("{PREFIX}{random}");
     let checksum = checksum(&body);

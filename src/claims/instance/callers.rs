@@ -109,7 +109,7 @@ impl Callers {
 
     /// The principal of a browser that signed in, if its key is valid now.
     pub async fn signed_in(&self, text: &str) -> Option<Principal> {
-        let secret = self.access.signed_in(text, self.instance.clock.now())?;
+        let secret = self.access.sign_ins.open(text, self.instance.clock.now())?;
         self.authenticate(&secret).await.ok()?
     }
 

@@ -28,8 +28,8 @@ mod writes;
 mod wrong_keys;
 
 pub use access::{
-    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, Principal, first_version,
-    generate_secret, hash, new_id, proof,
+    Access, AdminKey, AdminKeyError, KEY_OF_SETTINGS, OwnKey, PERDIEM, Principal, SEED_LENGTH,
+    first_version, generate_secret, hash, new_id, proof, secret_of,
 };
 pub use authority::Authority;
 pub use callers::{Callers, Share};
@@ -46,7 +46,7 @@ pub use outlooks::Outlook;
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use policies::Policies;
-pub use sign_ins::SIGNED_IN_FOR;
+pub use sign_ins::{ATTEMPT_FOR, SIGNED_IN_FOR};
 pub use standby::{Standby, StandbyTrouble};
 pub use terms::{ChangedTerms, Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;

@@ -10,18 +10,37 @@ use domain::identity::Identity;
 
 /// How long a browser stays signed in.
 pub const SIGNED_IN_FOR: TimeDelta = TimeDelta::hours(8);
-const PURPOSE: &str = "perdiem 2026-11-28 sign-ins";
+/// How long somebody may be at the provider of accounts.
+pub const ATTEMPT_FOR: TimeDelta = TimeDelta::minutes(15);
 
-pub struct SignIns(LessSafeKey);
+pub struct SignIns {
+    key: LessSafeKey,
+    /// How long what is sealed can be opened.
+    lasts: TimeDelta,
+}
 
 impl SignIns {
-    /// Those of all instances on a ledger.
-    pub fn of(ledger: &Identity) -> Self {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &ledger.derived_key(PURPOSE));
-        Self(LessSafeKey::new(key.expect("a key of 32 bytes")))
+    /// Those with a key, of all instances on a ledger.
+    pub fn of_keys(ledger: &Identity) -> Self {
+        Self::of(ledger, "perdiem 2026-11-28 sign-ins", SIGNED_IN_FOR)
     }
 
-    /// Seals a secret, and the instant of the sign-in.
+    /// Those with an account that are not finished.
+    pub fn of_attempts(ledger: &Identity) -> Self {
+        Self::of(
+            ledger,
+            "perdiem 2026-11-28 attempts of sign-ins",
+            ATTEMPT_FOR,
+        )
+    }
+
+    fn of(ledger: &Identity, purpose: &str, lasts: TimeDelta) -> Self {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &ledger.derived_key(purpose));
+        let key = LessSafeKey::new(key.expect("a key of 32 bytes"));
+        Self { key, lasts }
+    }
+
+    /// Seals a secret, and the instant.
     pub fn seal(&self, secret: &str, now: DateTime<Utc>) -> String {
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).expect("the system has randomness");
@@ -29,25 +48,25 @@ impl SignIns {
         sealed.extend_from_slice(secret.as_bytes());
         let unique = Nonce::assume_unique_for_key(nonce);
         let done = self
-            .0
+            .key
             .seal_in_place_append_tag(unique, Aad::empty(), &mut sealed);
         done.expect("a secret is short");
         BASE64_URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat())
     }
 
-    /// The secret of a sign-in that has not ended.
+    /// The secret, if its time is not over.
     pub fn open(&self, text: &str, now: DateTime<Utc>) -> Option<String> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = self
-            .0
+            .key
             .open_in_place(nonce, Aad::empty(), &mut sealed)
             .ok()?;
         let (at, secret) = opened.split_first_chunk()?;
         let at = DateTime::from_timestamp(i64::from_be_bytes(*at), 0)?;
-        let is_open = at <= now + TimeDelta::minutes(1) && now < at + SIGNED_IN_FOR;
+        let is_open = at <= now + TimeDelta::minutes(1) && now < at + self.lasts;
         let secret = str::from_utf8(secret).ok()?;
         is_open.then(|| secret.to_owned())
     }
@@ -65,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_sign_in_lasts_eight_hours() {
-        let sign_ins = SignIns::of(&Identity::new(Uuid::nil(), [7; 32]));
+        let sign_ins = SignIns::of_keys(&Identity::new(Uuid::nil(), [7; 32]));
         let text = sign_ins.seal("perdiem_secret", at(0));
         assert_eq!(
             sign_ins.open(&text, at(8 * 3600 - 1)).as_deref(),
@@ -79,10 +98,13 @@ mod tests {
 
     #[test]
     fn nothing_else_is_a_sign_in() {
-        let sign_ins = SignIns::of(&Identity::new(Uuid::nil(), [7; 32]));
+        let sign_ins = SignIns::of_keys(&Identity::new(Uuid::nil(), [7; 32]));
         let text = sign_ins.seal("perdiem_secret", at(0));
-        let other = SignIns::of(&Identity::new(Uuid::nil(), [8; 32]));
-        assert_eq!(other.open(&text, at(0)), None);
+        let other = SignIns::of_keys(&Identity::new(Uuid::nil(), [8; 32]));
+        let attempts = SignIns::of_attempts(&Identity::new(Uuid::nil(), [7; 32]));
+        for other in [other, attempts] {
+            assert_eq!(other.open(&text, at(0)), None);
+        }
         for index in 0..text.len() {
             let mut changed = text.clone().into_bytes();
             changed[index] = if changed[index] == b'A' { b'B' } else { b'A' };

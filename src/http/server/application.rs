@@ -29,6 +29,7 @@ use super::tls::{Tls, TlsFault, TlsFiles};
 use crate::request::{OpenMetrics, ReadTime, Routes};
 use crate::routes;
 use engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
+use sign_on::{NoCertificates, SignOn, SignOnSettings};
 
 /// The most connections that the system queues before they are accepted.
 const BACKLOG: u32 = 1024;
@@ -40,6 +41,10 @@ const LINGER_TIME: Duration = Duration::from_secs(1);
 pub enum ServeError {
     #[error(transparent)]
     Build(#[from] BuildError),
+    #[error(transparent)]
+    Tls(#[from] TlsFault),
+    #[error(transparent)]
+    SignOn(NoCertificates),
     #[error(
         "cannot listen on {address}: {source}; set another address in PERDIEM_BIND, or stop the \
          program that uses it"
@@ -69,6 +74,8 @@ impl ServeError {
                 ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => None,
                 _ => Some("PERDIEM_BIND"),
             },
+            Self::Tls(fault) => Some(fault.setting),
+            Self::SignOn(_) => None,
             Self::FirstKey { .. } => Some(KEY_OF_SETTINGS),
         }
     }
@@ -78,6 +85,10 @@ impl ServeError {
 pub struct ServeOptions {
     /// The address and port to listen on; port 0 takes a free port.
     pub bind: String,
+    /// The certificate to speak TLS with; `None` without TLS.
+    pub tls: Option<TlsFiles>,
+    /// The provider whose accounts can sign in to the console; `None` for keys only.
+    pub sign_on: Option<SignOnSettings>,
     /// The longest time to finish the requests in progress after the stop.
     pub drain_time: Duration,
     /// The longest time for a request's head to arrive, and again for its body.
@@ -110,6 +121,8 @@ pub struct Application {
     listener: TcpListener,
     address: SocketAddr,
     first_key: Option<FirstKey>,
+    tls: Option<Tls>,
+    sign_on: Option<Arc<SignOn>>,
     options: ServeOptions,
     workers: usize,
 }
@@ -126,6 +139,9 @@ impl Application {
             address: options.bind.clone(),
             source,
         };
+        let tls = options.tls.clone().map(Tls::load).transpose()?;
+        let sign_on = options.sign_on.clone().map(SignOn::new).transpose();
+        let sign_on = sign_on.map_err(ServeError::SignOn)?.map(Arc::new);
         let socket = bind(&options.bind).await.map_err(listen)?;
         let address = socket.local_addr().map_err(listen)?;
         let engine = Engine::build(engine).await?;
@@ -137,6 +153,8 @@ impl Application {
             listener,
             address,
             first_key,
+            tls,
+            sign_on,
             options,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
         })
@@ -144,6 +162,12 @@ impl Application {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where clients find the server.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// The admin key of a new ledger.
@@ -164,22 +188,19 @@ impl Application {
         let is_read_only = self.engine.instance.is_read_only();
         let is_sandbox = self.engine.instance.sandbox_clock().is_some();
         let console_settings = self
-    /// Where clients find the server.
-    pub fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
-    }
-
             .options
             .console
             .clone()
             .map(|settings| console::Settings {
                 is_read_only: settings.is_read_only || is_read_only,
+                has_accounts: self.sign_on.is_some(),
                 ..settings
             });
+        let sign_on = self.sign_on.clone();
         let has_console = console_settings.is_some();
         let has_plain_claims = !is_read_only && !is_sandbox;
         let engine = self.engine.clone();
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
         let plain_claims = TaskTracker::new();
         let in_progress = plain_claims.clone();
         let builder = Server::build()
@@ -200,15 +221,15 @@ impl Application {
             routes.is_sandbox = is_sandbox;
             let routes = Rc::new(routes);
             let shared = Handlers {
-        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
                 engine: data.clone(),
                 read_time,
                 open_metrics,
                 routes,
             };
-            let console = console_settings
-                .clone()
-                .map(|settings| Console::new(engine.clone(), settings, in_process(shared.clone())));
+            let console = console_settings.clone().map(|settings| {
+                let own = in_process(shared.clone());
+                Console::new(engine.clone(), settings, own, sign_on.clone())
+            });
             let app = shared
                 .app(console)
                 .map_err(|error: Error| error.error_response());
@@ -233,6 +254,7 @@ impl Application {
                 })
                 .h1(map_config(app, |()| AppConfig::default()));
             let time = time.clone();
+            let acceptor = acceptor.clone();
             let newcomers = newcomers.clone();
             let plain_claims =
                 has_plain_claims.then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
@@ -260,9 +282,15 @@ impl Application {
         // requests in progress.
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
+        let following = async {
+            match &self.tls {
+                Some(tls) => tls.follow_files().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            let acceptor = acceptor.clone();
             ended = &mut server => ended?,
+            () = following => {}
             () = stop => {
                 deadline = Instant::now() + self.options.drain_time;
                 self.engine.begin_ending();
@@ -282,15 +310,8 @@ impl Application {
 struct Handlers {
     engine: Data<Engine>,
     read_time: ReadTime,
-        let following = async {
-            match &self.tls {
-                Some(tls) => tls.follow_files().await,
-                None => std::future::pending().await,
-            }
-        };
     open_metrics: OpenMetrics,
     routes: Rc<Routes>,
-            () = following => {}
 }
 
 impl Handlers {

@@ -12,7 +12,7 @@ use actix_web::http::header::{
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, HttpResponseBuilder};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::LocalBoxFuture;
 
 use super::in_process::{InProcess, OwnRequest};
@@ -20,8 +20,11 @@ use super::request_id::{OwnId, X_REQUEST_ID};
 use crate::request::{Bounded, FormBytes, Route};
 use api::keys::OwnKeyAnswer;
 use api::problem::Problem;
-use console::{Answered, Asking, FormFields, PageAnswer, Request, SIGN_IN, Settings, sign_in_page};
+use console::{
+    Answered, Asking, FormFields, PageAnswer, Request, SIGN_IN, SIGN_ON, Settings, sign_in_page,
+};
 use engine::{Engine, Principal, SIGNED_IN_FOR, new_id, proof};
+use sign_on::{BACK, SignOn};
 
 const SIGN_OUT: &str = "/console/sign-out";
 const COOKIE: &str = "perdiem_console";
@@ -36,9 +39,10 @@ const ANSWER_MOST: usize = 8 * 1024 * 1024;
 
 /// The console of one thread.
 pub struct Console {
-    engine: Arc<Engine>,
-    settings: Settings,
+    pub engine: Arc<Engine>,
+    pub settings: Settings,
     in_process: InProcess,
+    sign_on: Option<Arc<SignOn>>,
 }
 
 /// The addresses of the console. Its pages have a table of their own.
@@ -59,11 +63,17 @@ async fn page(request: HttpRequest, form: FormBytes) -> HttpResponse {
 }
 
 impl Console {
-    pub fn new(engine: Arc<Engine>, settings: Settings, in_process: InProcess) -> Rc<Self> {
+    pub fn new(
+        engine: Arc<Engine>,
+        settings: Settings,
+        in_process: InProcess,
+        sign_on: Option<Arc<SignOn>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             engine,
             settings,
             in_process,
+            sign_on,
         })
     }
 
@@ -91,8 +101,13 @@ impl Console {
                 self.sign_in(StatusCode::OK, query.get("to"), None)
             };
         }
+        match &self.sign_on {
+            Some(sign_on) if path == SIGN_ON => return self.begin_sign_on(sign_on, request).await,
+            Some(sign_on) if path == BACK => return self.finish_sign_on(sign_on, request).await,
+            _ => {}
+        }
         // 3. Who is signed in?
-        let session = session_of(request);
+        let session = cookie_of(request, COOKIE);
         let Some(principal) = self.engine.callers.signed_in(session).await else {
             return to_sign_in(request);
         };
@@ -126,8 +141,15 @@ impl Console {
     }
 
     /// The page that asks for a key.
-    fn sign_in(&self, status: StatusCode, to: &str, fault: Option<&str>) -> HttpResponse {
+    pub fn sign_in(&self, status: StatusCode, to: &str, fault: Option<&str>) -> HttpResponse {
         answer_page(status.as_u16(), sign_in_page(&self.settings, to, fault))
+    }
+
+    /// The cookie of a browser that signed in with this secret.
+    pub fn session(&self, request: &HttpRequest, secret: &str) -> String {
+        let now = self.engine.instance.now();
+        let session = self.engine.callers.access.sign_ins.seal(secret, now);
+        session_cookie(request, &session, SIGNED_IN_FOR)
     }
 
     /// Signs in with the key of a form. `/v1` checks the key, so wrong keys share the bound of the API.
@@ -157,11 +179,9 @@ impl Console {
         let own_key = serde_json::from_slice::<OwnKeyAnswer>(&answered.body);
         match (status, own_key) {
             (StatusCode::OK, Ok(key)) if &*key.role != "claim" => {
-                let now = self.engine.instance.now();
-                let session = self.engine.callers.access.sign_in(secret, now);
                 let to = if is_own_page(to) { to } else { "/console" };
                 let mut answer = see_other(to);
-                set_cookie(&mut answer, &cookie(request, &session));
+                set_cookie(&mut answer, &self.session(request, secret));
                 answer
             }
             (StatusCode::OK, Ok(_)) => refuse(
@@ -234,7 +254,7 @@ impl Visited {
             FormFields::read(form).get("form") == console::Server::form_token(self, SIGN_OUT);
         let mut answer = see_other(if is_own { SIGN_IN } else { "/console" });
         if is_own {
-            set_cookie(&mut answer, &cookie(request, ""));
+            set_cookie(&mut answer, &session_cookie(request, "", TimeDelta::zero()));
         }
         answer
     }
@@ -286,7 +306,7 @@ async fn read(answer: HttpResponse) -> Answered {
     }
 }
 
-fn answer_page(status: u16, html: String) -> HttpResponse {
+pub fn answer_page(status: u16, html: String) -> HttpResponse {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     HttpResponseBuilder::new(status)
         .content_type("text/html; charset=utf-8")
@@ -296,7 +316,7 @@ fn answer_page(status: u16, html: String) -> HttpResponse {
         .body(html)
 }
 
-fn see_other(target: &str) -> HttpResponse {
+pub fn see_other(target: &str) -> HttpResponse {
     HttpResponse::SeeOther()
         .insert_header((header::LOCATION, target))
         .finish()
@@ -314,7 +334,7 @@ fn to_sign_in(request: &HttpRequest) -> HttpResponse {
 }
 
 /// Whether a target is a page of the console, and nothing that a browser takes for another site.
-fn is_own_page(target: &str) -> bool {
+pub fn is_own_page(target: &str) -> bool {
     let below = target.strip_prefix("/console");
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
         && target
@@ -323,29 +343,31 @@ fn is_own_page(target: &str) -> bool {
 }
 
 /// The field that gives the browser its session, or takes it away.
-fn cookie(request: &HttpRequest, session: &str) -> String {
-    let life = if session.is_empty() {
-        0
-    } else {
-        SIGNED_IN_FOR.num_seconds()
-    };
-    let secure = if is_loopback(request) { "" } else { "; Secure" };
-    format!("{COOKIE}={session}; Path=/console; Max-Age={life}; HttpOnly; SameSite=Strict{secure}")
+fn session_cookie(request: &HttpRequest, session: &str, life: TimeDelta) -> String {
+    let cookie = cookie(request, COOKIE, session, life);
+    format!("{cookie}; SameSite=Strict")
 }
 
-fn set_cookie(answer: &mut HttpResponse, cookie: &str) {
+/// A cookie for the console that no script reads, without the sites that may send it.
+pub fn cookie(request: &HttpRequest, name: &str, value: &str, life: TimeDelta) -> String {
+    let life = life.num_seconds();
+    let secure = if is_loopback(request) { "" } else { "; Secure" };
+    format!("{name}={value}; Path=/console; Max-Age={life}; HttpOnly{secure}")
+}
+
+pub fn set_cookie(answer: &mut HttpResponse, cookie: &str) {
     if let Ok(value) = HeaderValue::from_str(cookie) {
-        answer.headers_mut().insert(header::SET_COOKIE, value);
+        answer.headers_mut().append(header::SET_COOKIE, value);
     }
 }
 
-/// The session that a browser sends; empty without one.
-fn session_of(request: &HttpRequest) -> &str {
+/// A cookie that a browser sends; empty without one.
+pub fn cookie_of<'r>(request: &'r HttpRequest, name: &str) -> &'r str {
     let fields = request.headers().get_all(header::COOKIE);
     let cookies = fields.filter_map(|field| field.to_str().ok());
     let mut cookies = cookies.flat_map(|field| field.split(';'));
-    let session = cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
-    session.unwrap_or_default()
+    let found = cookies.find_map(|cookie| cookie.trim().strip_prefix(name)?.strip_prefix('='));
+    found.unwrap_or_default()
 }
 
 fn text_of(request: &HttpRequest, name: HeaderName) -> Option<&str> {

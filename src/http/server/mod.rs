@@ -16,6 +16,9 @@ mod plain_claims;
 mod plain_head;
 mod read_only;
 mod request_id;
+mod sign_on;
+mod tls;
+mod wire;
 mod written;
 
 pub use application::{Application, ServeError, ServeOptions};

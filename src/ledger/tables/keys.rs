@@ -100,6 +100,11 @@ const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.versio
         v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
     FROM key_versions AS v JOIN keys AS k ON k.id = v.key
     WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
+const OF_SECRET: &str =
+    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+    WHERE k.secret_hash = $1 ORDER BY v.version DESC LIMIT 1";
 const SHOWN: &str =
     "SELECT k.id, k.created_at, v.version, v.name, v.role, v.policies, v.bounds, v.ends_at,
         v.revoked, v.changed_at, v.changed_by, v.reason,
@@ -229,6 +234,32 @@ impl AdminTables {
                 } else {
                     Ending::Commit(Ok(replacement))
                 })
+            })
+            .await
+    }
+
+    /// Stores the next version of the key with a secret, or the first one, as `decide` says. `decide` gets the
+    /// last version while no other change is possible. The inner error is that of `decide`; then nothing is
+    /// changed.
+    pub async fn keep_key<E: Send>(
+        &self,
+        secret_hash: &SecretHash,
+        decide: impl FnOnce(Option<&Key>) -> Result<Key, E> + Send,
+    ) -> Result<Result<Key, E>, LedgerError> {
+        self.ledger
+            .edit(async |mut session| {
+                let revision = next_revision(&mut session).await?;
+                let of_secret = query(OF_SECRET).bind(secret_hash.as_slice());
+                let before = session.first(of_secret, decode).await?;
+                let key = match decide(before.as_ref()) {
+                    Ok(key) => key,
+                    Err(error) => return Ok(Ending::Rollback(Err(error))),
+                };
+                match before {
+                    Some(_) => insert_version(&mut session, &key, revision).await?,
+                    None => insert_key(&mut session, &key, secret_hash, revision).await?,
+                }
+                Ok(Ending::Commit(Ok(key)))
             })
             .await
     }

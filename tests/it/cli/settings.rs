@@ -56,6 +56,32 @@ fn a_setting_that_says_nothing_is_told() {
     }
 }
 
+/// Half a provider of accounts would let nobody in, or everybody.
+#[test]
+fn a_provider_of_accounts_is_set_whole() {
+    let whole = [
+        ("PERDIEM_OIDC_ISSUER", "https://id.example"),
+        ("PERDIEM_OIDC_CLIENT_ID", "perdiem"),
+        ("PERDIEM_OIDC_CLIENT_SECRET", "hunter2-is-secret"),
+        ("PERDIEM_OIDC_ROLES", "admins=admin"),
+        ("PERDIEM_CONSOLE_URL", "https://perdiem.example"),
+    ];
+    for (missing, _) in whole {
+        let others = whole.into_iter().filter(|(name, _)| *name != missing);
+        setting_fault(&others.collect::<Vec<_>>(), &[missing, "is missing"]);
+    }
+    for (wrong, value, word) in [
+        ("PERDIEM_OIDC_ROLES", "admins=root", "admins=root"),
+        ("PERDIEM_OIDC_ROLES", "helpdesk=support", "support:10:30"),
+        ("PERDIEM_OIDC_SCOPES", "profile", "openid"),
+        ("PERDIEM_CONSOLE_URL", "perdiem.example", "https://"),
+    ] {
+        let others = whole.into_iter().filter(|(name, _)| *name != wrong);
+        let settings: Vec<_> = others.chain([(wrong, value)]).collect();
+        setting_fault(&settings, &[wrong, word]);
+    }
+}
+
 #[test]
 fn an_address_that_is_taken_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

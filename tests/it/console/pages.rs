@@ -531,6 +531,7 @@ async fn a_console_can_be_off_or_only_show() {
     let shows = serving(Some(ConsoleSettings {
         environment: Some("production <b>".to_owned()),
         is_read_only: true,
+        ..ConsoleSettings::default()
     }))
     .await;
     let browser = Browser::signed_in(&shows, KEY).await;

@@ -488,6 +488,8 @@ impl App {
 pub fn serve_options() -> ServeOptions {
     ServeOptions {
         bind: "127.0.0.1:0".to_owned(),
+        tls: None,
+        sign_on: None,
         drain_time: Duration::from_secs(10),
         request_time: Duration::from_secs(30),
         idle_time: Duration::from_secs(60),
