@@ -226,6 +226,11 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_OPEN_METRICS")]
     pub open_metrics: bool,
 
+    /// How many policies /metrics names at most: those with the most units granted today, with their figures
+    #[arg(long, env = "PERDIEM_POLICY_METRICS", default_value_t = 0, value_name = "POLICIES",
+        value_parser = clap::value_parser!(u32).range(0..=200))]
+    pub policy_metrics: u32,
+
     /// Longest time to finish the claims in progress after SIGTERM, in seconds
     #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
     pub drain_seconds: u32,
@@ -380,6 +385,7 @@ impl ServeArgs {
             make_seal_key: None,
             seal_to: self.seal_to.clone(),
             record_reads: self.record_reads,
+            policy_metrics: self.policy_metrics,
             clock: if self.sandbox {
                 Clock::Sandbox(SandboxClock::start())
             } else {

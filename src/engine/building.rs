@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -34,7 +34,7 @@ use record::audit::Audit;
 use record::following::follow;
 use record::reconcile::Reconciler;
 use record::seal::{SealPusher, SealStatus, Sealer};
-use record::statistics::{DayCloser, DenialWriter, FigureFollower};
+use record::statistics::{BusiestPolicies, DayCloser, DenialWriter, FigureFollower};
 use record::{LedgerFollower, ReadRecorder, Record, RecordProgress, SharedReads, StandbyFollower};
 
 /// The number of claims' transactions at once. SQLite has one writer, so one there.
@@ -172,6 +172,12 @@ impl Engine {
             eraser,
             drain,
         });
+        let busiest = (options.policy_metrics > 0).then(|| BusiestPolicies {
+            instance: instance.clone(),
+            figures: ledger.figures(),
+            most: options.policy_metrics,
+            last: Mutex::default(),
+        });
         let engine = Self {
             instance,
             callers,
@@ -182,6 +188,7 @@ impl Engine {
             ledger,
             counters,
             seals,
+            busiest,
             running_time,
             denial_writer,
             key_use_writer,

@@ -60,7 +60,7 @@ pub use ledger::{
 
 use claims::instance::KeyUseWriter;
 use record::seal::SealStatus;
-use record::statistics::DenialWriter;
+use record::statistics::{BusiestPolicies, DenialWriter};
 
 /// Makes a key for the seals of the ledger with a URL. `None` if there can be none.
 pub type SealKeyMaker = fn(&str) -> Option<Arc<SealKey>>;
@@ -100,6 +100,8 @@ pub struct EngineOptions {
     pub seal_to: Option<SealTarget>,
     /// Whether reads that show a named subject are acts of the record.
     pub record_reads: bool,
+    /// How many policies the metrics name at most.
+    pub policy_metrics: u32,
     pub clock: Clock,
 }
 
@@ -143,6 +145,8 @@ pub struct Engine {
     ledger: Ledger,
     counters: Option<Counters>,
     seals: Arc<SealStatus>,
+    /// `None` if the metrics name no policies.
+    busiest: Option<BusiestPolicies>,
     running_time: Arc<RunningTime>,
     denial_writer: Arc<DenialWriter>,
     key_use_writer: Arc<KeyUseWriter>,

@@ -91,7 +91,13 @@ impl Engine {
     }
 
     /// The metrics of this instance, in the text format of OpenMetrics 1.0.
-    pub fn metrics(&self) -> String {
+    pub async fn metrics(&self) -> String {
+        let busiest = match &self.busiest {
+            Some(busiest) => busiest.now().await,
+            None => None,
+        };
+        // A metric of a policy is missing as long as it is unknown: 0 would be a lie.
+        let days = busiest.as_ref().map_or(&[][..], |days| days.as_slice());
         let metrics = &self.instance.metrics;
         let under_way = self.claims.under_way.in_use();
         metrics.claims_under_way.set(under_way.cast_signed() as i64);
@@ -133,7 +139,7 @@ impl Engine {
             metrics.standby_lag.set(lag);
             metrics.leave_lags_to_others();
         }
-        metrics.text()
+        metrics.text(days)
     }
 }
 

@@ -31,7 +31,7 @@ describe! {
 pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
     Ok(HttpResponse::Ok()
         .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
-        .body(engine.metrics()))
+        .body(engine.metrics().await))
 }
 
 describe! {

@@ -1,5 +1,5 @@
-//! The metrics, in the text format of Prometheus. Labels are bounded: no label has a subject, a
-//! policy or a key.
+//! The metrics, in the text format of Prometheus. Labels are bounded: no label has a subject or a key, and
+//! one has the names of a few policies, where a setting asks for them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use domain::grant::Provisional;
 use domain::reconciliation::Tally;
+use ledger::PolicyDay;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -61,6 +62,17 @@ struct ByStage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStanding {
     standing: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPolicy {
+    policy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPolicyAndOutcome {
+    policy: String,
+    outcome: &'static str,
 }
 
 /// The metrics of one instance. A clone is cheap.
@@ -471,10 +483,13 @@ impl Metrics {
         self.clock_offset.set(seconds);
     }
 
-    /// All metrics, in the text format of OpenMetrics 1.0.
-    pub fn text(&self) -> String {
+    /// All metrics, in the text format of OpenMetrics 1.0, with the figures of some days of policies.
+    pub fn text(&self, days: &[PolicyDay]) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a text takes everything");
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &of_policies(days)))
+            .and_then(|()| encode_eof(&mut text))
+            .expect("a text takes everything");
         text
     }
 
@@ -494,4 +509,40 @@ impl Metrics {
         let gauge = self.waiting.get_or_create(&stage.label());
         gauge.set(items.cast_signed() as i64);
     }
+}
+
+/// The metrics of policies. They are made for each answer, because a policy that is no longer shown must leave
+/// nothing behind.
+fn of_policies(days: &[PolicyDay]) -> Registry {
+    let mut registry = Registry::with_prefix("perdiem");
+    if days.is_empty() {
+        return registry;
+    }
+    let units = Family::<ByPolicy, Gauge>::default();
+    let claims = Family::<ByPolicyAndOutcome, Gauge>::default();
+    for day in days {
+        let policy = day.policy_name.to_string();
+        let figures = &day.figures;
+        for (outcome, number) in [
+            ("granted", figures.grants),
+            ("denied", figures.denied_claims),
+        ] {
+            let policy = policy.clone();
+            let gauge = claims.get_or_create(&ByPolicyAndOutcome { policy, outcome });
+            gauge.set(number.cast_signed());
+        }
+        let gauge = units.get_or_create(&ByPolicy { policy });
+        gauge.set(figures.units.cast_signed());
+    }
+    registry.register(
+        "policy_units",
+        "Units granted on the present local day of a policy",
+        units,
+    );
+    registry.register(
+        "policy_claims",
+        "Claims of the present local day of a policy, by outcome",
+        claims,
+    );
+    registry
 }

@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod acts;
 pub mod audit;
 pub mod backtest;
+pub mod busiest;
 pub mod changes;
 pub mod closed_days;
 pub mod cuts;

@@ -230,8 +230,11 @@ fn encode_figures(figures: &FigureSums) -> String {
     json!(rows.collect::<Vec<_>>()).to_string()
 }
 
-/// A row of [`FIGURES`]: the day, the name of the figure, and the figure.
-fn decode_figure(row: &StoredRow<'_>) -> Result<(PolicyDay, String, u64), LedgerError> {
+/// A figure that is not summed: the day, its name, and its value.
+pub(super) type FigureRow = (PolicyDay, String, u64);
+
+/// A row of [`FIGURES`].
+pub(super) fn decode_figure(row: &StoredRow<'_>) -> Result<FigureRow, LedgerError> {
     let day = PolicyDay {
         policy: row.get("policy")?,
         policy_name: row.get("policy_name")?,
@@ -354,6 +357,11 @@ pub(super) async fn figures_in(
         .bind(filter.recorded_from.unwrap_or(first))
         .bind(filter.recorded_to.unwrap_or(last));
     let rows = session.all(list, decode_figure).await?;
+    days_of(rows)
+}
+
+/// The days of rows in which the figures of a day follow each other.
+pub(super) fn days_of(rows: Vec<FigureRow>) -> Result<Vec<PolicyDay>, LedgerError> {
     let mut days: Vec<PolicyDay> = Vec::new();
     for (day, name, figure) in rows {
         let is_same = |last: &PolicyDay| (last.date, last.policy) == (day.date, day.policy);

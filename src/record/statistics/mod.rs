@@ -1,5 +1,6 @@
 //! Statistics: the figures of policies' local days, made along the record, and denials.
 
+mod busiest;
 mod day_closer;
 mod days;
 mod denial_writer;
@@ -10,6 +11,7 @@ mod recount;
 mod subjects;
 mod tally;
 
+pub use busiest::BusiestPolicies;
 pub use day_closer::DayCloser;
 pub use days::{FigureOfDay, FigurePage, FigureQuery};
 pub use denial_writer::DenialWriter;

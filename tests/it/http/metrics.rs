@@ -1,9 +1,15 @@
 //! The metrics.
 
+use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::app::{Answer, App, Ground, Stack, eventually, serve_options};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, serve_options};
+use crate::support::desk::on_every_store;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::servers::postgres;
+
+on_every_store!(policies_are_shown_by_their_own_days);
 
 /// The value of the line that begins with this name.
 fn value(text: &str, name: &str) -> Option<f64> {
@@ -118,4 +124,101 @@ async fn drift_is_told() {
     ] {
         assert_eq!(value(&text, name), Some(expected), "{text}");
     }
+}
+
+/// The units, the grants and the denied claims of a policy, as far as they are shown.
+fn of_policy(text: &str, policy: &str) -> [Option<f64>; 3] {
+    [
+        format!("perdiem_policy_units{{policy=\"{policy}\"}}"),
+        format!("perdiem_policy_claims{{policy=\"{policy}\",outcome=\"granted\"}}"),
+        format!("perdiem_policy_claims{{policy=\"{policy}\",outcome=\"denied\"}}"),
+    ]
+    .map(|name| value(text, &name))
+}
+
+/// Of four policies the two with the most units. A policy whose day has ended makes room for another one.
+async fn policies_are_shown_by_their_own_days(stack: Stack) {
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&Ground::new(stack), |options| {
+        options.policy_metrics = 2;
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await;
+    for (policy, time_zone) in [
+        ("west", "-11:00"),
+        ("east", "+08:00"),
+        ("small", "UTC"),
+        ("unused", "UTC"),
+    ] {
+        let limits = json!([{ "max": 10, "per": "day" }]);
+        let body = json!({ "time_zone": time_zone, "limits": limits });
+        app.put_policy(policy, body).await;
+    }
+    for (policy, units, status) in [
+        ("west", 3, 201),
+        ("west", 8, 429),
+        ("east", 1, 201),
+        ("east", 1, 201),
+        ("small", 1, 201),
+    ] {
+        let body = json!({ "subject": "member-42", "units": units });
+        let answer = app.claim_under(policy, body, None).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    let shown = [Some(3.0), Some(1.0), Some(1.0)];
+    let is_shown = async |policies: [(&str, [Option<f64>; 3]); 4]| {
+        let text = app.get("/metrics").await.text;
+        policies
+            .iter()
+            .all(|(policy, numbers)| of_policy(&text, policy) == *numbers)
+    };
+    eventually("the two policies are shown", || {
+        is_shown([
+            ("west", shown),
+            ("east", [Some(2.0), Some(2.0), Some(0.0)]),
+            ("small", [None; 3]),
+            ("unused", [None; 3]),
+        ])
+    })
+    .await;
+    // The next day of one policy has begun.
+    clock.set(instant("2026-11-21T11:00:01Z"));
+    eventually("the other policies are shown", || {
+        is_shown([
+            ("west", [None; 3]),
+            ("east", [Some(2.0), Some(2.0), Some(0.0)]),
+            ("small", [Some(1.0), Some(1.0), Some(0.0)]),
+            ("unused", [None; 3]),
+        ])
+    })
+    .await;
+}
+
+/// While the ledger does not answer, the figures are unknown: a 0 would be wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_policies_nothing_is_shown_that_is_not_known() {
+    let ground = Ground::new(Stack::Postgres);
+    let proxy = Proxy::before(postgres().port()).await;
+    let mut serve = serve_options();
+    serve.open_metrics = true;
+    let app = App::try_serve(&ground, serve, |options| {
+        options.policy_metrics = 2;
+        options.database_url = proxy.url(&ground.database_url);
+    })
+    .await
+    .expect("the application starts");
+    app.benefit(2, "UTC").await;
+    app.claim("member-42", None).await;
+    let metrics = async || Answer::of(app.bare_request(Method::GET, "/metrics")).await;
+    let is_shown = async || of_policy(&metrics().await.text, "benefit")[0] == Some(1.0);
+    eventually("the policy is shown", is_shown).await;
+    proxy.set(Mode::Hold);
+    eventually("the policy is not shown", async || {
+        let answer = metrics().await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        !answer.text.contains("perdiem_policy")
+    })
+    .await;
+    proxy.set(Mode::Pass);
+    eventually("the policy is shown again", is_shown).await;
 }

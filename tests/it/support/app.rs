@@ -231,6 +231,7 @@ impl Ground {
             make_seal_key: None,
             seal_to: None,
             record_reads: false,
+            policy_metrics: 0,
             clock: Clock::system(),
         }
     }
