@@ -23,7 +23,8 @@ describe! {
     /// The metrics of this instance, for Prometheus.
     ///
     /// The format is the text format of OpenMetrics 1.0. Where `PERDIEM_OPEN_METRICS` is true, no key is
-    /// needed.
+    /// needed. Where `PERDIEM_POLICY_METRICS` is not 0, the metrics name policies, also to a key that is
+    /// confined to other policies.
     METRICS: "metrics" of "operation", |it| it
         .text(200, "The metrics.", &["application/openmetrics-text"])
         .is_about_nobody()
