@@ -1,5 +1,8 @@
 //! The metrics.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use perdiem::host::clock::{Clock, ManualClock};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -221,4 +224,27 @@ async fn of_policies_nothing_is_shown_that_is_not_known() {
     .await;
     proxy.set(Mode::Pass);
     eventually("the policy is shown again", is_shown).await;
+}
+
+/// However often the metrics are read. Here nobody else reads them, so a new number is a new read, and it is
+/// made by the answer that first shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_policies_the_ledger_is_read_every_five_seconds_at_most() {
+    let app = App::start_with(&Ground::new(Stack::Sqlite), |options| {
+        options.policy_metrics = 1;
+    })
+    .await;
+    app.benefit(2, "UTC").await;
+    let asked_at = Cell::new(Instant::now());
+    let is_shown = async |units| {
+        asked_at.set(Instant::now());
+        of_policy(&app.get("/metrics").await.text, "benefit")[0] == Some(units)
+    };
+    app.claim("member-42", None).await;
+    eventually("one unit is shown", || is_shown(1.0)).await;
+    let first_asked_at = asked_at.get();
+    app.claim("member-42", None).await;
+    eventually("two units are shown", || is_shown(2.0)).await;
+    let apart = first_asked_at.elapsed();
+    assert!(apart >= Duration::from_secs(5), "{apart:?}");
 }
