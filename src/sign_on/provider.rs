@@ -50,9 +50,9 @@ pub enum ProviderFault {
     NoKey(Option<String>),
 }
 
-/// The provider's description (OpenID Connect Discovery 1.0, section 3).
+/// Where to ask the provider what (OpenID Connect Discovery 1.0, section 3).
 #[derive(Debug, Clone, Deserialize)]
-pub struct Description {
+pub struct Endpoints {
     issuer: String,
     pub authorization_endpoint: String,
     token_endpoint: String,
@@ -95,7 +95,7 @@ impl Keys {
 pub struct Provider {
     settings: SignOnSettings,
     client: Client,
-    described: Mutex<Option<(Instant, Arc<Description>)>>,
+    described: Mutex<Option<(Instant, Arc<Endpoints>)>>,
     keys: Mutex<Option<(Instant, JwkSet)>>,
 }
 
@@ -113,7 +113,7 @@ impl Provider {
     }
 
     /// Where to ask what.
-    pub async fn description(&self) -> Result<Arc<Description>, ProviderFault> {
+    pub async fn description(&self) -> Result<Arc<Endpoints>, ProviderFault> {
         let mut described = self.described.lock().await;
         if let Some((at, description)) = &*described
             && at.elapsed() < DESCRIBED_FOR
@@ -125,7 +125,7 @@ impl Provider {
             "{}/.well-known/openid-configuration",
             issuer.trim_end_matches('/')
         );
-        let found: Description = self.read(self.client.get(checked(&url)?)).await?;
+        let found: Endpoints = self.read(self.client.get(checked(&url)?)).await?;
         if found.issuer != *issuer {
             return Err(ProviderFault::OtherIssuer(found.issuer));
         }
