@@ -5,6 +5,7 @@
 mod output;
 
 mod adjustment_file;
+mod age;
 mod apply;
 mod archive;
 mod backtest;
@@ -20,6 +21,7 @@ mod corrections;
 mod csv_lines;
 mod denials;
 mod difference;
+mod doctor;
 mod erasure;
 mod exception_file;
 mod explanation;
@@ -128,6 +130,9 @@ enum Command {
     Rights,
     /// Print a script that lets a shell complete commands: bash, zsh or fish
     Completions(completions::CompletionsArgs),
+    /// Check settings, database, Redis, clocks and files without a change, before the first start or
+    /// when something is wrong; exits with 1 when somebody has to look, and with 2 when something is wrong
+    Doctor(doctor::DoctorArgs),
     /// Show the state of an instance: health, reconciliation, seals, queue, rules and version
     Status(ServerArgs),
     /// Claim units for a subject; exits with 3 when the claim is denied
@@ -296,6 +301,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions(args) => Ok(completions::completions(&args)),
+        Command::Doctor(args) => doctor::doctor(args).await,
         Command::Status(args) => status::status(args).await,
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,

@@ -6,6 +6,7 @@ use chrono::TimeDelta;
 use reqwest::Method;
 use serde::Serialize;
 
+use super::age::describe_age;
 use super::client::{call, look, read, request, request_without_key, stream};
 use super::local::{LocalTime, present};
 use super::refusal::Refused;
@@ -197,16 +198,6 @@ fn describe_seals(state: &InstanceState) -> String {
     )
 }
 
-/// An age in its largest unit.
-fn describe_age(age: TimeDelta) -> String {
-    match age.num_seconds().max(0) {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds @ ..7200 => format!("{} min", seconds / 60),
-        seconds @ ..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,11 +208,5 @@ mod tests {
         assert_eq!(metric(text, "a"), Some(1.0));
         assert_eq!(metric(text, "a_b"), Some(2.5));
         assert_eq!(metric(text, "c"), None);
-    }
-
-    #[test]
-    fn an_age_has_one_unit() {
-        let told = [-5, 0, 119, 120, 7200, 172_800].map(|it| describe_age(TimeDelta::seconds(it)));
-        assert_eq!(told, ["0 s", "0 s", "119 s", "2 min", "2 h", "2 days"]);
     }
 }

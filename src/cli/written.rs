@@ -2,6 +2,8 @@
 //! wrong value.
 
 use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, CommandFactory, Parser};
@@ -13,6 +15,7 @@ use http::ServeError;
 use ledger::{OpenError, ServiceRoleError};
 
 const OURS: &str = "PERDIEM_";
+const SEAL_KEY: &str = "PERDIEM_SEAL_KEY_FILE";
 /// Kubernetes gives each container such variables for a service that is called `perdiem`.
 const OF_KUBERNETES: [&str; 2] = ["PERDIEM_SERVICE_", "PERDIEM_PORT"];
 const SIGN_OF_KUBERNETES: &str = "PERDIEM_SERVICE_HOST";
@@ -28,6 +31,22 @@ impl Setting {
     fn is_flag_given(&self) -> bool {
         let is_ours = |given: &str| given.split('=').next() == Some(&self.flag);
         env::args_os().any(|given| given.to_str().is_some_and(is_ours))
+    }
+
+    /// The value that was given, as a flag or as a variable.
+    fn given(&self) -> Option<OsString> {
+        let mut arguments = env::args_os();
+        while let Some(argument) = arguments.next() {
+            let text = argument.to_str().unwrap_or_default();
+            if text == self.flag {
+                return arguments.next();
+            }
+            let value = text.strip_prefix(&self.flag);
+            if let Some(value) = value.and_then(|value| value.strip_prefix('=')) {
+                return Some(value.into());
+            }
+        }
+        env::var_os(&self.variable)
     }
 
     fn is_variable_given(&self) -> bool {
@@ -115,6 +134,21 @@ pub fn wrong_setting(error: &anyhow::Error) -> Option<&'static str> {
         return error.setting();
     }
     error.downcast_ref::<OpenError>()?.setting()
+}
+
+/// The files with secrets that were given, each with the variable of its setting.
+pub fn secret_files() -> Vec<(String, PathBuf)> {
+    let settings = settings();
+    let is_setting = |name: &str| settings.iter().any(|setting| setting.variable == name);
+    // A secret can be in a variable, or in a file that another one names. The key of seals is always in a file.
+    let is_secret =
+        |name: &str| name == SEAL_KEY || name.strip_suffix("_FILE").is_some_and(is_setting);
+    let secrets = settings
+        .iter()
+        .filter(|setting| is_secret(&setting.variable));
+    let given = secrets
+        .filter_map(|setting| Some((setting.variable.clone(), PathBuf::from(setting.given()?))));
+    given.collect()
 }
 
 /// Where the value of a variable's setting is, if it is not in the variable.

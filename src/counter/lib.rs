@@ -6,6 +6,7 @@
 
 mod address;
 mod breaker;
+mod checkup;
 pub mod commands;
 mod error;
 mod link;
@@ -26,6 +27,7 @@ use domain::identity::{AccountId, KeyId};
 
 pub use address::RedisAccess;
 use breaker::{Breaker, Connected};
+pub use checkup::{CheckupError, RedisFacts};
 pub use error::CounterError;
 use link::{Link, first_failure};
 pub use queue::{

@@ -25,9 +25,9 @@ pub use admin::{
     Admin, EditError, EditedTerms, Editor, KeyError, PolicyChange, Precondition, SubjectErasure,
 };
 pub use claims::instance::{
-    ATTEMPT_FOR, AdminKeyError, Authority, Callers, Failure, Health, Instance, KEY_OF_SETTINGS,
-    OwnKey, Place, Principal, SIGNED_IN_FOR, Share, Trouble, WrongKeyAnswer, generate_secret,
-    network_of, new_id, proof,
+    ATTEMPT_FOR, AdminKey, AdminKeyError, Authority, Callers, ClockTrouble, Failure, Health,
+    Instance, KEY_OF_SETTINGS, OwnKey, Place, Principal, SIGNED_IN_FOR, Share, Trouble,
+    WrongKeyAnswer, generate_secret, network_of, new_id, proof,
 };
 pub use claims::{
     Adjustment, Admission, ClaimFailure, Claims, Correction, Foretold, Outcome, Rehearsal, Reset,

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use crate::Engine;
-use claims::instance::{Health, Stage, Trouble, ZONE_RULES_OLD};
+use claims::instance::{Health, Stage, Trouble};
 use domain::zones;
 
 impl Engine {
@@ -52,13 +52,7 @@ impl Engine {
         }
         // 3. The rules of time zones may be old, or differ between instances.
         let own_rules = zones::rules().to_string();
-        let age = zones::rules().age(self.instance.clock.now());
-        if let Some(age) = age.filter(|age| *age > ZONE_RULES_OLD) {
-            troubles.push(Trouble::OldZoneRules {
-                rules: own_rules.clone(),
-                days: age.num_days(),
-            });
-        }
+        troubles.extend(Trouble::of_zone_rules(self.instance.clock.now()));
         let others = self.instance.watch.others_rules.load();
         let mut rules: Vec<&str> = others
             .iter()

@@ -1,6 +1,8 @@
 //! The settings of PostgreSQL that an instance depends on, compared with what
 //! `docs/operations/postgresql.md` says.
 
+use std::fmt;
+
 use sqlx::postgres::PgPool;
 
 /// The defaults of PostgreSQL, in kB. They are for a machine with little memory.
@@ -37,8 +39,35 @@ fn advice(name: &str, value: &str, size: Option<i64>) -> Option<&'static str> {
     }
 }
 
-/// Logs one warning for each setting that should have another value.
-pub async fn warn(pool: &PgPool) {
+/// A setting of PostgreSQL that should have another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingAdvice {
+    pub name: String,
+    pub value: String,
+    /// What is wrong with the value, and what to write.
+    pub advice: &'static str,
+}
+
+impl SettingAdvice {
+    /// Whether a power cut can lose what was committed.
+    pub fn loses_commits(&self) -> bool {
+        ["fsync", "full_page_writes"].contains(&&*self.name)
+    }
+}
+
+impl fmt::Display for SettingAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            value,
+            advice,
+        } = self;
+        write!(f, "PostgreSQL's {name} is {value}: {advice}")
+    }
+}
+
+/// The settings that should have another value, by name.
+pub async fn found(pool: &PgPool) -> Result<Vec<SettingAdvice>, sqlx::Error> {
     let read = sqlx::query_as::<_, (String, String, Option<i64>)>(
         "SELECT name, CASE WHEN unit IS NULL THEN reset_val ELSE current_setting(name) END AS value,
              CASE unit WHEN '8kB' THEN reset_val::bigint * 8 WHEN 'kB' THEN reset_val::bigint
@@ -47,12 +76,24 @@ pub async fn warn(pool: &PgPool) {
              ('fsync', 'full_page_writes', 'synchronous_commit', 'shared_buffers', 'max_wal_size')
          ORDER BY name",
     );
-    match read.fetch_all(pool).await {
-        Ok(settings) => {
-            for (name, value, size) in settings {
-                if let Some(advice) = advice(&name, &value, size) {
-                    tracing::warn!("PostgreSQL's {name} is {value}: {advice}");
-                }
+    let settings = read.fetch_all(pool).await?.into_iter();
+    let advised = settings.filter_map(|(name, value, size)| {
+        let advice = advice(&name, &value, size)?;
+        Some(SettingAdvice {
+            name,
+            value,
+            advice,
+        })
+    });
+    Ok(advised.collect())
+}
+
+/// Logs one warning for each setting that should have another value.
+pub async fn warn(pool: &PgPool) {
+    match found(pool).await {
+        Ok(found) => {
+            for setting in found {
+                tracing::warn!("{setting}");
             }
         }
         // A server that is not quite PostgreSQL.

@@ -70,6 +70,14 @@ impl Numbers {
     }
 }
 
+/// Whether the numbers of transactions go on where the stored ones end.
+pub async fn numbers_go_on(pool: &PgPool) -> Result<bool, sqlx::Error> {
+    let mut transaction = pool.begin().await?;
+    let numbers = Numbers::read(&mut transaction).await?;
+    transaction.rollback().await?;
+    Ok(numbers.go_on())
+}
+
 /// Raises the offset of transaction numbers if the server's next number is not above the stored
 /// ones. Returns false if the offset must be raised and this user may not: only the owner of the
 /// tables may.

@@ -48,6 +48,11 @@ impl LedgerFile {
         &self.place
     }
 
+    /// The path, absolute and without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The error of the file system.
     fn failed(&self, error: &io::Error) -> OpenError {
         // A full disk, for example, can have room later.
@@ -92,9 +97,14 @@ impl LedgerFile {
         }
     }
 
+    /// Whether every user of the machine may read or write the file.
+    pub fn is_open_to_others(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|about| is_open_to_others(&about))
+    }
+
     /// Logs a warning if every user of the machine may use the file.
     pub fn tell_of_others(&self) {
-        if fs::metadata(&self.path).is_ok_and(|about| is_open_to_others(&about)) {
+        if self.is_open_to_others() {
             tracing::warn!(
                 file = self.place,
                 "every user of this machine may use the ledger's file: chmod 600 it"

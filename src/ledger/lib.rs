@@ -7,6 +7,7 @@
 mod access;
 mod advice;
 mod batched;
+mod checkup;
 mod claims;
 mod cluster;
 mod connections;
@@ -41,6 +42,10 @@ use uuid::Uuid;
 use domain::identity::Identity;
 
 pub use access::Snapshot;
+pub use advice::SettingAdvice;
+pub use checkup::{
+    Checkup, ClientLimits, FileFacts, RoleFacts, ServerFacts, StandbyFacts, VacuumFacts,
+};
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace, Untimely};
 pub use handles::{AdminTables, AuditTables, ClaimTables, FigureTables, RecordTables};

@@ -252,6 +252,57 @@ impl Ownership {
     }
 }
 
+/// The single rights of a line of [`RIGHTS`]: each with its column, or without one for the whole table.
+fn single_rights(rights: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut verb = "";
+    let mut is_in_columns = false;
+    rights.split(',').map(move |part| {
+        let part = part.trim();
+        let column = match part.split_once('(') {
+            Some((before, column)) => {
+                verb = before.trim();
+                is_in_columns = true;
+                column
+            }
+            None if is_in_columns => part,
+            None => {
+                verb = part;
+                ""
+            }
+        };
+        is_in_columns &= !column.ends_with(')');
+        (verb, column.trim_end_matches(')'))
+    })
+}
+
+/// The rights of the service that the user of the connection lacks, such as `INSERT on entries`. An instance that
+/// only reads needs only those to read.
+pub async fn missing_rights(pool: &PgPool, reads_only: bool) -> Result<Vec<String>, sqlx::Error> {
+    let mut things = Vec::new();
+    let mut verbs = Vec::new();
+    let mut columns = Vec::new();
+    for (thing, rights) in RIGHTS.iter().filter(|(_, rights)| !rights.is_empty()) {
+        let (_, name) = thing.split_once(' ').unwrap_or_default();
+        for (verb, column) in single_rights(rights) {
+            if !reads_only || verb == "SELECT" {
+                things.push(name);
+                verbs.push(verb);
+                columns.push(column);
+            }
+        }
+    }
+    let missing = sqlx::query_scalar(
+        "SELECT DISTINCT verb || ' on ' || thing FROM unnest($1, $2, $3) AS wanted (thing, verb, field)
+         WHERE NOT CASE
+             WHEN verb = 'EXECUTE' THEN has_function_privilege(thing, verb)
+             WHEN field = '' THEN has_table_privilege(thing, verb)
+             ELSE has_column_privilege(thing, field, verb)
+         END ORDER BY 1",
+    );
+    let missing = missing.bind(things).bind(verbs).bind(columns);
+    missing.fetch_all(pool).await
+}
+
 /// Whether the user of the connection had no right to the statement.
 pub fn lacks_right(error: &sqlx::Error) -> bool {
     code(error) == Some(NO_RIGHT)
@@ -353,4 +404,19 @@ async fn give_rights(connection: &mut PgConnection, name: &str) -> Result<(), sq
             .await?;
     }
     transaction.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_rights_has_single_rights() {
+        let rights = "SELECT, INSERT (kind, flags,\n     account), DELETE";
+        let found: Vec<_> = single_rights(rights).collect();
+        let inserts = ["kind", "flags", "account"].map(|column| ("INSERT", column));
+        assert_eq!(found[0], ("SELECT", ""));
+        assert_eq!(found[1..4], inserts);
+        assert_eq!(found[4..], [("DELETE", "")]);
+    }
 }

@@ -114,13 +114,10 @@ impl ClockFindings {
         //    that of the corrected clock: the own one drifts away over the weeks.
         let asked_at = clock.own();
         let correction = clock.correction();
-        let ClockReading { offset, outlier } = ledger.read_clock(asked_at + correction).await?;
+        let reading = ledger.read_clock(asked_at + correction).await?;
         let told_at = clock.own();
-        let offset_least = if offset < TimeDelta::zero() {
-            (offset + (told_at - asked_at)).min(TimeDelta::zero())
-        } else {
-            offset
-        };
+        let ClockReading { offset, outlier } = reading;
+        let offset_least = reading.offset_least(told_at - asked_at);
         metrics.clock_offset(offset_least.as_seconds_f64());
         // 3. Within the tolerance the clock follows PostgreSQL's: at once if nothing was decided yet.
         //    Outside of it nothing is decided.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use uuid::Uuid;
 
@@ -30,7 +30,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// Every this many looks, the instance reports to the others that it lives.
 const REPORT_EVERY: u32 = 20;
 /// The age at which rules of time zones are old: releases come several times a year.
-pub const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
+const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
 /// The time after which an instance without a report is forgotten.
 const FORGET_AFTER: TimeDelta = TimeDelta::seconds(30);
 
@@ -89,6 +89,18 @@ pub enum Trouble {
          GET /v1/reconciliations/{reconciliation}"
     )]
     Alarms { reconciliation: Uuid, count: u64 },
+}
+
+impl Trouble {
+    /// The problem of the machine's rules of time zones, if they are old.
+    pub fn of_zone_rules(now: DateTime<Utc>) -> Option<Self> {
+        let rules = zones::rules();
+        let age = rules.age(now).filter(|age| *age > ZONE_RULES_OLD)?;
+        Some(Self::OldZoneRules {
+            rules: rules.to_string(),
+            days: age.num_days(),
+        })
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -38,7 +38,7 @@ pub use denials::{Denials, SecondOfDenials};
 pub use drain_signal::DrainSignal;
 pub use epoch::Epoch;
 pub use failure::Failure;
-pub use health::{Health, Trouble, Watch, Watcher, ZONE_RULES_OLD};
+pub use health::{Health, Trouble, Watch, Watcher};
 pub use key_uses::KeyUseWriter;
 pub use memory::{Memory, Recalled};
 pub use metrics::{Metrics, Stage};

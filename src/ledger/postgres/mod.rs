@@ -38,6 +38,14 @@ const TURN_CONNECTIONS: u32 = 4;
 const EDIT_CONNECTIONS: u32 = 3;
 /// Connections for the instance's own work: reconciliations, the record, statistics.
 const OWN_CONNECTIONS: u32 = 4;
+/// The most connections of an instance.
+pub const CONNECTIONS_MOST: u32 = CLAIM_CONNECTIONS
+    + POLL_CONNECTIONS
+    + TURN_CONNECTIONS
+    + EDIT_CONNECTIONS
+    + OWN_CONNECTIONS
+    + READS_MOST
+    + SNAPSHOTS_MOST;
 /// A connection for the instance's own work that was used more recently is not tested before it is
 /// used again: a follower would wait for the server twice for each statement.
 const TESTED_AFTER: Duration = Duration::from_secs(1);
@@ -93,20 +101,7 @@ impl Store {
                     Ok(used.idle_for < TESTED_AFTER || connection.ping().await.is_ok())
                 })
             });
-        let own = for_own.connect(own).await;
-        let own = match own {
-            Ok(own) => own,
-            Err(error) => {
-                let error = reason(&for_own, error).await;
-                return Err(OpenError::Unreadable {
-                    place,
-                    is_lasting: is_refused(&error),
-                    reason: error.to_string(),
-                    remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user \
-                             and a database that it knows",
-                });
-            }
-        };
+        let own = connect(&for_own, own, CONNECT_TIMEOUT).await?;
         let failed = |source: LedgerError| OpenError::Failed {
             place: place.clone(),
             source,
@@ -226,13 +221,37 @@ impl Store {
     }
 }
 
+/// Makes the first connection of a pool. It is waited for at most twice as long as `patience`.
+///
+/// # Errors
+/// [`OpenError::Unreadable`].
+pub async fn connect(
+    sessions: &Sessions,
+    pool: PgPoolOptions,
+    patience: Duration,
+) -> Result<PgPool, OpenError> {
+    match sessions.connect(pool).await {
+        Ok(pool) => Ok(pool),
+        Err(error) => {
+            let error = reason(sessions, error, patience).await;
+            Err(OpenError::Unreadable {
+                place: sessions.place(),
+                is_lasting: is_refused(&error),
+                reason: error.to_string(),
+                remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user and a \
+                         database that it knows",
+            })
+        }
+    }
+}
+
 /// Why there is no connection. A pool tries for a while and says only that it waited. A single
 /// connection gets the reason.
-async fn reason(sessions: &Sessions, error: sqlx::Error) -> sqlx::Error {
+async fn reason(sessions: &Sessions, error: sqlx::Error, patience: Duration) -> sqlx::Error {
     let sqlx::Error::PoolTimedOut = error else {
         return error;
     };
-    match timeout(CONNECT_TIMEOUT, sessions.open()).await {
+    match timeout(patience, sessions.open()).await {
         Ok(Err(told)) => told,
         Ok(Ok(_)) | Err(_) => error,
     }
@@ -256,7 +275,7 @@ async fn migrate(sessions: Sessions, migrator: &Migrator) -> Result<(), LedgerEr
     migrated.map_err(|error| LedgerError::Unavailable(error.into()))
 }
 
-async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
+pub async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
     let encoding: String = sqlx::query_scalar("SHOW server_encoding")
         .fetch_one(pool)
         .await
@@ -290,7 +309,7 @@ async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
 }
 
 /// The migrations that the database has run, and whether it has other tables.
-async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
+pub async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",

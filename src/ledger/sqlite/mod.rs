@@ -89,10 +89,7 @@ impl Store {
             place: place.clone(),
             source,
         };
-        let unreadable = |error: sqlx::Error| {
-            let is_lasting = primary_code(&error).is_some_and(|code| LASTING.contains(&code));
-            file.unreadable(error, is_lasting)
-        };
+        let unreadable = |error: sqlx::Error| unreadable(&file, error);
         // 2. Connect. Others may open the same new file at the same time.
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
         let mut first = connect(&patient).await.map_err(unreadable)?;
@@ -237,6 +234,12 @@ async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sql
     }
 }
 
+/// The error that SQLite cannot use the file.
+pub fn unreadable(file: &LedgerFile, error: sqlx::Error) -> OpenError {
+    let is_lasting = primary_code(&error).is_some_and(|code| LASTING.contains(&code));
+    file.unreadable(error, is_lasting)
+}
+
 /// Whether another connection holds a lock: SQLITE_BUSY.
 fn is_busy(error: &sqlx::Error) -> bool {
     primary_code(error) == Some(5)
@@ -249,7 +252,9 @@ fn primary_code(error: &sqlx::Error) -> Option<i32> {
 }
 
 /// The migrations that the database has run, and whether it has other tables.
-async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool), sqlx::Error> {
+pub async fn survey(
+    connection: &mut SqliteConnection,
+) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')
          AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",

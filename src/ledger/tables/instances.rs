@@ -1,6 +1,7 @@
 //! The instances that share the ledger, and its clock.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::query::{Texts, query};
@@ -15,6 +16,22 @@ pub struct ClockReading {
     pub offset: TimeDelta,
     /// On SQLite: an instant that only one of the things appended last has reached.
     pub outlier: Option<DateTime<Utc>>,
+}
+
+impl ClockReading {
+    /// The smallest offset that explains the reading, which took so long.
+    pub fn offset_least(&self, took: TimeDelta) -> TimeDelta {
+        if self.offset < TimeDelta::zero() {
+            (self.offset + took).min(TimeDelta::zero())
+        } else {
+            self.offset
+        }
+    }
+}
+
+/// The time of PostgreSQL, for a comparison before the ledger is opened.
+pub async fn time_of(pool: &PgPool) -> Result<DateTime<Utc>, sqlx::Error> {
+    sqlx::query_scalar(CLOCK).fetch_one(pool).await
 }
 
 const CLOCK: &str = "SELECT clock_timestamp()";
