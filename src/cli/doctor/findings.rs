@@ -83,7 +83,7 @@ impl Diagnosis {
                 text,
             } in &self.lines
             {
-                println!("{:<5}  {about:<20} {text}", condition.name());
+                println!("{:<5}  {about:<21}  {text}", condition.name());
             }
         }
         Ok(match self.condition {

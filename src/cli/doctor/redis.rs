@@ -125,13 +125,14 @@ fn look_at_persistence(found: &mut Diagnosis, facts: &RedisFacts, counts: Option
             format!("{text}: enough, because no policy lets Redis decide"),
         ),
         _ if !facts.is_append_only => {
-            let who = if counts.is_some() {
-                "a policy lets Redis decide"
+            let why = if counts.is_some() {
+                "a policy lets Redis decide, so"
             } else {
-                "if a policy lets Redis decide"
+                "if a policy lets Redis decide,"
             };
             let text = format!(
-                "{text}: {who}, so grants that the ledger does not have yet are lost when Redis ends; set appendonly yes"
+                "{text}: {why} grants that the ledger does not have yet are lost when Redis ends; set \
+                 appendonly yes"
             );
             found.look(ABOUT, text);
         }

@@ -26,7 +26,8 @@ pub fn look_at_server(found: &mut Diagnosis, facts: &ServerFacts, options: &Engi
         } else {
             Condition::Look
         };
-        found.note(condition, "PostgreSQL's settings", setting);
+        let text = format!("{} is {}: {}", setting.name, setting.value, setting.advice);
+        found.note(condition, "PostgreSQL's settings", text);
     }
     if facts.advice.is_empty() {
         found.ok(
@@ -82,6 +83,8 @@ fn look_at_schema(found: &mut Diagnosis, facts: &ServerFacts) {
                 );
                 found.look(ABOUT, text);
             }
+            // The cause says the same.
+            OpenError::NoRight { .. } => found.wrong(ABOUT, refusal),
             error => found.wrong(ABOUT, Chain(error)),
         }
     }
@@ -202,7 +205,7 @@ fn look_at_connections(found: &mut Diagnosis, limits: &ClientLimits) {
     } else {
         found.ok(
             ABOUT,
-            format!("{text}: enough for {} instances", least / needed),
+            format!("{text}; instances that fit: {}", least / needed),
         );
     }
 }
