@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::seals;
-use crate::config::{ServeArgs, WrongSetting};
+use crate::config::ServeArgs;
+use crate::setting::WrongSetting;
 use database::look_at_database;
 use engine::{AdminKey, EngineOptions};
 use findings::Diagnosis;
@@ -78,6 +79,13 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 fn look_at_settings(found: &mut Diagnosis, serve: &ServeArgs) -> EngineOptions {
     let mut wrong = Vec::new();
     wrong.extend(serve.check_read_only().err().map(|it| it.to_string()));
+    match serve.serve_options(None) {
+        Ok(options) => {
+            let tls = options.tls.and_then(|files| files.check().err());
+            wrong.extend(tls.map(|it| it.to_string()));
+        }
+        Err(error) => wrong.push(error.to_string()),
+    }
     let seal_key = match seals::key_to_serve(serve) {
         Ok(key) => key,
         Err(error) => {

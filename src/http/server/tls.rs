@@ -71,6 +71,15 @@ impl TlsFiles {
         fault("PERDIEM_TLS_KEY_FILE", &self.key, reason)
     }
 
+    /// Checks that perdiem can speak TLS with these files.
+    ///
+    /// # Errors
+    /// A file cannot be read or used, or every user of the machine can read the key.
+    pub fn check(&self) -> Result<(), TlsFault> {
+        let certified = self.certify(&self.read()?, &ring::default_provider());
+        certified.map(|_| ())
+    }
+
     fn read(&self) -> Result<PairOfFiles, TlsFault> {
         let certificate = std::fs::read(&self.certificate);
         let key = check_secret(&self.key).and_then(|()| std::fs::read(&self.key));

@@ -592,6 +592,15 @@ fn files_and_settings_are_told() {
     found.has("wrong", "settings", &["16 characters"]);
     let found = told(&[], &[("PERDIEM_READ_ONLY", "true")]);
     found.has("wrong", "settings", &["PERDIEM_READ_ONLY", "PostgreSQL"]);
+    let nowhere = place.path().join("nowhere").display().to_string();
+    let files = [
+        ("PERDIEM_TLS_CERTIFICATE_FILE", nowhere.as_str()),
+        ("PERDIEM_TLS_KEY_FILE", &nowhere),
+    ];
+    let found = told(&[], &files);
+    found.has("wrong", "settings", &["PERDIEM_TLS_CERTIFICATE_FILE", "No such file"]);
+    let found = told(&[], &[("PERDIEM_OIDC_CLIENT_ID", "perdiem")]);
+    found.has("wrong", "settings", &["PERDIEM_OIDC_ISSUER", "is missing"]);
     let said = run(&["doctor", "--sandbox"], &[]);
     assert!(said.fault_of(2).contains("PERDIEM_SANDBOX"));
 }
