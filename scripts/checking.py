@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,17 @@ def run(command, cwd, **variables):
         end(process)
     if code != 0:
         raise Trouble(f"failed: {' '.join(map(str, command))}")
+
+
+def browser_tools(folder):
+    """Puts the programs of tests/browser with their packages into a folder. Returns the path of Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((found for name in names if (found := shutil.which(name))), None)
+    if chromium is None or shutil.which("npm") is None:
+        raise Trouble("Chromium or npm is missing: run scripts/install-test-tools")
+    shutil.copytree(ROOT / "tests" / "browser", folder, dirs_exist_ok=True)
+    run(NPM_INSTALL, folder)
+    return chromium
 
 
 def build():

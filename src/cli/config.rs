@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::TimeDelta;
-use clap::{Args, ValueEnum};
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::builder::Resettable;
+use clap::{Args, Command, FromArgMatches, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -235,6 +236,10 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
     pub drain_seconds: u32,
 
+    /// When the clock of a sandbox begins, if not now.
+    #[arg(skip)]
+    pub sandbox_begins_at: Option<DateTime<Utc>>,
+
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -311,6 +316,16 @@ impl DatabaseArgs {
 }
 
 impl ServeArgs {
+    /// The settings that flags name. Other settings have their defaults, whatever the environment says.
+    ///
+    /// # Errors
+    /// clap's, if a flag is wrong.
+    pub fn of_flags(flags: &[&str]) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(Command::new("serve").no_binary_name(true));
+        let command = command.mut_args(|argument| argument.env(Resettable::Reset));
+        Self::from_arg_matches(&command.try_get_matches_from(flags)?)
+    }
+
     /// Checks the settings that need each other.
     ///
     /// # Errors
@@ -386,12 +401,16 @@ impl ServeArgs {
             seal_to: self.seal_to.clone(),
             record_reads: self.record_reads,
             policy_metrics: self.policy_metrics,
-            clock: if self.sandbox {
-                Clock::Sandbox(SandboxClock::start())
-            } else {
-                Clock::system()
-            },
+            clock: self.clock(),
         }
+    }
+
+    fn clock(&self) -> Clock {
+        if !self.sandbox {
+            return Clock::system();
+        }
+        let begins_at = self.sandbox_begins_at;
+        Clock::Sandbox(begins_at.map_or_else(SandboxClock::start, SandboxClock::starting_at))
     }
 
     /// What the console is like; `None` without a console.

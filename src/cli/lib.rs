@@ -19,6 +19,7 @@ mod condition;
 mod config;
 mod corrections;
 mod csv_lines;
+mod demo;
 mod denials;
 mod difference;
 mod doctor;
@@ -122,6 +123,8 @@ pub struct Cli {
 enum Command {
     /// Migrate the database, then start the service
     Serve(Box<ServeArgs>),
+    /// Start a sandbox with two weeks of claims, to look around in
+    Demo(demo::DemoArgs),
     /// Create or migrate the database, set up the service's role, then exit
     Migrate(MigrateArgs),
     /// Print the specification of the HTTP API (openapi.yaml)
@@ -291,6 +294,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     match cli.command {
         Command::Serve(args) => serve::serve(*args).await,
+        Command::Demo(args) => demo::demo(args).await,
         Command::Migrate(args) => serve::migrate(args).await,
         Command::Openapi => {
             print!("{}", specification_yaml());

@@ -96,12 +96,12 @@ impl Instance {
         self.watch.clock_is_off()
     }
 
-    /// Whether this instance writes nothing: no claims, no changes and no seals.
     /// The clock that a developer moves; `None` outside of a sandbox.
     pub fn sandbox_clock(&self) -> Option<&SandboxClock> {
         self.clock.sandbox()
     }
 
+    /// Whether this instance writes nothing: no claims, no changes and no seals.
     pub fn is_read_only(&self) -> bool {
         self.standby.is_some()
     }

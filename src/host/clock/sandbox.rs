@@ -37,6 +37,14 @@ impl SandboxClock {
         }
     }
 
+    /// A clock that begins at an instant: before or after that of the machine.
+    pub fn starting_at(at: DateTime<Utc>) -> Self {
+        let clock = Self::start();
+        let ahead = at.timestamp_micros() - clock.source.micros();
+        clock.ahead.store(ahead, Ordering::SeqCst);
+        clock
+    }
+
     pub(super) fn micros(&self) -> i64 {
         self.source.micros() + self.ahead.load(Ordering::SeqCst)
     }
@@ -69,6 +77,20 @@ impl SandboxClock {
 mod tests {
     use super::*;
     use crate::clock::Clock;
+
+    #[test]
+    fn it_can_begin_in_the_past() {
+        let now = SandboxClock::start().now();
+        let began = now - TimeDelta::days(14);
+        let clock = SandboxClock::starting_at(began);
+        assert!(clock.now() >= began && clock.now() < began + TimeDelta::minutes(1));
+        assert!(clock.wall_ahead().abs() < TimeDelta::seconds(5));
+        assert_eq!(
+            clock.move_to(began - TimeDelta::days(1)),
+            Err(NotMoved::Backwards)
+        );
+        assert!(clock.move_to(now).unwrap() >= now);
+    }
 
     #[test]
     fn it_goes_forward_only_and_not_too_far() {

@@ -5,6 +5,7 @@ mod bulk;
 mod changes;
 mod commands;
 mod corrections;
+mod demo;
 mod doctor;
 mod entries;
 mod erasure;
