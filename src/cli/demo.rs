@@ -97,7 +97,6 @@ pub async fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     println!("telling the claims of two weeks until {}", written(until));
     let story = async move {
         let began = Instant::now();
-        teller.introduce().await?;
         let told = teller.tell(scenes, until).await?;
         println!("{address}");
         println!(

@@ -113,6 +113,15 @@ fn policies(begins_at: DateTime<Utc>) -> Vec<Scene> {
     (0..).zip(policies).map(put).collect()
 }
 
+/// Everybody gets a key.
+fn introductions(begins_at: DateTime<Utc>) -> impl Iterator<Item = Scene> {
+    (0..).zip(Actor::NEW).map(move |(number, actor)| Scene {
+        at: begins_at + TimeDelta::seconds(120 + 10 * number),
+        by: Actor::Admin,
+        deed: Deed::Introduce(actor),
+    })
+}
+
 /// All changes, corrections by hand and reconciliations, in no order.
 pub fn changes(begins_at: DateTime<Utc>, until: DateTime<Utc>) -> Vec<Scene> {
     use Actor::{Auditor, Helpdesk, Jonas, Mei};
@@ -124,6 +133,7 @@ pub fn changes(begins_at: DateTime<Utc>, until: DateTime<Utc>) -> Vec<Scene> {
         segment("the gateway is back")
     );
     let mut scenes = policies(begins_at);
+    scenes.extend(introductions(begins_at));
     scenes.extend([
         // The rules change, each time with a reason.
         patch(

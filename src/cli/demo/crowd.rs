@@ -17,7 +17,10 @@ const MEMBERS: i64 = 90;
 /// Claims on every day, once, and is never in the crowd: no day is without a grant.
 const EARLY_BIRD: &str = "member-8";
 /// No claim comes later than this before the end of the story.
-pub const QUIET_AT_END: TimeDelta = TimeDelta::minutes(4);
+const QUIET_AT_END: TimeDelta = TimeDelta::minutes(4);
+
+/// No claim comes earlier than this: there are no policies and no keys yet.
+const OPENING: TimeDelta = TimeDelta::minutes(5);
 
 /// How a policy is used in a local day.
 struct Habit {
@@ -101,7 +104,7 @@ pub fn claims(
         habit.early_bird(&zone, begins_at, until, &mut scenes);
     }
     scenes.extend(member_42(until));
-    scenes.retain(|scene| scene.at > begins_at && scene.at < until - QUIET_AT_END);
+    scenes.retain(|scene| scene.at > begins_at + OPENING && scene.at < until - QUIET_AT_END);
     Ok(scenes)
 }
 
@@ -153,7 +156,7 @@ impl Habit {
                 break;
             }
             let start = zone.first_instant(date.and_time(NaiveTime::MIN));
-            let start = start.max(begins_at + TimeDelta::minutes(5));
+            let start = start.max(begins_at + OPENING);
             let lived = (until - QUIET_AT_END - start).min(TimeDelta::hours(8));
             if lived <= TimeDelta::zero() {
                 continue;
@@ -312,7 +315,8 @@ fn partner_api(dice: &mut Dice) -> Vec<Part> {
     })
 }
 
-/// The member that the documents are about has a busy last hour.
+/// The member that the documents are about has a busy last hour, and needed many codes on the day before: a reset
+/// let the last one through.
 fn member_42(until: DateTime<Utc>) -> Vec<Scene> {
     let scene = |by, minutes, claim| Scene {
         at: even(until - TimeDelta::minutes(minutes)),
@@ -328,6 +332,12 @@ fn member_42(until: DateTime<Utc>) -> Vec<Scene> {
             scene(Actor::Shop, minutes, StoryClaim { metadata, ..claim })
         })
         .collect();
+    let yesterday = until.date_naive().and_time(NaiveTime::MIN).and_utc() - TimeDelta::days(1);
+    scenes.extend([242, 243, 245, 246, 248, 250, 253].map(|minute| Scene {
+        at: even(yesterday + TimeDelta::minutes(minute)),
+        by: Actor::Login,
+        deed: Deed::Claim(claim("otp", subject(), 1)),
+    }));
     scenes.push(scene(Actor::Login, 97, claim("otp", subject(), 1)));
     let held = StoryClaim {
         hold_seconds: Some(HOLD_SECONDS),

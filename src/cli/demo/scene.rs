@@ -16,6 +16,8 @@ pub struct Scene {
 
 #[derive(Debug, Clone)]
 pub enum Deed {
+    /// Somebody gets a key.
+    Introduce(Actor),
     Claim(StoryClaim),
     Confirm(Uuid),
     GiveBack(Uuid, &'static str),

@@ -97,15 +97,12 @@ impl Teller {
             .with_context(|| format!("the story cannot go on at {path}"))
     }
 
-    /// Gives everybody a key.
-    pub async fn introduce(&mut self) -> anyhow::Result<()> {
-        for actor in Actor::NEW {
-            let body = actor.key();
-            let answer = self.ask(Actor::Admin, Method::POST, "/v1/keys", &body);
-            let CreatedKey { key, secret } = read(&answer.await?)?;
-            let id = Some(key.id);
-            self.keys.insert(actor, HeldKey { id, secret });
-        }
+    /// Gives somebody a key.
+    async fn introduce(&mut self, by: Actor, actor: Actor) -> anyhow::Result<()> {
+        let answer = self.ask(by, Method::POST, "/v1/keys", &actor.key()).await?;
+        let CreatedKey { key, secret } = read(&answer)?;
+        let id = Some(key.id);
+        self.keys.insert(actor, HeldKey { id, secret });
         Ok(())
     }
 
@@ -154,6 +151,7 @@ impl Teller {
     async fn play(&mut self, scene: Scene) -> anyhow::Result<Option<Scene>> {
         match &scene.deed {
             Deed::Claim(claim) => return self.claim(&scene, claim).await,
+            Deed::Introduce(actor) => self.introduce(scene.by, *actor).await?,
             Deed::Confirm(grant) => {
                 let path = format!("/v1/grants/{grant}/confirmation");
                 self.ask(scene.by, Method::POST, &path, &Value::Null)
