@@ -84,8 +84,9 @@ pub async fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
         "demo",
         "--reconcile-every-seconds",
         "0",
+        // An erasure makes the service forget what it knows of the ledger, with a warning.
         "--log",
-        "warn",
+        "error",
     ])?;
     serve.sandbox_begins_at = Some(begins_at);
     telemetry::start(&serve.log)?;

@@ -126,7 +126,8 @@ impl LaneWorker {
         match appended.burst {
             Some(Burst::Behind) => {
                 tracing::warn!(
-                    "the ledger was restored or replaced, or its server was started again"
+                    "a subject was erased, or the ledger was restored or replaced, or its server was \
+                     started again: last lines are read anew"
                 );
                 self.metrics.burst_fell_back();
             }

@@ -81,7 +81,7 @@ fn policies(key: &KeyAnswer) -> String {
 fn last_used(listed: &ListedKey) -> String {
     match listed.last_used_on {
         Some(day) => day.to_string(),
-        None => "not known".to_owned(),
+        None => "never".to_owned(),
     }
 }
 

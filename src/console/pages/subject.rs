@@ -3,6 +3,7 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use maud::{Markup, html};
 
+use super::makers::Makers;
 use super::version::sentence;
 use crate::asking::{PageFailure, command, path, with};
 use crate::local::Local;
@@ -26,6 +27,16 @@ struct StoryEvent {
     at: DateTime<Utc>,
     policy: String,
     what: Happening,
+}
+
+impl StoryEvent {
+    /// Who made the entry, if that is known.
+    fn maker(&self) -> Option<&str> {
+        match &self.what {
+            Happening::Entry(entry) => entry.by.as_deref(),
+            Happening::Denial(_) | Happening::Change(_) => None,
+        }
+    }
 }
 
 enum Happening {
@@ -61,6 +72,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     events.sort_by_key(|event| std::cmp::Reverse(event.at));
     let is_cut = events.len() > EVENTS_MOST;
     events.truncate(EVENTS_MOST);
+    let makers = Makers::of(visit, events.iter().filter_map(StoryEvent::maker)).await;
     let overrides = path(&["console", "policies", &chosen.policy, "overrides", whose]);
     let blocks = path(&["console", "policies", &chosen.policy, "blocks", whose]);
     let base = path(&["console", "subjects", whose]);
@@ -86,7 +98,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 p.muted { "The story has the first " (told_policies.len()) " policies. Choose one above for its own." }
             }
             h2 { "What happened" }
-            (timeline(visit, &events, &local))
+            (timeline(visit, &events, &local, &makers))
             @if is_cut {
                 p {
                     a href=(with("/console/entries", &[("policy", &*chosen.policy), ("subject", whose)])) {
@@ -304,7 +316,7 @@ async fn events_of(
     Ok(events)
 }
 
-fn timeline(visit: &Visit<'_>, events: &[StoryEvent], local: &Local) -> Markup {
+fn timeline(visit: &Visit<'_>, events: &[StoryEvent], local: &Local, makers: &Makers) -> Markup {
     let mut day = None;
     html! {
         @if events.is_empty() { (empty("Nothing happened yet.")) }
@@ -316,7 +328,7 @@ fn timeline(visit: &Visit<'_>, events: &[StoryEvent], local: &Local) -> Markup {
                 }
                 li {
                     (local.show_time(event.at)) " "
-                    (told(visit, event))
+                    (told(visit, event, makers))
                     " " span.muted { (event.policy) }
                 }
             }
@@ -329,7 +341,7 @@ fn usages(limits: &[LimitUsage]) -> String {
     words.join(", ")
 }
 
-fn told(visit: &Visit<'_>, event: &StoryEvent) -> Markup {
+fn told(visit: &Visit<'_>, event: &StoryEvent, makers: &Makers) -> Markup {
     match &event.what {
         Happening::Change(sentence) => html! { span.state.changed { "✎ " } (sentence) },
         Happening::Denial(denial) => html! {
@@ -353,7 +365,7 @@ fn told(visit: &Visit<'_>, event: &StoryEvent) -> Markup {
                     "of all limits"
                 }
                 ": " (usages(&entry.limits)) " used"
-                @if let Some(by) = &entry.by { ", by " span.id { (by) } }
+                @if let Some(by) = &entry.by { ", by " (makers.show(by)) }
                 @if entry.reason.is_some() { ", " (reason(entry.reason.as_deref())) }
                 @if is_of_grant {
                     " · " a href=(path(&["console", "grants", &of.to_string()])) { "Why" }

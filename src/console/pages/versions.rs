@@ -49,9 +49,9 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
                 (cell("Limits", words::limits(&version.limits)))
                 (cell("Reason", reason(version.reason.as_deref())))
                 (cell("Compare", html! {
-                    a href=(compare) { "with the one before" }
+                    @if version.version > 1 { a href=(compare) { "with the one before" } " " }
                     @if visit.may_change() && Some(version.version) != versions.first().map(|it| it.version) {
-                        " · " a href=(with(&edit, &[("restore", &*number)])) { "restore" }
+                        a href=(with(&edit, &[("restore", &*number)])) { "restore" }
                     }
                 }))
             }
@@ -68,6 +68,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         .acts(button_to(&path(&["console", "policies", name]), "The policy"))
         .body(html! {
             @if let Some(right) = right { (compared(left, right, &local)) }
+            h2 { "All versions" }
             (table(&columns, versions.iter().map(row)))
             (next_page(visit, list.next_cursor.as_deref()))
         })

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Process, fault_of, folder, get};
-use crate::support::app::{Answer, client, instant};
+use crate::support::app::{Answer, client, client_builder, instant};
 
 const UNTIL: &str = "2026-11-25T09:24:00Z";
 /// The last day of the story, where each policy is.
@@ -164,7 +164,9 @@ async fn the_same_seed_tells_the_same_story() {
     the_ledger_is_whole(&one).await;
     the_record_has_a_life(&one).await;
     the_keys_open_the_console(&one).await;
-    [one, again, other].map(Demo::end);
+    for demo in [one, again, other] {
+        demo.end();
+    }
 }
 
 async fn the_ledger_is_whole(demo: &Demo) {
@@ -224,7 +226,9 @@ async fn the_keys_open_the_console(demo: &Demo) {
         let form = [("key", key.as_str()), ("to", "")];
         let mut body = form_urlencoded::Serializer::new(String::new());
         body.extend_pairs(form);
-        let asked = client().post(format!("{}/console/sign-in", demo.url));
+        let browser = client_builder().redirect(reqwest::redirect::Policy::none());
+        let browser = browser.build().expect("a client");
+        let asked = browser.post(format!("{}/console/sign-in", demo.url));
         let asked = asked
             .header("Content-Type", "application/x-www-form-urlencoded")
             .header("Sec-Fetch-Site", "same-origin")
