@@ -43,7 +43,6 @@ async function screens() {
 function settle() {
   const always = [
     [/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, "019abcde-0123-7456-89ab-cdef01234567"],
-    [/^(As of \d\d:\d\d):\d\d/, "$1:00"],
     [/rendered in \d+ ms/, "rendered in 4 ms"],
   ];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -53,6 +52,8 @@ function settle() {
       node.textContent = node.textContent.replace(pattern, text);
     }
   }
+  const foot = document.querySelector("footer time");
+  foot.textContent = foot.textContent.replace(/:\d\d /, ":00 ");
   // Days are closed a few seconds sooner or later, and each has a position too.
   for (const name of document.querySelectorAll("dt")) {
     if (name.textContent === "Position") name.nextElementSibling.textContent = "2 345";
@@ -72,8 +73,8 @@ function words() {
   return text.split("\n").map((line) => shown(line).trim()).filter(Boolean);
 }
 
-// The picture with 16 colours: the most frequent ones stay, and each of the others, mostly from the edges of letters,
-// becomes the nearest of them. Gives the colours, and the place of the colour of each point. Runs in an empty page.
+// The picture with 16 colours, chosen one by one: next is the colour whose points lie furthest from what is chosen.
+// Each of the others, mostly from the edges of letters, becomes the nearest of them. Gives the colours, and the place of the colour of each point. Runs in an empty page.
 async function withFewColours(png) {
   const bytes = await (await fetch(`data:image/png;base64,${png}`)).blob();
   const { width, height } = await createImageBitmap(bytes);
@@ -83,9 +84,17 @@ async function withFewColours(png) {
   const counts = new Map();
   for (const point of points) counts.set(point, (counts.get(point) ?? 0) + 1);
   const parts = (point) => [point & 255, (point >> 8) & 255, (point >> 16) & 255];
-  const frequent = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 16);
-  const palette = frequent.map(([point]) => parts(point));
   const apart = (one, other) => one.reduce((sum, part, kind) => sum + (part - other[kind]) ** 2, 0);
+  const frequent = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 500);
+  let left = frequent.map(([point, count]) => ({ colour: parts(point), count, distance: 3 * 255 ** 2 }));
+  const palette = [];
+  while (palette.length < 16 && left.length > 0) {
+    const weight = ({ count, distance }) => count * distance;
+    const { colour } = left.reduce((best, next) => (weight(next) > weight(best) ? next : best));
+    palette.push(colour);
+    left = left.map((it) => ({ ...it, distance: Math.min(it.distance, apart(it.colour, colour)) }));
+    left = left.filter(({ distance }) => distance > 0);
+  }
   const places = new Map();
   for (const point of counts.keys()) {
     const distances = palette.map((colour) => apart(parts(point), colour));
@@ -180,7 +189,7 @@ try {
   const told = [];
   let bytesOfAll = 0;
   for (const colorScheme of SCHEMES) {
-    const context = await browser.newContext({ baseURL: url, colorScheme, viewport: WIDE });
+    const context = await browser.newContext({ baseURL: url, colorScheme, locale: "en-GB", viewport: WIDE });
     const page = await context.newPage();
     await page.goto("/console/sign-in");
     await page.getByLabel("API key").fill(key);
