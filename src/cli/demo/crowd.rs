@@ -33,11 +33,11 @@ struct Habit {
     weekend: i64,
     /// How the visits spread over the hours of a day.
     hours: [i64; 24],
-    visit: fn(&mut Dice) -> Vec<Part>,
+    visit: fn(&mut Dice) -> Vec<VisitClaim>,
 }
 
 /// One claim of a visit.
-struct Part {
+struct VisitClaim {
     /// The seconds since the claim before it.
     pause: i64,
     claim: StoryClaim,
@@ -205,8 +205,8 @@ fn visit(
     claims: i64,
     pauses: (i64, i64),
     mut claim: impl FnMut(&mut Dice) -> StoryClaim,
-) -> Vec<Part> {
-    let part = |number| Part {
+) -> Vec<VisitClaim> {
+    let part = |number| VisitClaim {
         pause: if number == 0 {
             0
         } else {
@@ -217,7 +217,7 @@ fn visit(
     (0..claims).map(part).collect()
 }
 
-fn benefit(dice: &mut Dice) -> Vec<Part> {
+fn benefit(dice: &mut Dice) -> Vec<VisitClaim> {
     let subject = member(dice);
     let claims = if dice.percent(18) {
         dice.between(2, 5)
@@ -245,7 +245,7 @@ fn benefit(dice: &mut Dice) -> Vec<Part> {
     })
 }
 
-fn otp(dice: &mut Dice) -> Vec<Part> {
+fn otp(dice: &mut Dice) -> Vec<VisitClaim> {
     let subject = member(dice);
     let claims = match dice.between(0, 99) {
         0..=8 => dice.between(5, 8),
@@ -266,7 +266,7 @@ fn otp(dice: &mut Dice) -> Vec<Part> {
     })
 }
 
-fn coupon(dice: &mut Dice) -> Vec<Part> {
+fn coupon(dice: &mut Dice) -> Vec<VisitClaim> {
     let subject = member(dice);
     let claims = if dice.percent(20) { 2 } else { 1 };
     visit(dice, claims, (600, 2700), |dice| {
@@ -295,7 +295,7 @@ fn coupon(dice: &mut Dice) -> Vec<Part> {
     })
 }
 
-fn partner_api(dice: &mut Dice) -> Vec<Part> {
+fn partner_api(dice: &mut Dice) -> Vec<VisitClaim> {
     let partner = dice.pick(&[
         "nord", "nord", "nord", "sued", "sued", "ost", "west", "mitte",
     ]);
