@@ -26,6 +26,8 @@ use api::statistics::StatisticsList;
 const CLOCK: &str = "/v1/sandbox/clock";
 /// The service writes denials and seals a few seconds later.
 const SETTLE_TIME: Duration = Duration::from_secs(30);
+/// The codes of claims that are neither granted nor denied.
+const NOT_COUNTED: [&str; 2] = ["policy-inactive", "being-erased"];
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What was told.
@@ -154,14 +156,16 @@ impl Teller {
             Deed::Introduce(actor) => self.introduce(scene.by, *actor).await?,
             Deed::Confirm(grant) => {
                 let path = format!("/v1/grants/{grant}/confirmation");
-                self.ask(scene.by, Method::POST, &path, &Value::Null)
-                    .await?;
+                let confirmed = self.ask(scene.by, Method::POST, &path, &Value::Null);
+                came_too_late(confirmed.await)?;
             }
             Deed::GiveBack(grant, reason) => {
                 let path = format!("/v1/grants/{grant}/reversal");
                 let body = json!({ "reason": reason });
-                self.ask(scene.by, Method::POST, &path, &body).await?;
-                self.told.given_back += 1;
+                let reversed = self.ask(scene.by, Method::POST, &path, &body).await;
+                if !came_too_late(reversed)? {
+                    self.told.given_back += 1;
+                }
             }
             Deed::Change(change) => {
                 self.ask(scene.by, change.method.clone(), &change.path, &change.body)
@@ -188,8 +192,8 @@ impl Teller {
         let answer = match send(request).await {
             Ok((_, answer)) => answer,
             Err(error) => match error.downcast_ref::<Refused>() {
-                // Nobody counts the claims while a policy is paused.
-                Some(refused) if refused.code() == "policy-inactive" => return Ok(None),
+                // Nobody counts these: the policy is paused, or the member is being erased.
+                Some(refused) if NOT_COUNTED.contains(&refused.code()) => return Ok(None),
                 Some(refused) if refused.is_no() => {
                     self.told.denied += 1;
                     return Ok(None);
@@ -264,6 +268,17 @@ impl Teller {
             Err(error) if is_refused(&error, StatusCode::NOT_FOUND) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Whether a correction found its grant ended, or its member erased.
+fn came_too_late(answer: anyhow::Result<Value>) -> anyhow::Result<bool> {
+    match answer {
+        Ok(_) => Ok(false),
+        Err(error) => match error.downcast_ref::<Refused>() {
+            Some(refused) if refused.is_no() || NOT_COUNTED.contains(&refused.code()) => Ok(true),
+            Some(_) | None => Err(error),
+        },
     }
 }
 
