@@ -598,7 +598,11 @@ fn files_and_settings_are_told() {
         ("PERDIEM_TLS_KEY_FILE", &nowhere),
     ];
     let found = told(&[], &files);
-    found.has("wrong", "settings", &["PERDIEM_TLS_CERTIFICATE_FILE", "No such file"]);
+    found.has(
+        "wrong",
+        "settings",
+        &["PERDIEM_TLS_CERTIFICATE_FILE", "No such file"],
+    );
     let found = told(&[], &[("PERDIEM_OIDC_CLIENT_ID", "perdiem")]);
     found.has("wrong", "settings", &["PERDIEM_OIDC_ISSUER", "is missing"]);
     let said = run(&["doctor", "--sandbox"], &[]);
