@@ -70,7 +70,7 @@ pub struct TokenAnswer {
 
 /// A refusal of the token endpoint (RFC 6749, section 5.2).
 #[derive(Deserialize)]
-struct Refusal {
+struct TokenRefusal {
     error: String,
     #[serde(default)]
     error_description: String,
@@ -170,7 +170,7 @@ impl Provider {
             .body(form.finish());
         let answer = request.send().await?;
         if answer.status().is_client_error() {
-            let refusal: Refusal = answer.json().await?;
+            let refusal: TokenRefusal = answer.json().await?;
             let text = format!("{} {}", refusal.error, refusal.error_description);
             return Err(ProviderFault::Refused(text.trim_end().to_owned()));
         }
