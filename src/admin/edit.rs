@@ -5,12 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::Admin;
+use crate::proposals::{ApprovedOn, PolicyChange, Proposal, ProposedChange, WaitingChange};
 use claims::instance::{ChangedTerms, Failure};
 use domain::fault::Fault;
 use domain::key::SupportBounds;
 use domain::orphans::{OnOrphans, OrphanedOverride};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
-use domain::schedule::{Effective, StoredVersion};
+use domain::schedule::StoredVersion;
 use ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
 use record::cursor::{self, cut_page};
 use record::{InvalidCursor, ListFailure};
@@ -62,6 +63,16 @@ pub enum EditError {
     /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),
+    /// The change is valid, and waits for a second admin.
+    #[error("the change needs the approval of a second admin")]
+    NeedsApproval(WaitingChange),
+    #[error("the same key proposed the change")]
+    OwnProposal,
+    #[error("the key that proposed the change is not valid any more")]
+    ProposerGone,
+    /// The policy has changed since the change was proposed; `None` if it does not exist.
+    #[error("the policy has another version than the proposal")]
+    Stale(Option<u32>),
 }
 
 /// Who changes something.
@@ -73,18 +84,8 @@ pub struct Editor {
     pub is_dry_run: bool,
     /// How far a support key may go; `None` for an admin.
     pub bounds: Option<SupportBounds>,
-}
-
-/// A change of a policy, as an admin sends it.
-#[derive(Debug, Clone)]
-pub struct PolicyChange {
-    pub rule: Rule,
-    pub effective: Effective,
-    pub reason: Option<String>,
-    /// What the client says about the pause, which the change keeps.
-    pub paused: Option<bool>,
-    /// What becomes of the overrides that the change orphans; required if there are any.
-    pub on_orphans: Option<OnOrphans>,
+    /// Where somebody else proposed the change and the editor approves it: the version that it is for.
+    pub approves: Option<ApprovedOn>,
 }
 
 impl Precondition {
@@ -124,55 +125,62 @@ impl Admin {
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let draft = Some(change.rule.clone());
         let is_dry_run = editor.is_dry_run;
-        self.edit(name, editor, draft, move |current, orphans, now| {
-            // The pause outlives every other change, also the archive.
-            let paused = current.is_some_and(|current| current.in_force.rule.paused);
-            let is_archived = current.is_some_and(|current| current.newest.archived);
-            let current = current.filter(|_| !is_archived);
-            let newest = current.map(|current| &current.newest);
-            precondition.check(newest.map(|newest| newest.version))?;
-            let PolicyChange {
-                rule,
-                effective,
-                reason,
-                paused: paused_in_request,
-                on_orphans,
-            } = &change;
-            if paused_in_request.is_some_and(|pause| pause != paused) {
-                return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
-            }
-            let rule = &Rule {
-                paused,
-                ..rule.clone()
-            };
-            let in_force = current.map(|current| &current.in_force);
-            let effective_at = effective.instant(in_force, newest, rule, now);
-            // A version that is not in force yet can be moved to another instant.
-            let is_so = |newest: &Policy| {
-                let is_then = effective_at == Ok(newest.effective_at);
-                newest.rule == *rule && (newest.has_effect(now) || is_then)
-            };
-            if newest.is_some_and(is_so) {
-                return Ok(Change::Keep);
-            }
-            if reason.is_none() && (newest.is_some() || is_archived) {
-                return Err(EditError::ReasonRequired);
-            }
-            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
-                return Err(EditError::Orphans(orphans.to_vec()));
-            }
-            let effective_at = effective_at
-                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-            let terms = PolicyTerms {
-                rule: rule.clone(),
-                archived: false,
-                effective_at,
-                drops_orphans: *on_orphans == Some(OnOrphans::Drop),
-                schedules_again: false,
-            };
-            let reason = reason.clone();
-            Ok(Change::Version { terms, reason })
-        })
+        let guarded = Some(ProposedChange::Put(change.clone()));
+        self.edit(
+            name,
+            editor,
+            draft,
+            guarded,
+            move |current, orphans, now| {
+                // The pause outlives every other change, also the archive.
+                let paused = current.is_some_and(|current| current.in_force.rule.paused);
+                let is_archived = current.is_some_and(|current| current.newest.archived);
+                let current = current.filter(|_| !is_archived);
+                let newest = current.map(|current| &current.newest);
+                precondition.check(newest.map(|newest| newest.version))?;
+                let PolicyChange {
+                    rule,
+                    effective,
+                    reason,
+                    paused: paused_in_request,
+                    on_orphans,
+                } = &change;
+                if paused_in_request.is_some_and(|pause| pause != paused) {
+                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+                }
+                let rule = &Rule {
+                    paused,
+                    ..rule.clone()
+                };
+                let in_force = current.map(|current| &current.in_force);
+                let effective_at = effective.instant(in_force, newest, rule, now);
+                // A version that is not in force yet can be moved to another instant.
+                let is_so = |newest: &Policy| {
+                    let is_then = effective_at == Ok(newest.effective_at);
+                    newest.rule == *rule && (newest.has_effect(now) || is_then)
+                };
+                if newest.is_some_and(is_so) {
+                    return Ok(Change::Keep);
+                }
+                if reason.is_none() && (newest.is_some() || is_archived) {
+                    return Err(EditError::ReasonRequired);
+                }
+                if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
+                    return Err(EditError::Orphans(orphans.to_vec()));
+                }
+                let effective_at = effective_at
+                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+                let terms = PolicyTerms {
+                    rule: rule.clone(),
+                    archived: false,
+                    effective_at,
+                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                    schedules_again: false,
+                };
+                let reason = reason.clone();
+                Ok(Change::Version { terms, reason })
+            },
+        )
         .await
     }
 
@@ -186,8 +194,11 @@ impl Admin {
         reason: String,
         precondition: Precondition,
         editor: Editor,
-    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        let edited = self.edit(name, editor, None, move |current, _, now| {
+    ) -> Result<Result<EditedPolicy, EditError>, Failure> {
+        let guarded = ProposedChange::Archive {
+            reason: reason.clone(),
+        };
+        self.edit(name, editor, None, Some(guarded), move |current, _, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -201,12 +212,12 @@ impl Admin {
             };
             let reason = Some(reason.clone());
             Ok(Change::Version { terms, reason })
-        });
-        Ok(edited.await?.map(|edited| edited.edited))
+        })
+        .await
     }
 
     /// Pauses a policy, or ends its pause. The versions that are scheduled stay scheduled, and get the
-    /// same pause. A policy that is already paused stays as it is.
+    /// same pause. A policy that is already paused stays as it is. A pause waits for nobody.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -218,7 +229,7 @@ impl Admin {
         precondition: Precondition,
         editor: Editor,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        let edited = self.edit(name, editor, None, move |current, _, now| {
+        let edited = self.edit(name, editor, None, None, move |current, _, now| {
             let current = current.filter(|current| !current.newest.archived);
             let current = current.ok_or(EditError::UnknownPolicy)?;
             let Standing {
@@ -249,11 +260,14 @@ impl Admin {
         Ok(edited.await?.map(|edited| edited.edited))
     }
 
+    /// Makes a change of a policy. Where the policy needs four eyes, a change that is valid waits for a second admin,
+    /// unless nobody has to approve it: then `guarded` is `None`.
     async fn edit(
         self: &Arc<Self>,
         name: PolicyName,
         editor: Editor,
         draft: Option<Rule>,
+        guarded: Option<ProposedChange>,
         decide: impl Fn(
             Option<&Standing>,
             &[OrphanedOverride],
@@ -265,6 +279,31 @@ impl Admin {
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
         let admin = self.clone();
         let work = async move {
+            let is_guarded = admin.proposals.four_eyes.guard(&name);
+            let waits = is_guarded && !editor.is_dry_run && editor.approves.is_none();
+            let waiting = guarded.filter(|_| waits);
+            let decide =
+                |current: Option<&Standing>, orphans: &[OrphanedOverride], now: DateTime<Utc>| {
+                    let version = current.map(|current| current.newest.version);
+                    if editor.approves.is_some_and(|on| on.0 != version) {
+                        return Err(EditError::Stale(version));
+                    }
+                    let decided = decide(current, orphans, now)?;
+                    match (&decided, &waiting) {
+                        (Change::Version { .. }, Some(change)) => {
+                            let proposal = Proposal {
+                                policy: name.clone(),
+                                version,
+                                change: change.clone(),
+                                by: editor.key.to_string(),
+                                at: now,
+                            };
+                            let waiting = admin.proposals.seal(&proposal);
+                            Err(EditError::NeedsApproval(waiting))
+                        }
+                        _ => Ok(decided),
+                    }
+                };
             let edited = admin
                 .ledger
                 .edit_policy(

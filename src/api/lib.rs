@@ -4,6 +4,7 @@
 //! in Rust can use the crate, because it knows the domain, and nothing else of perdiem.
 
 pub mod address;
+pub mod approvals;
 pub mod backtests;
 pub mod blocks;
 pub mod changes;

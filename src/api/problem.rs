@@ -63,6 +63,10 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub orphaned_overrides: Option<OrphansBody>,
+    /// Of `needs-approval`: the whole change, for `POST /v1/approvals`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "proposal_kq3…")]
+    pub proposal: Option<String>,
 }
 
 impl InvalidPart {

@@ -86,11 +86,12 @@ pub const CHANGE_KINDS: [&str; 11] = [
 ];
 
 /// The kinds of problems. `http/answer/problem.rs` describes them, and a test there compares the two.
-pub const PROBLEM_CODES: [&str; 33] = [
+pub const PROBLEM_CODES: [&str; 35] = [
     "malformed",
     "unauthorized",
     "forbidden",
     "subject-blocked",
+    "own-proposal",
     "unknown-policy",
     "not-found",
     "method-not-allowed",
@@ -109,6 +110,7 @@ pub const PROBLEM_CODES: [&str; 33] = [
     "nothing-used",
     "archived",
     "orphaned-overrides",
+    "needs-approval",
     "precondition-failed",
     "too-large",
     "encoded-body",
@@ -166,6 +168,7 @@ words! {
     ChangeKind = CHANGE_KINDS;
     ReadKind = reads::ReadKind::ALL.map(reads::ReadKind::as_str);
     Role = key::Role::ALL.map(key::Role::as_str);
+    ProposedOperation = ["put", "archive"];
     Anything = ["*"];
     OnlyTrue = ["true"];
     /// `absent`: there is no Redis, and only the ledger was checked. `unavailable`: Redis was away, and not all

@@ -16,7 +16,7 @@ use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::policies::tell_warnings;
 use super::refusal::Refused;
-use super::{ServerArgs, yaml};
+use super::{ServerArgs, WAITS, yaml};
 use api::instant::written;
 use api::policies::PolicyAnswer;
 use api::versions::FieldDifference;
@@ -65,6 +65,8 @@ struct PlanStep {
     after: Option<KnownPolicy>,
     /// The fields in the file, with a reason if there is one.
     body: Map<String, Value>,
+    /// Where the change waits for a second admin: the command that makes it.
+    approval: Option<String>,
 }
 
 /// A policy as the server answered it: as it came, and in its type.
@@ -123,7 +125,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         check_orphans(&steps)?;
         perform(&args.server, &mut steps).await?;
         if !args.server.json {
-            println!("applied");
+            println!("{}", outcome(&steps));
         }
     }
     // 5. Print the result as JSON: after the changes, with what the server answered.
@@ -133,6 +135,8 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(if args.dry_run && has_changes {
         ExitCode::from(WOULD_CHANGE)
+    } else if steps.iter().any(|step| step.approval.is_some()) {
+        ExitCode::from(WAITS)
     } else {
         ExitCode::SUCCESS
     })
@@ -232,6 +236,7 @@ async fn plan(
             before: Some(policy),
             after: None,
             body: reason.into_iter().collect(),
+            approval: None,
         });
     }
     // 2. The file's policies: a dry run of each one. All refusals are collected, to report them at
@@ -271,6 +276,7 @@ async fn rehearse(
         before,
         after: None,
         body,
+        approval: None,
     };
     // 2. Send the new policy as a dry run, on the condition that the policy is still the one that
     // was read.
@@ -393,7 +399,13 @@ impl PlanStep {
         };
         match call(self.guard(request)).await {
             Ok(answer) => self.after = Some(KnownPolicy::read(answer)?),
-            Err(error) => bail!(refusal_of(error)?),
+            Err(error) => {
+                let refused = error.downcast_ref::<Refused>();
+                self.approval = refused.and_then(Refused::approval);
+                if self.approval.is_none() {
+                    bail!(refusal_of(error)?);
+                }
+            }
         }
         Ok(())
     }
@@ -404,6 +416,7 @@ impl PlanStep {
             "action": self.action.as_str(),
             "before": self.before.as_ref().map(|before| &before.json),
             "after": self.after.as_ref().map(|after| &after.json),
+            "approval": self.approval,
         })
     }
 
@@ -456,6 +469,24 @@ impl fmt::Display for PlanStep {
         }?;
         formatter.write_str(&orphans)
     }
+}
+
+/// What became of the changes: those that wait have the command of the second admin on a line of its own.
+fn outcome(steps: &[PlanStep]) -> String {
+    let waiting: Vec<String> = steps
+        .iter()
+        .filter_map(|step| {
+            let approval = step.approval.as_ref()?;
+            Some(format!(
+                "{} is not changed yet: it waits for a second admin, who types\n{approval}",
+                step.name
+            ))
+        })
+        .collect();
+    let changes = steps.iter().filter(|step| step.action.is_change()).count();
+    let applied = (waiting.len() < changes).then(|| "applied".to_owned());
+    let told: Vec<String> = applied.into_iter().chain(waiting).collect();
+    told.join("\n")
 }
 
 fn summary(steps: &[PlanStep]) -> String {

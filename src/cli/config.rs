@@ -14,6 +14,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::setting::{WrongSetting, read_seal_key, read_secret};
 use crate::sign_on_args::SignOnArgs;
 use counter::RedisAccess;
+use domain::four_eyes::FourEyes;
 use domain::seal::note::SealKey;
 use engine::{EngineOptions, SealTarget};
 use host::clock::{Clock, SandboxClock};
@@ -201,6 +202,11 @@ pub struct ServeArgs {
     /// Record each read that shows a named subject, as an act: who looked at which subject, and when
     #[arg(long, env = "PERDIEM_RECORD_READS")]
     pub record_reads: bool,
+
+    /// Policies whose changes wait until a second admin approves them: names with commas between them, or *
+    /// for all. The same at all instances
+    #[arg(long, env = "PERDIEM_FOUR_EYES", value_name = "POLICIES", value_parser = FourEyes::parse)]
+    pub four_eyes: Option<FourEyes>,
 
     /// Longest time for the head of a request to arrive, and again for its body, in seconds
     #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
@@ -401,6 +407,7 @@ impl ServeArgs {
             seal_to: self.seal_to.clone(),
             record_reads: self.record_reads,
             policy_metrics: self.policy_metrics,
+            four_eyes: self.four_eyes.clone().unwrap_or_default(),
             clock: self.clock(),
         }
     }

@@ -7,6 +7,7 @@ mod output;
 mod adjustment_file;
 mod age;
 mod apply;
+mod approve;
 mod archive;
 mod backtest;
 mod blocks;
@@ -86,6 +87,8 @@ const FAILED: u8 = 1;
 const DENIED: u8 = 3;
 /// The exit code of a command with wrong arguments or settings. A supervisor need not try again.
 const WRONG_SETTING: u8 = 2;
+/// The exit code of a change that waits for a second admin.
+const WAITS: u8 = 6;
 /// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
 const TRY_AGAIN: u8 = 75;
 
@@ -108,6 +111,7 @@ Exit codes:
   3   no: the claim is denied, also by a block or a pause; or the grant has ended
   4   the reconciliation found differences that are not healed
   5   `policy apply --dry-run` would change something
+  6   waiting: the change needs a second admin, who types the line on standard output
   75  later: try again, for example because the server does not answer
   141 the reader of standard output ended first, as `| head -1` does";
 
@@ -184,6 +188,8 @@ enum Command {
     /// Manage policies: create, set, show, list, schedule, restore, pause, archive, apply, backtest
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Approve a change of a policy that another admin proposed
+    Approve(approve::ApproveArgs),
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
@@ -228,6 +234,7 @@ impl Command {
                 | PolicyCommand::Restore(_),
             ) => places::POLICY_PUT,
             Command::Policy(_) => places::POLICY_STOP,
+            Command::Approve(_) => places::APPROVE,
             Command::Override(_) | Command::Block(_) => places::EXCEPTION,
             Command::Key(keys::KeyCommand::Replace(_)) => places::KEY_REPLACE,
             Command::Key(_) => places::KEY,
@@ -277,7 +284,11 @@ pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
         let setting = written::wrong_setting(&error);
         let whence = setting.and_then(written::whence).unwrap_or_default();
         eprintln!("perdiem: {}{whence}", Chain(error.as_ref()));
-        ExitCode::from(match (setting, error.downcast_ref::<Refused>()) {
+        let refused = error.downcast_ref::<Refused>();
+        if let Some(approval) = refused.and_then(Refused::approval) {
+            println!("{approval}");
+        }
+        ExitCode::from(match (setting, refused) {
             (Some(_), _) => WRONG_SETTING,
             (None, Some(refused)) => refused.exit_code(),
             (None, None) if can_try_again(&error) => TRY_AGAIN,
@@ -329,6 +340,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Seal(command) => seals::run(command).await,
         Command::Erase(args) => erasure::erase(args).await,
         Command::Policy(command) => policy_command::run(command).await,
+        Command::Approve(args) => approve::approve(args).await,
         Command::Override(command) => overrides::run(command).await,
         Command::Block(command) => blocks::run(command).await,
         Command::Key(command) => keys::run(command).await,

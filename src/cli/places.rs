@@ -130,6 +130,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("reason", "--reason"),
 ];
 pub const POLICY_STOP: PlaceNames = &[("policy", "POLICY"), ("reason", "--reason")];
+pub const APPROVE: PlaceNames = &[("proposal", "PROPOSAL")];
 pub const BACKTEST: PlaceNames = &[
     ("/policy", "--file"),
     ("policy", "POLICY"),
@@ -289,6 +290,7 @@ mod tests {
             "policy put a --limit '3' --time-zone UTC",
             "policy set a",
             "policy pause a --reason x",
+            "approve a",
             "policy backtest a -f x --from today --until today",
             "override put a b --limit '3'",
             "block put a b --reason x",

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::orphans::describe_orphans;
 use super::places::{self, PlaceNames};
-use super::{DENIED, FAILED, TRY_AGAIN};
+use super::{DENIED, FAILED, TRY_AGAIN, WAITS};
 use api::problem::Problem;
 
 /// The codes of "no": the server understood the request, and a rule or a fact is against it.
@@ -58,9 +58,16 @@ impl Refused {
         NO.contains(&self.code())
     }
 
+    /// The command with which another admin makes the change that waits.
+    pub fn approval(&self) -> Option<String> {
+        let proposal = self.problem.proposal.as_ref()?;
+        Some(format!("perdiem approve {proposal}"))
+    }
+
     pub fn exit_code(&self) -> u8 {
         match self.code() {
             _ if self.is_no() => DENIED,
+            "needs-approval" => WAITS,
             code if LATER.contains(&code) => TRY_AGAIN,
             _ => FAILED,
         }

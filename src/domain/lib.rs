@@ -17,6 +17,7 @@ pub mod erasure;
 pub mod explanation;
 pub mod fault;
 pub mod forecast;
+pub mod four_eyes;
 pub mod grant;
 #[cfg(test)]
 pub mod histories;

@@ -3,13 +3,14 @@
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::limit::shape::OtherMax;
 use super::overrides::{Override, OverrideTerms};
 use super::policy::Rule;
 
 /// What becomes of the overrides that a change of the policy orphans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnOrphans {
     /// They end. The limits that they still have stay overridden.
     Drop,

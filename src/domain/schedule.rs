@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, NaiveDate, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::policy::{Policy, PolicyId, PolicyName, Rule};
 use super::window::Length;
 
 /// When a change takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effective {
     Now,
     /// At the start of the next local day of the policy.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{BuildError, Engine, EngineOptions};
-use admin::{Admin, Eraser};
+use admin::{Admin, Eraser, Proposals};
 use claims::Claims;
 use claims::counted::{Counting, Drainer, ask_ledger_all, count_again_all, count_all};
 use claims::instance::{
@@ -170,6 +170,7 @@ impl Engine {
             instance: instance.clone(),
             ledger: ledger.admin(),
             eraser,
+            proposals: Proposals::new(options.four_eyes, ledger.identity(), callers.access.clone()),
             drain,
         });
         let busiest = (options.policy_metrics > 0).then(|| BusiestPolicies {

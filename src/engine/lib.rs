@@ -16,13 +16,15 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use counter::{CounterError, Counters, RedisAccess};
+use domain::four_eyes::FourEyes;
 use domain::seal::note::SealKey;
 use host::clock::Clock;
 use host::running::RunningTime;
 use ledger::{Ledger, OpenError};
 
 pub use admin::{
-    Admin, EditError, EditedTerms, Editor, KeyError, PolicyChange, Precondition, SubjectErasure,
+    Admin, EditError, EditedTerms, Editor, KeyError, PolicyChange, Precondition, Proposal,
+    ProposedChange, SubjectErasure, WaitingChange,
 };
 pub use claims::instance::{
     ATTEMPT_FOR, AdminKey, AdminKeyError, Authority, Callers, ClockTrouble, Failure, Health,
@@ -102,6 +104,8 @@ pub struct EngineOptions {
     pub record_reads: bool,
     /// How many policies the metrics name at most.
     pub policy_metrics: u32,
+    /// The policies whose changes wait for a second admin.
+    pub four_eyes: FourEyes,
     pub clock: Clock,
 }
 

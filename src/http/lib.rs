@@ -22,9 +22,9 @@ use docs::pages;
 use docs::specification::{OPENAPI_YAML, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, blocks, changes, claims, corrections, denials, entries, entry_exports,
-    erasures, explanation, exports, grants, history, keys, overrides, pauses, policies,
-    reconciliations, resets, sandbox, seals, statistics, subjects, windows,
+    approvals, backtests, batches, blocks, changes, claims, corrections, denials, entries,
+    entry_exports, erasures, explanation, exports, grants, history, keys, overrides, pauses,
+    policies, reconciliations, resets, sandbox, seals, statistics, subjects, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -43,6 +43,7 @@ fn routes() -> Routes {
         at("/v1/policies/{policy}/pause", Asked)
             .put(pauses::put, pauses::PUT)
             .delete(pauses::end, pauses::END),
+        at("/v1/approvals", Asked).post(approvals::post, approvals::POST),
         at("/v1/policies/{policy}/versions", Asked).get(policies::versions, policies::VERSIONS),
         at("/v1/policies/{policy}/windows", Asked).get(windows::list, windows::LIST),
         at("/v1/policies/{policy}/overrides", Asked).get(overrides::list, overrides::LIST),

@@ -46,6 +46,7 @@ pub use advice::SettingAdvice;
 pub use checkup::{
     Checkup, ClientLimits, FileFacts, RoleFacts, ServerFacts, StandbyFacts, VacuumFacts,
 };
+pub use encoding::{decode_rule, encode_rule};
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace, Untimely};
 pub use handles::{AdminTables, AuditTables, ClaimTables, FigureTables, RecordTables};

@@ -213,6 +213,11 @@ impl Access {
         Ok(true)
     }
 
+    /// Whether the settings of this instance have an admin key.
+    pub fn has_key_of_settings(&self) -> bool {
+        self.of_settings.is_some()
+    }
+
     /// The owner of a secret, as far as this instance knows. A key that is valid was used then, also
     /// where the request is refused afterwards, for its role or for anything else.
     pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {

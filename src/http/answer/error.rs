@@ -25,7 +25,7 @@ use domain::partial::PARTS_MOST;
 use domain::policy::PolicyName;
 use domain::refusal::{CorrectionRefusal, Refusal};
 use domain::schedule::UnreadableTerms;
-use engine::{Failure, Outcome, Undecided};
+use engine::{Failure, Outcome, Undecided, WaitingChange};
 
 /// Every answer to a request that is not a success.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +111,16 @@ pub enum ApiError {
         count = .0.count
     )]
     OrphanedOverrides(OrphansBody),
+    #[error(
+        "this change is valid, but nothing is changed yet: it waits for a second admin, who can approve the \
+         proposal until {}",
+        written(.0.until)
+    )]
+    NeedsApproval(WaitingChange),
+    #[error("your own key proposed this change: another admin must approve it")]
+    OwnProposal,
+    #[error("{}: propose the change again", describe_stale(*.0))]
+    StaleProposal(Option<u32>),
     #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
     #[error("nothing is used{}: there is nothing to reset", .0.map_or(String::new(), |per| format!(" per {per}")))]
@@ -355,6 +365,10 @@ impl ApiError {
                 orphaned_overrides: Some(orphans.clone()),
                 ..problem
             },
+            Self::NeedsApproval(waiting) => Problem {
+                proposal: Some(waiting.proposal.clone()),
+                ..problem
+            },
             _ => problem,
         }
     }
@@ -397,6 +411,8 @@ impl ApiError {
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
             Self::SubjectBlocked { .. } => problem::SUBJECT_BLOCKED,
             Self::OrphanedOverrides(_) => problem::ORPHANED_OVERRIDES,
+            Self::NeedsApproval(_) => problem::NEEDS_APPROVAL,
+            Self::OwnProposal => problem::OWN_PROPOSAL,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::NothingUsed(_) => problem::NOTHING_USED,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
@@ -404,7 +420,7 @@ impl ApiError {
             Self::HoldGone(_) | Self::HoldLapsed(_) | Self::RetryOfLapsed(_) => {
                 problem::HOLD_LAPSED
             }
-            Self::PreconditionFailed(_) => problem::PRECONDITION_FAILED,
+            Self::PreconditionFailed(_) | Self::StaleProposal(_) => problem::PRECONDITION_FAILED,
             Self::KeyReused => problem::IDEMPOTENCY_KEY_REUSED,
             Self::Denied(_) => problem::QUOTA_EXCEEDED,
             Self::Undecided(_) => problem::UNDECIDED,
@@ -506,6 +522,15 @@ pub fn entered(
 
 fn describe_end(until: Option<DateTime<Utc>>) -> String {
     until.map_or(String::new(), |until| format!(" until {}", written(until)))
+}
+
+fn describe_stale(version: Option<u32>) -> String {
+    match version {
+        Some(version) => {
+            format!("the policy has changed since this was proposed: its version is {version}")
+        }
+        None => "the policy does not exist any more".to_owned(),
+    }
 }
 
 fn describe_version(version: Option<u32>) -> String {

@@ -105,6 +105,14 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::NotPaused => Self::NotFound("the policy is not paused"),
             EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),
             EditError::BeingErased(at) => Self::BeingErased(at),
+            EditError::NeedsApproval(waiting) => Self::NeedsApproval(waiting),
+            EditError::OwnProposal => Self::OwnProposal,
+            EditError::Stale(version) => Self::StaleProposal(version),
+            EditError::ProposerGone => {
+                let detail =
+                    "the key that proposed this is revoked or has ended: propose the change again";
+                Self::invalid_body("/proposal", detail)
+            }
             EditError::Misfit(faults) => {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }

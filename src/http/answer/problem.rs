@@ -78,6 +78,11 @@ SUBJECT_BLOCKED = FORBIDDEN "subject-blocked" "Subject blocked" None,
     do "Do not give the benefit. Wait for `Retry-After`, or ask an admin, who can read the reason of \
         the block and remove it."
     retry "Yes, after `Retry-After`. Without `Retry-After`, not before an admin removes the block.";
+OWN_PROPOSAL = FORBIDDEN "own-proposal" "Own proposal" None,
+    "an approval by the key that proposed the change"
+    means "The key that proposed the change cannot approve it. Nothing was changed."
+    do "Give the proposal to another admin."
+    retry "No, not with the same key.";
 UNKNOWN_POLICY = NOT_FOUND "unknown-policy" "Unknown policy" None,
     "no such policy, or archived"
     means "The ledger has no policy with this name, or the policy is archived."
@@ -185,12 +190,20 @@ ORPHANED_OVERRIDES = CONFLICT "orphaned-overrides" "Orphaned overrides" None,
     do "Say what becomes of them: send `orphaned_overrides` with `drop`, and they end; or with \
         `keep`, and they stay without an effect. Or keep the limits."
     retry "Yes, with `orphaned_overrides`.";
+NEEDS_APPROVAL = CONFLICT "needs-approval" "Needs approval" None,
+    "the change is valid, and waits for a second admin"
+    means "`PERDIEM_FOUR_EYES` names the policy, so a change of its rule needs two admins. The change is valid. \
+           Nothing was changed. `proposal` contains the whole change."
+    do "Give `proposal` to another admin, who sends it to `POST /v1/approvals` within 7 days. Any other change \
+        of the policy makes it stale."
+    retry "No: the same request is another proposal.";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,
     "the policy, override or key has another version"
     means "The policy, override or key does not have the version that `If-Match` names. Or the \
-           request has `If-None-Match: *`, but the policy, override or key exists."
+           request has `If-None-Match: *`, but the policy, override or key exists. Or the policy has changed \
+           since a proposal was made."
     do "Read the policy, override or key again. Check your change. Send the change with the new \
-        `ETag` in `If-Match`."
+        `ETag` in `If-Match`. A proposal is made again."
     retry "No, not with the same `If-Match` or `If-None-Match`.";
 TOO_LARGE = PAYLOAD_TOO_LARGE "too-large" "Too large" None,
     "a body over 64 KiB; a batch over 8 MiB"
@@ -299,6 +312,7 @@ impl ProblemKind {
             errors,
             blocked_until: None,
             orphaned_overrides: None,
+            proposal: None,
         }
     }
 }

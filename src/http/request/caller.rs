@@ -164,6 +164,7 @@ impl<W, P> Caller<W, P> {
             key: self.key(),
             is_dry_run: dry_run.0,
             bounds: self.principal.bounds,
+            approves: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The resources, each in its own file.
 
+pub mod approvals;
 pub mod backtests;
 pub mod batches;
 pub mod blocks;

@@ -96,7 +96,7 @@ describe! {
         .json::<PolicyAnswer>(200, "Replaced, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
-            beyond its bounds.")
+            beyond its bounds. `needs-approval`: the change waits for a second admin.")
 }
 pub async fn put(
     caller: Caller<Admin>,
@@ -120,20 +120,24 @@ pub async fn put(
 
 /// The answer to a change of a policy, or to a dry run of one.
 fn edited_answer(edited: EditedPolicy, is_dry_run: bool) -> HttpResponse {
-    let orphaned_overrides = OrphansBody::some(&edited.orphans);
-    let edited = edited.edited;
-    let existed = edited.before.is_some_and(|before| !before.newest.archived);
-    let version = edited.after.newest.version;
+    let before = edited.edited.before.as_ref();
+    let existed = before.is_some_and(|before| !before.newest.archived);
+    let version = edited.edited.after.newest.version;
     let status = if existed {
         StatusCode::OK
     } else {
         StatusCode::CREATED
     };
     let mut response = changed(status, version, is_dry_run);
-    response.json(PolicyAnswer {
-        orphaned_overrides,
-        ..policy_answer(edited.after)
-    })
+    response.json(changed_policy(edited))
+}
+
+/// A policy after a change of it.
+pub fn changed_policy(edited: EditedPolicy) -> PolicyAnswer {
+    PolicyAnswer {
+        orphaned_overrides: OrphansBody::some(&edited.orphans),
+        ..policy_answer(edited.edited.after)
+    }
 }
 
 describe! {
@@ -146,7 +150,7 @@ describe! {
         .json::<PolicyAnswer>(200, "Changed, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
-            beyond its bounds.")
+            beyond its bounds. `needs-approval`: the change waits for a second admin.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn patch(
@@ -222,6 +226,7 @@ describe! {
     /// last version.
     ARCHIVE: "archive_policy" of "policies", |it| it
         .json::<PolicyAnswer>(200, "Archived; or the result of a dry run.")
+        .problem(409, "`needs-approval`: the change waits for a second admin.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn archive(
@@ -237,7 +242,7 @@ pub async fn archive(
         .archive_policy(policy.0.clone(), reason.0, precondition, editor)
         .await?
         .map_err(|error| (policy.0, error))?;
-    Ok(HttpResponse::Ok().json(policy_answer(edited.after)))
+    Ok(HttpResponse::Ok().json(policy_answer(edited.edited.after)))
 }
 
 describe! {

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use perdiem::counter::RedisAccess;
+use perdiem::domain::four_eyes::FourEyes;
 use perdiem::engine::EngineOptions;
 use perdiem::host::clock::{Clock, ManualClock};
 use perdiem::http::{Application, ConsoleSettings, ServeError, ServeOptions};
@@ -232,6 +233,7 @@ impl Ground {
             seal_to: None,
             record_reads: false,
             policy_metrics: 0,
+            four_eyes: FourEyes::default(),
             clock: Clock::system(),
         }
     }

@@ -1,0 +1,90 @@
+//! Approving a change that another admin proposed.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::proposals::{ApprovedOn, Proposal, ProposalFault, ProposedChange};
+use crate::{Admin, EditError, Editor, Precondition};
+use claims::instance::{Failure, KEY_OF_SETTINGS};
+use ledger::EditedPolicy;
+
+/// An approved change, or a dry run of the approval.
+pub struct ApprovedChange {
+    pub edited: EditedPolicy,
+    /// The name of the key that proposed it.
+    pub proposer: String,
+}
+
+impl Admin {
+    /// The change that a text proposes.
+    ///
+    /// # Errors
+    /// [`ProposalFault`].
+    pub fn proposal(&self, text: &str) -> Result<Proposal, ProposalFault> {
+        self.proposals.open(text, self.instance.clock.now())
+    }
+
+    /// Makes a proposed change, to the version that it was proposed for, unless the editor proposed it. A dry run
+    /// shows it to its proposer too.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside: also [`EditError::Stale`] if the policy has changed since.
+    pub async fn approve(
+        self: &Arc<Self>,
+        proposal: Proposal,
+        editor: Editor,
+    ) -> Result<Result<ApprovedChange, EditError>, Failure> {
+        let Proposal {
+            policy,
+            version,
+            change,
+            by,
+            ..
+        } = proposal;
+        // 1. Two keys, and both of them valid.
+        if *by == *editor.key && !editor.is_dry_run {
+            return Ok(Err(EditError::OwnProposal));
+        }
+        let Some(proposer) = self.proposer(&by).await? else {
+            return Ok(Err(EditError::ProposerGone));
+        };
+        // 2. The same change as the proposer's, on the same version.
+        let whose = if proposer == by {
+            by
+        } else {
+            format!("{proposer} ({by})")
+        };
+        let editor = Editor {
+            approves: Some(ApprovedOn(version)),
+            ..editor
+        };
+        let edited = match change.proposed_by(&whose) {
+            ProposedChange::Put(change) => {
+                self.put_policy(policy, change, Precondition::None, editor)
+                    .await?
+            }
+            ProposedChange::Archive { reason } => {
+                self.archive_policy(policy, reason, Precondition::None, editor)
+                    .await?
+            }
+        };
+        Ok(edited.map(|edited| ApprovedChange { edited, proposer }))
+    }
+
+    /// The name of the key that proposed a change; `None` if the key is not valid any more. The ledger is asked,
+    /// because another instance may have revoked the key.
+    async fn proposer(self: &Arc<Self>, by: &str) -> Result<Option<String>, Failure> {
+        if by == KEY_OF_SETTINGS {
+            let is_valid = self.proposals.has_key_of_settings();
+            return Ok(is_valid.then(|| by.to_owned()));
+        }
+        let Ok(id) = by.parse::<Uuid>() else {
+            return Ok(None);
+        };
+        let now = self.instance.clock.now();
+        let found = self.key(id).await?.map(|used| used.key.rule);
+        let valid = found.filter(|rule| rule.is_valid(now));
+        Ok(valid.map(|rule| rule.name))
+    }
+}
