@@ -4,8 +4,8 @@
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
-    const text = document.getElementById(button.dataset.copy).textContent;
-    await navigator.clipboard.writeText(text);
+    const copied = document.getElementById(button.dataset.copy);
+    await navigator.clipboard.writeText(copied.href ?? copied.textContent);
     button.textContent = "Copied";
   });
 }

@@ -7,9 +7,9 @@ use percent_encoding::percent_decode_str;
 use super::asking::{Asker, PageFailure, Server};
 use super::frame;
 use super::pages::{
-    blocks, changes, denials, entries, erasure, exports, find, grant, keys, overrides, policies,
-    policy, policy_edit, reconciliations, refused, seals, subject, subjects, today, usage,
-    versions,
+    approvals, blocks, changes, denials, entries, erasure, exports, find, grant, keys, overrides,
+    policies, policy, policy_edit, reconciliations, refused, seals, subject, subjects, today,
+    usage, versions,
 };
 use super::visit::{FormFields, Method, PageReply, Replied, Settings, Visit};
 use api::keys::OwnKeyAnswer;
@@ -73,6 +73,8 @@ const PAGES: &[PlacedPage] = pages! {
     Post "/console/policies/{}/pause" Administrator policy_edit::pause;
     Get "/console/policies/{}/archive" Administrator policy_edit::ask_archive;
     Post "/console/policies/{}/archive" Administrator policy_edit::archive;
+    Get "/console/approve" Administrator approvals::show;
+    Post "/console/approve" Administrator approvals::approve;
     Get "/console/policies/{}/versions" Reader versions::show;
     Get "/console/policies/{}/overrides" Reader overrides::list;
     Get "/console/policies/{}/overrides/{}" Reader overrides::show;

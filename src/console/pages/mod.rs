@@ -1,5 +1,6 @@
 //! The pages, a file for each. Each one answers the question that its first line of text answers.
 
+pub mod approvals;
 pub mod blocks;
 pub mod changes;
 pub mod denials;

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use super::approvals::waiting;
 use super::known::Known;
 use super::policy_form::PolicyDraft;
 use super::version::{difference_table, differences};
@@ -176,7 +177,7 @@ pub async fn apply(visit: &Visit<'_>) -> Replied {
         Err(refusal) if refusal.code() == "precondition-failed" => {
             changed_meanwhile(visit, draft).await
         }
-        Err(refusal) => Err(refusal),
+        Err(refusal) => waiting(refusal),
     }
 }
 
@@ -405,6 +406,8 @@ pub async fn archive(visit: &Visit<'_>) -> Replied {
         &[("reason", visit.form.get("reason"))],
     );
     let asking = Asking::of("DELETE", target).if_version(visit.form.get("version"));
-    visit.asker.value(asking).await?;
-    Ok(PageReply::Redirect(path(&["console", "policies", name])))
+    match visit.asker.value(asking).await {
+        Ok(_) => Ok(PageReply::Redirect(path(&["console", "policies", name]))),
+        Err(refusal) => waiting(refusal),
+    }
 }
