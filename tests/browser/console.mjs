@@ -19,6 +19,7 @@ const PAGES = [
   "/console/policies",
   "/console/policies?archived=true",
   "/console/new-policy",
+  "/console/approve",
   "/console/policies/otp",
   "/console/policies/otp?hours=refused",
   "/console/policies/otp/edit",

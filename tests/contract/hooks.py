@@ -46,6 +46,8 @@ BEYOND_SCHEMAS = [
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
     # The key of a batch, with the number of a claim behind it.
     ("Idempotency-Key", "the key of a batch is at most"),
+    # Only the ledger knows what it sealed.
+    ("#/proposal", "no proposal of this ledger"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect|is not in the future"),

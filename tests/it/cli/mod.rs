@@ -1,6 +1,7 @@
 //! The binary, as a person at a terminal or a supervisor uses it.
 
 mod apply;
+mod approvals;
 mod bulk;
 mod changes;
 mod commands;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use perdiem::domain::four_eyes::FourEyes;
 use reqwest::Method;
 use reqwest::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use serde_json::{Value, json};
@@ -9,8 +10,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::folder;
+use crate::http::v1::keys::make_role;
 use crate::http::{all_items, items};
-use crate::support::app::{App, KEY, Stack, client, eventually};
+use crate::support::app::{App, Ground, KEY, Stack, client, eventually};
 use crate::support::command_line::{command, words};
 use crate::support::terminal::Said;
 
@@ -270,4 +272,22 @@ async fn what_a_newer_server_says_more_is_left_out() {
     let line = "policy show benefit --json";
     let json = told(&app, line, Arc::new(add_to_each_object)).await.json(0);
     assert_eq!(json["limits"][0]["newer"]["field"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_that_lacks_a_field_fails() {
+    let app = App::start_with(&Ground::new(Stack::Sqlite), |options| {
+        options.four_eyes = FourEyes::OfAllPolicies;
+    })
+    .await;
+    let other = make_role(&app, "admin", None).await;
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    let line = "PUT /v1/policies/benefit";
+    let waits = app.ask_as(&other.secret, line, body).await;
+    let proposal = waits.at("/proposal");
+    let line = format!("approve {}", proposal.as_str().expect("a text"));
+    for field in ["/proposer", "/result"] {
+        let fault = told(&app, &line, at(field, None)).await.fault();
+        assert!(fault.contains("different versions"), "{field}: {fault}");
+    }
 }

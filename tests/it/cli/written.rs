@@ -29,6 +29,7 @@ fn a_value_that_cannot_be_read_is_told_with_its_variable() {
         ("PERDIEM_REDIS_TIMEOUT_MS", "", "PERDIEM_REDIS_TIMEOUT_MS"),
         ("PERDIEM_DRAIN_SECONDS", "-1", "is not in"),
         ("PERDIEM_OPEN_METRICS", "perhaps", "true, false"),
+        ("PERDIEM_FOUR_EYES", "benefit,", "1 to 63 of a-z"),
         ("PERDIEM_LOG_FORMAT", "xml", "human, json"),
         ("PERDIEM_LOG", "nonsense", "write error, warn"),
         ("PERDIEM_LOG", "info,perdiem", "write error, warn"),

@@ -9,7 +9,7 @@ use crate::support::app::{App, KEY, Stack};
 use crate::support::desk::on_every_store;
 
 /// The form of a policy, filled.
-fn draft(page: &Got, ends: &str, max: &str) -> Form {
+pub fn draft(page: &Got, ends: &str, max: &str) -> Form {
     let form = page.form(ends);
     [
         ("description", "for the test"),

@@ -1,5 +1,6 @@
 //! The console, as a browser without JavaScript meets it.
 
+mod approvals;
 mod forms;
 mod pages;
 mod safety;

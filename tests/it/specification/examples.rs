@@ -21,6 +21,7 @@ macro_rules! read_into {
 fn read(name: &str, example: &Value) -> Result<(), String> {
     read_into! {
         name, example,
+        approvals: ApprovalAnswer;
         backtests: BacktestAnswer;
         blocks: BlockAnswer, BlockList;
         changes: ChangeList;

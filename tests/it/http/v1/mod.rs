@@ -1,5 +1,6 @@
 //! The resources of `/v1`: one file for each file of `src/http/v1`.
 
+mod approvals;
 mod backtests;
 mod batches;
 mod changes;
