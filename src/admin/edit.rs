@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound, Utc};
 
 use crate::Admin;
 use crate::proposals::{ApprovedOn, PolicyChange, Proposal, ProposedChange, WaitingChange};
@@ -296,7 +296,7 @@ impl Admin {
                                 version,
                                 change: change.clone(),
                                 by: editor.key.to_string(),
-                                at: now,
+                                at: now.trunc_subsecs(0),
                             };
                             let waiting = admin.proposals.seal(&proposal);
                             Err(EditError::NeedsApproval(waiting))

@@ -323,15 +323,20 @@ pub fn refusal_of(error: anyhow::Error) -> anyhow::Result<String> {
 }
 
 /// Applies the changes one after the other, and stops at the first refusal: a change that somebody
-/// else made meanwhile is not overwritten.
+/// else made meanwhile is not overwritten. A change that waits for a second admin is no refusal.
 async fn perform(server: &ServerArgs, steps: &mut [PlanStep]) -> anyhow::Result<()> {
     let changes = steps.iter_mut().filter(|step| step.action.is_change());
     let mut changes: Vec<&mut PlanStep> = changes.collect();
     for done in 0..changes.len() {
         let result = changes[done].perform(server).await;
         result.with_context(|| {
-            let names = |steps: &[&mut PlanStep]| -> String {
-                let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+            let made = changes[..done]
+                .iter()
+                .filter(|step| step.approval.is_none());
+            let made: Vec<&str> = made.map(|step| step.name.as_str()).collect();
+            let all = changes.iter().map(|step| step.name.as_str());
+            let others: Vec<&str> = all.filter(|name| !made.contains(name)).collect();
+            let names = |names: &[&str]| -> String {
                 if names.is_empty() {
                     "nothing".to_owned()
                 } else {
@@ -341,8 +346,8 @@ async fn perform(server: &ServerArgs, steps: &mut [PlanStep]) -> anyhow::Result<
             format!(
                 "stopped at {}; changed: {}; not changed: {}",
                 changes[done].name,
-                names(&changes[..done]),
-                names(&changes[done..])
+                names(&made),
+                names(&others)
             )
         })?;
     }
