@@ -139,7 +139,7 @@ enum Command {
     Completions(completions::CompletionsArgs),
     /// Check settings, database, Redis, clocks and files without a change, before the first start or
     /// when something is wrong; exits with 1 when somebody has to look, and with 2 when something is wrong
-    Doctor(doctor::DoctorArgs),
+    Doctor(Box<doctor::DoctorArgs>),
     /// Show the state of an instance: health, reconciliation, seals, queue, rules and version
     Status(ServerArgs),
     /// Claim units for a subject; exits with 3 when the claim is denied
@@ -316,7 +316,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions(args) => Ok(completions::completions(&args)),
-        Command::Doctor(args) => doctor::doctor(args).await,
+        Command::Doctor(args) => doctor::doctor(*args).await,
         Command::Status(args) => status::status(args).await,
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,
