@@ -3,7 +3,7 @@
 use domain::key::{Role, SupportBounds};
 
 use super::settings::SignOnSettings;
-use super::token::Claims;
+use super::token::TokenClaims;
 
 const PURPOSE: &str = "perdiem 2026-11-28 keys of persons";
 /// The length of a seed: as many random bytes as the secret of a key has.
@@ -26,7 +26,7 @@ pub struct Person {
 
 impl Person {
     /// The person, if one of their groups has a role.
-    pub(super) fn of(claims: &Claims, settings: &SignOnSettings) -> Option<Self> {
+    pub(super) fn of(claims: &TokenClaims, settings: &SignOnSettings) -> Option<Self> {
         let groups = claims.groups(&settings.groups_claim)?;
         let role = settings
             .roles

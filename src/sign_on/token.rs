@@ -41,7 +41,7 @@ pub enum TokenFault {
 
 /// What the provider says of a person.
 #[derive(Debug)]
-pub struct Claims(Map<String, Value>);
+pub struct TokenClaims(Map<String, Value>);
 
 /// The key and the signature that a token names.
 pub fn header(token: &str) -> Result<(Algorithm, Option<String>), TokenFault> {
@@ -62,7 +62,7 @@ pub fn check(
     settings: &SignOnSettings,
     nonce: &str,
     now: DateTime<Utc>,
-) -> Result<Claims, TokenFault> {
+) -> Result<TokenClaims, TokenFault> {
     let (algorithm, _) = header(token)?;
     let mut validation = Validation::new(algorithm);
     validation.set_audience(&[&settings.client_id]);
@@ -83,10 +83,10 @@ pub fn check(
     if has_ended || !has_begun {
         return Err(TokenFault::Untimely);
     }
-    Ok(Claims(claims))
+    Ok(TokenClaims(claims))
 }
 
-impl Claims {
+impl TokenClaims {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
@@ -275,8 +275,8 @@ mod tests {
         }
     }
 
-    fn claims(value: Value) -> Claims {
-        Claims(value.as_object().cloned().unwrap())
+    fn claims(value: Value) -> TokenClaims {
+        TokenClaims(value.as_object().cloned().unwrap())
     }
 
     #[test]
