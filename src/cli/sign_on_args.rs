@@ -61,7 +61,7 @@ pub struct SignOnArgs {
     )]
     oidc_scopes: String,
 
-    /// Where people find perdiem, such as https://perdiem.example: the provider sends them back there
+    /// Address at which people find perdiem: the provider sends them back there
     #[arg(long, env = "PERDIEM_CONSOLE_URL", value_name = "URL")]
     console_url: Option<String>,
 }
