@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use host::zone_rules;
 use tokio::runtime::Builder;
@@ -10,6 +11,9 @@ use tokio::runtime::Builder;
 /// service's time for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long threads may hold up the end of the process.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     #[cfg(feature = "faults")]
@@ -24,7 +28,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => cli::run(cli, &runtime),
+        Ok(runtime) => {
+            let code = cli::run(cli, &runtime);
+            // A thread that reads a file from a network that is away must not hold up the end.
+            runtime.shutdown_timeout(END_WAIT);
+            code
+        }
         Err(error) => {
             eprintln!("perdiem: cannot start threads: {error}");
             ExitCode::FAILURE

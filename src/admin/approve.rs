@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::proposals::{ApprovedOn, Proposal, ProposalFault, ProposedChange};
 use crate::{Admin, EditError, Editor, Precondition};
 use claims::instance::{Failure, KEY_OF_SETTINGS};
+use domain::key::Role;
 use ledger::EditedPolicy;
 
 /// An approved change, or a dry run of the approval.
@@ -42,8 +43,8 @@ impl Admin {
             by,
             ..
         } = proposal;
-        // 1. Two keys, and both of them valid.
-        if *by == *editor.key && !editor.is_dry_run {
+        // 1. Two keys of two admins, and both of them valid.
+        if !editor.is_dry_run && self.are_of_one_admin(&by, &editor.key).await? {
             return Ok(Err(EditError::OwnProposal));
         }
         let Some(proposer) = self.proposer(&by).await? else {
@@ -72,6 +73,26 @@ impl Admin {
         Ok(edited.map(|edited| ApprovedChange { edited, proposer }))
     }
 
+    /// Whether two keys are the same, or one of them took the place of the other: it has the same name, and the other
+    /// made it.
+    async fn are_of_one_admin(self: &Arc<Self>, one: &str, other: &str) -> Result<bool, Failure> {
+        if one == other {
+            return Ok(true);
+        }
+        let (Ok(one), Ok(other)) = (one.parse::<Uuid>(), other.parse::<Uuid>()) else {
+            return Ok(false);
+        };
+        let name = async |id| Ok::<_, Failure>(self.key(id).await?.map(|used| used.key.rule.name));
+        if name(one).await? != name(other).await? {
+            return Ok(false);
+        }
+        let made = async |maker: Uuid, key| {
+            let found = self.ledger.key_maker(key).await?;
+            Ok::<_, Failure>(found.is_some_and(|found| found == maker.to_string()))
+        };
+        Ok(made(one, other).await? || made(other, one).await?)
+    }
+
     /// The name of the key that proposed a change; `None` if the key is not valid any more. The ledger is asked,
     /// because another instance may have revoked the key.
     async fn proposer(self: &Arc<Self>, by: &str) -> Result<Option<String>, Failure> {
@@ -84,7 +105,8 @@ impl Admin {
         };
         let now = self.instance.clock.now();
         let found = self.key(id).await?.map(|used| used.key.rule);
-        let valid = found.filter(|rule| rule.is_valid(now));
+        // Who signs in with an account can have lost the role meanwhile.
+        let valid = found.filter(|rule| rule.role == Role::Admin && rule.is_valid(now));
         Ok(valid.map(|rule| rule.name))
     }
 }

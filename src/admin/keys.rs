@@ -80,10 +80,11 @@ impl Admin {
     }
 
     /// Keeps the key of a person who signed in: the first time a new one, later the same with these rights. Returns
-    /// its secret, which these bits make.
+    /// its secret, which these bits make. A key whose end an admin has removed gets none.
     ///
     /// # Errors
-    /// [`Failure`] outside, [`KeyError::Revoked`] inside: whoever was locked out stays so.
+    /// [`Failure`] outside, [`KeyError`] inside: [`KeyError::Revoked`], since whoever was locked out stays so, and
+    /// [`KeyError::LastAdmin`].
     pub async fn keep_key(
         self: &Arc<Self>,
         bits: [u8; SEED_LENGTH],
@@ -93,15 +94,59 @@ impl Admin {
         let admin = self.clone();
         let work = async move {
             let now = admin.instance.clock.now();
-            let decide = |key: Option<&Key>| match key {
-                Some(key) if key.rule.revoked => Err(KeyError::Revoked),
-                Some(key) => Ok(key.changed(rule, reason, PERDIEM, now)),
-                None => Ok(first_version(rule, Some(reason), PERDIEM, now)),
+            let decide = |key: Option<&Key>, another_admin_stays: bool| {
+                let Some(key) = key else {
+                    return Ok(first_version(rule, Some(reason), PERDIEM, now));
+                };
+                let ends_at = key.rule.ends_at.and(rule.ends_at);
+                let rule = KeyRule { ends_at, ..rule };
+                let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
+                if key.rule.revoked {
+                    Err(KeyError::Revoked)
+                } else if ends_an_admin && !another_admin_stays {
+                    Err(KeyError::LastAdmin)
+                } else {
+                    Ok(key.changed(rule, reason, PERDIEM, now))
+                }
             };
             let secret = secret_of(&bits);
             let kept = admin.ledger.keep_key(&hash(&secret), decide).await?;
             admin.learn_keys().await;
             Ok(kept.map(|_| secret))
+        };
+        self.instance.detached(work).await?
+    }
+
+    /// Ends the key of a person who has no role any more, in all their browsers.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn end_kept_key(
+        self: &Arc<Self>,
+        bits: [u8; SEED_LENGTH],
+        reason: String,
+    ) -> Result<Result<(), KeyError>, Failure> {
+        let admin = self.clone();
+        let work = async move {
+            let now = admin.instance.clock.now();
+            let decide = |key: Option<&Key>, another_admin_stays: bool| {
+                let key = key.ok_or(KeyError::UnknownKey)?;
+                if !key.rule.is_valid(now) {
+                    return Err(KeyError::Ended);
+                }
+                if key.rule.is_lasting_admin() && !another_admin_stays {
+                    return Err(KeyError::LastAdmin);
+                }
+                let rule = KeyRule {
+                    ends_at: Some(now),
+                    ..key.rule.clone()
+                };
+                Ok(key.changed(rule, reason, PERDIEM, now))
+            };
+            let hash = hash(&secret_of(&bits));
+            let ended = admin.ledger.keep_key(&hash, decide).await?;
+            admin.learn_keys().await;
+            Ok(ended.map(|_| ()))
         };
         self.instance.detached(work).await?
     }

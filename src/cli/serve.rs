@@ -34,6 +34,8 @@ pub struct StartedServer {
     has_console: bool,
     terminate: Signal,
     interrupt: Signal,
+    /// The end of the terminal: the folder of a sandbox goes then too.
+    hangup: Option<Signal>,
     _lock: Option<File>,
     /// The folder of a sandbox, which goes when this ends.
     _folder: Option<TempDir>,
@@ -57,6 +59,10 @@ impl StartedServer {
         // Before the long steps: a supervisor can stop the process during them.
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = args
+            .sandbox
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()?;
         let mut engine = args.engine_options(seal_key);
         engine.make_seal_key = Some(seals::make_key_beside);
         let key_folder = first_key_folder().filter(|_| !args.sandbox);
@@ -71,6 +77,7 @@ impl StartedServer {
             has_console,
             terminate,
             interrupt,
+            hangup,
             _lock: lock,
             _folder: folder,
         })
@@ -95,6 +102,12 @@ impl StartedServer {
     ) -> anyhow::Result<ExitCode> {
         let mut terminate = self.terminate;
         let mut interrupt = self.interrupt;
+        let hung_up = async {
+            match self.hangup {
+                Some(mut hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         let failed = async {
             match beside.await {
                 Err(error) => error,
@@ -106,6 +119,7 @@ impl StartedServer {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hung_up => {}
                 error = failed => failure = Some(error),
             }
             tracing::info!("stopping: finishing the requests in progress");

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::setting::{WrongSetting, read_secret};
-use sign_on::{SignOnSettings, read_roles};
+use sign_on::{SignOnSettings, is_safe_address, read_roles};
 
 const ISSUER: &str = "PERDIEM_OIDC_ISSUER";
 const ROLES: &str = "PERDIEM_OIDC_ROLES";
@@ -105,10 +105,12 @@ impl SignOnArgs {
             return wrong("PERDIEM_OIDC_SCOPES", "needs the scope openid");
         }
         let url = url.trim_end_matches('/');
-        if !url.starts_with("https://") && !url.starts_with("http://") {
-            let reason =
-                "is not where people find perdiem: write a URL such as https://perdiem.example";
-            return wrong(URL, reason);
+        for (setting, address) in [(ISSUER, issuer.as_str()), (URL, url)] {
+            if !is_safe_address(address) {
+                let reason = "cannot be used: write an address with https (http on this machine only), without a \
+                              query, such as https://perdiem.example";
+                return wrong(setting, reason);
+            }
         }
         Ok(Some(SignOnSettings {
             issuer: issuer.clone(),

@@ -219,7 +219,11 @@ impl KeyDraft {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// Checks the name of a key.
+///
+/// # Errors
+/// The fault of the name.
+pub fn check_name(name: &str) -> Result<(), String> {
     if name.chars().any(char::is_control) {
         return Err("the name has a control character; remove it".to_owned());
     }

@@ -24,7 +24,7 @@ pub mod histories;
 pub mod identity;
 pub mod key;
 pub mod kind;
-mod legible;
+pub mod legible;
 pub mod limit;
 pub mod local_days;
 #[cfg(test)]

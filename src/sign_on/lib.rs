@@ -20,15 +20,19 @@ use tokio::sync::Semaphore;
 
 pub use person::Person;
 pub use provider::NoCertificates;
+pub use provider::is_safe_address;
 use provider::{Provider, ProviderFault};
 pub use settings::{RoleOfGroup, SignOnSettings, read_roles};
-use token::TokenFault;
+use token::{TokenClaims, TokenFault};
 
 /// The path to which the provider sends a browser back.
 pub const BACK: &str = "/console/sign-on/back";
 
 /// The most sign-ins that wait for the provider at the same time.
 const AT_ONCE_MOST: usize = 8;
+
+/// The longest address that a browser keeps during a sign-in: a cookie has room for 4,096 bytes.
+const TO_MOST: usize = 2000;
 
 /// Why somebody is not signed in. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +43,6 @@ pub enum SignOnError {
         "The provider's answer cannot be trusted. Try again; if it stays so, ask an admin to read the log."
     )]
     Token(#[from] TokenFault),
-    #[error("{0} has no role here: ask an admin for a group that has one.")]
-    NoRole(String),
     #[error("Too many sign-ins are under way. Try again.")]
     TooMany,
 }
@@ -92,7 +94,7 @@ impl SignOn {
             state: random(),
             nonce: random(),
             verifier: random(),
-            to: to.to_owned(),
+            to: if to.len() <= TO_MOST { to } else { "" }.to_owned(),
         };
         let endpoint = self
             .provider
@@ -130,14 +132,35 @@ impl SignOn {
             .try_acquire()
             .map_err(|_| SignOnError::TooMany)?;
         let answer = self.provider.exchange(code, &attempt.verifier).await?;
-        let key = self.provider.key_of(&answer.id_token).await?;
-        let mut claims = token::check(&answer.id_token, &key, &self.settings, &attempt.nonce, now)?;
+        let mut claims = match self.check(&answer.id_token, attempt, now).await {
+            // The provider may have a new key of the same name.
+            Err(SignOnError::Token(fault))
+                if fault.is_of_key() && self.provider.forget_keys().await =>
+            {
+                self.check(&answer.id_token, attempt, now).await?
+            }
+            checked => checked?,
+        };
         if claims.lack(&self.settings) {
             claims.add(self.provider.more_of(&answer).await?)?;
         }
-        let name = claims.name();
-        let person = Person::of(&claims, &self.settings);
-        person.ok_or(SignOnError::NoRole(name))
+        Ok(Person::of(&claims, &self.settings))
+    }
+
+    async fn check(
+        &self,
+        token: &str,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+    ) -> Result<TokenClaims, SignOnError> {
+        let key = self.provider.key_of(token).await?;
+        Ok(token::check(
+            token,
+            &key,
+            &self.settings,
+            &attempt.nonce,
+            now,
+        )?)
     }
 }
 

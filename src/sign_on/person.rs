@@ -1,8 +1,6 @@
 //! A person, as the provider's claims describe them.
 
-use domain::key::{Role, SupportBounds};
-
-use super::settings::SignOnSettings;
+use super::settings::{RoleOfGroup, SignOnSettings};
 use super::token::TokenClaims;
 
 const PURPOSE: &str = "perdiem 2026-11-28 keys of persons";
@@ -14,9 +12,8 @@ pub const SEED_LENGTH: usize = 20;
 pub struct Person {
     /// The address of mail, or what the provider calls them.
     pub name: String,
-    pub role: Role,
-    /// Of the role support.
-    pub bounds: Option<SupportBounds>,
+    /// The role of their first group that has one; `None` for a person who may not use perdiem.
+    pub role: Option<RoleOfGroup>,
     /// Who signed them in.
     pub issuer: String,
     /// The same at each sign-in, and secret: it comes from the secret of the client, which the ledger does
@@ -25,20 +22,15 @@ pub struct Person {
 }
 
 impl Person {
-    /// The person, if one of their groups has a role.
-    pub(super) fn of(claims: &TokenClaims, settings: &SignOnSettings) -> Option<Self> {
-        let groups = claims.groups(&settings.groups_claim)?;
-        let role = settings
-            .roles
-            .iter()
-            .find(|role| groups.contains(&&*role.group))?;
-        Some(Self {
+    pub(super) fn of(claims: &TokenClaims, settings: &SignOnSettings) -> Self {
+        let groups = claims.groups(&settings.groups_claim).unwrap_or_default();
+        let mut roles = settings.roles.iter();
+        Self {
             name: claims.name(),
-            role: role.role,
-            bounds: role.bounds,
+            role: roles.find(|role| groups.contains(&&*role.group)).cloned(),
             issuer: settings.issuer.clone(),
             seed: seed(settings, claims.subject()),
-        })
+        }
     }
 }
 

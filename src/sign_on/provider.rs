@@ -25,6 +25,8 @@ use super::token::header;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long the provider's description is used.
 const DESCRIBED_FOR: Duration = Duration::from_secs(3600);
+/// The most characters of a refusal that the log has.
+const REFUSAL_MOST: usize = 200;
 /// The pause between two readings of its keys, whatever keys the tokens name.
 const KEYS_EVERY: Duration = Duration::from_secs(10);
 
@@ -44,7 +46,7 @@ pub enum ProviderFault {
     OtherIssuer(String),
     #[error("{0:?} is not an address that perdiem asks: it needs https, or http on this machine")]
     Address(String),
-    #[error("the provider refuses the code of a sign-in: {0}")]
+    #[error("the provider refuses the code of a sign-in: {0:?}")]
     Refused(String),
     #[error("the provider has no key {0:?} for its token")]
     NoKey(Option<String>),
@@ -172,7 +174,8 @@ impl Provider {
         if answer.status().is_client_error() {
             let refusal: TokenRefusal = answer.json().await?;
             let text = format!("{} {}", refusal.error, refusal.error_description);
-            return Err(ProviderFault::Refused(text.trim_end().to_owned()));
+            let text = text.chars().take(REFUSAL_MOST).collect();
+            return Err(ProviderFault::Refused(text));
         }
         Ok(answer.error_for_status()?.json().await?)
     }
@@ -188,12 +191,19 @@ impl Provider {
             .await
     }
 
+    /// Forgets the keys, unless they were read just now. Returns whether it did.
+    pub async fn forget_keys(&self) -> bool {
+        let mut keys = self.keys.lock().await;
+        keys.take_if(|(at, _)| at.elapsed() >= KEYS_EVERY).is_some()
+    }
+
     /// The key that a token names. Keys that are new are read again.
     pub async fn key_of(&self, token: &str) -> Result<DecodingKey, SignOnError> {
         let (_, id) = header(token)?;
         let description = self.description().await?;
         let mut keys = self.keys.lock().await;
         let is_recent = |at: &Instant| at.elapsed() < KEYS_EVERY;
+        keys.take_if(|(at, _)| at.elapsed() >= DESCRIBED_FOR);
         loop {
             if let Some((at, set)) = &*keys {
                 if let Some(key) = find(set, id.as_deref()) {
@@ -219,16 +229,25 @@ fn find<'s>(set: &'s JwkSet, id: Option<&str>) -> Option<&'s Jwk> {
     }
 }
 
-/// An address that perdiem may ask: what it sends must be read by nobody else.
+/// An address that perdiem may ask.
 fn checked(address: &str) -> Result<Url, ProviderFault> {
-    let url = Url::parse(address).ok();
-    let is_safe = |url: &Url| match url.scheme() {
+    let url = Url::parse(address).ok().filter(is_safe);
+    url.ok_or_else(|| ProviderFault::Address(address.to_owned()))
+}
+
+/// Whether nobody on the way to an address can read what is sent: it has https, or is on this machine. It is
+/// without a query, and its fragment.
+pub fn is_safe_address(address: &str) -> bool {
+    let url = Url::parse(address).ok().filter(is_safe);
+    url.is_some_and(|url| url.query().is_none() && url.fragment().is_none())
+}
+
+fn is_safe(url: &Url) -> bool {
+    match url.scheme() {
         "https" => true,
         "http" => matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")),
         _ => false,
-    };
-    url.filter(is_safe)
-        .ok_or_else(|| ProviderFault::Address(address.to_owned()))
+    }
 }
 
 #[cfg(test)]

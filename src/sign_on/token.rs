@@ -1,10 +1,12 @@
 //! The claims of a person, from the ID token that shows who signed in (OpenID Connect Core 1.0, section 3.1.3.7).
 
 use chrono::{DateTime, Utc};
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-use domain::key::NAME_MAX_CHARACTERS;
+use domain::key::{NAME_MAX_CHARACTERS, check_name};
+use domain::legible;
 
 use super::settings::SignOnSettings;
 
@@ -37,6 +39,13 @@ pub enum TokenFault {
     Untimely,
     #[error("the provider's answers are about two persons")]
     TwoPersons,
+}
+
+impl TokenFault {
+    /// Whether another key of the provider may have signed the token.
+    pub fn is_of_key(&self) -> bool {
+        matches!(self, Self::Invalid(error) if *error.kind() == ErrorKind::InvalidSignature)
+    }
 }
 
 /// What the provider says of a person.
@@ -98,12 +107,17 @@ impl TokenClaims {
 
     /// What people call the person: an address that belongs to them, or a name.
     pub fn name(&self) -> String {
-        let is_own = self.0.get("email_verified") != Some(&Value::Bool(false));
+        let verified = self.0.get("email_verified");
+        let is_own = verified.is_none_or(|it| *it == true || *it == "true");
         let email = self.text("email").filter(|_| is_own);
-        let named = email.or(self.text("preferred_username"));
-        let name = named.unwrap_or(self.subject());
-        let legible = name.chars().filter(|it| !it.is_control());
-        legible.take(NAME_MAX_CHARACTERS).collect()
+        let names = [email, self.text("preferred_username")];
+        let mut names = names.into_iter().flatten();
+        let legible = names.find(|name| check_name(name).is_ok() && legible::check(name).is_ok());
+        if let Some(name) = legible {
+            return name.to_owned();
+        }
+        let subject = self.subject().chars().filter(char::is_ascii_graphic);
+        subject.take(NAME_MAX_CHARACTERS).collect()
     }
 
     /// The groups of the person; `None` without this claim.
@@ -303,13 +317,20 @@ mod tests {
         let name = |value| claims(value).name();
         let all = json!({ "sub": "1", "email": "a@b.c", "preferred_username": "anna" });
         assert_eq!(name(all), "a@b.c");
-        let unverified = json!({ "sub": "1", "email": "ceo@b.c", "email_verified": false, "preferred_username": "anna" });
-        assert_eq!(name(unverified), "anna");
-        assert_eq!(name(json!({ "sub": "1\u{7}2" })), "12");
-        assert_eq!(
-            name(json!({ "sub": "é".repeat(300) })).chars().count(),
-            NAME_MAX_CHARACTERS
-        );
+        for verified in [json!(false), json!("false"), Value::Null] {
+            let others = json!({
+                "sub": "1", "email": "ceo@b.c", "email_verified": verified,
+                "preferred_username": "anna",
+            });
+            assert_eq!(name(others), "anna", "{verified}");
+        }
+        for nothing in ["", " ", "\u{200b}", "anna\u{202e}", " anna", "a\u{7}b"] {
+            let email = json!({ "sub": "1", "email": nothing, "preferred_username": nothing });
+            assert_eq!(name(email), "1", "{nothing}");
+        }
+        assert_eq!(name(json!({ "sub": "1\u{7}2\u{200b}" })), "12");
+        let long = name(json!({ "sub": "e".repeat(300), "email": "é".repeat(300) }));
+        assert_eq!(long, "e".repeat(NAME_MAX_CHARACTERS));
     }
 
     #[test]

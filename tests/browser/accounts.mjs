@@ -13,6 +13,7 @@ const people = {
   anna: { email: "anna@example.com", email_verified: true, groups: ["staff", "admins"] },
   bob: { email: "bob@example.com", email_verified: true, groups: ["helpdesk"] },
   carl: { email: "carl@example.com", email_verified: true, groups: ["staff"] },
+  eva: { email: "eva@example.com", email_verified: true, groups: ["admins"] },
   dora: { email: "anna@example.com", email_verified: false, preferred_username: "dora", groups: ["auditors"] },
 };
 
@@ -104,6 +105,42 @@ async function carlHasNoRole(browser) {
   assert.deepEqual(await keysOf("carl@example.com"), []);
 }
 
+// She proposes a change, and is no admin any more: nobody can approve it. Without a group that has a role, her key ends.
+async function evaLosesHerRole(browser) {
+  const page = await open(browser, {});
+  await signIn(page, "eva", "/console/new-policy");
+  await page.waitForURL("**/console/new-policy");
+  await page.getByLabel("Name").fill("guarded");
+  await page.getByLabel("Units", { exact: true }).fill("2");
+  await page.getByLabel("Time zone").fill("UTC");
+  await page.getByLabel("Reason").fill("eva wants it");
+  await page.getByRole("button", { name: "Preview the change" }).click();
+  await page.getByRole("button", { name: "Apply the change" }).click();
+  await page.waitForURL("**/console/approve?proposal=*");
+  const proposal = new URL(page.url()).searchParams.get("proposal");
+  people.eva.groups = ["auditors"];
+  const other = await open(browser, {});
+  await signIn(other, "eva");
+  await isToday(other);
+  const refused = await fetch(`${url}/v1/approvals`, {
+    method: "POST",
+    headers: { Authorization: `Bearer ${key}` },
+    body: JSON.stringify({ proposal }),
+  });
+  assert.equal(refused.status, 422, await refused.text());
+  people.eva.groups = [];
+  const last = await open(browser, {});
+  await signIn(last, "eva");
+  await says(last, "eva@example.com has no role here");
+  await other.goto("/console/keys");
+  await other.getByLabel("API key").waitFor();
+  // The next address is too long for a cookie: she is signed in, and opens it again.
+  people.eva.groups = ["auditors"];
+  const far = await open(browser, {});
+  await signIn(far, "eva", `/console/find?q=${"a".repeat(3000)}`);
+  await isToday(far);
+}
+
 // Only the browser that began can end it, once.
 async function othersCannotEnd(browser) {
   const page = await open(browser, {});
@@ -166,6 +203,7 @@ try {
   await bobHelps(browser);
   await doraIsNotAnna(browser);
   await carlHasNoRole(browser);
+  await evaLosesHerRole(browser);
   await othersCannotEnd(browser);
   await aRevokedPersonStaysOut(browser, anna);
 } finally {

@@ -1,6 +1,7 @@
 //! What is on this machine: the rules of time zones, a backup, files with secrets, and the disk of SQLite.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -88,7 +89,14 @@ pub fn look_at_backup(found: &mut Diagnosis, file: Option<&Path>, hours: u32, no
         return;
     };
     let place = path.display();
-    let about = fs::metadata(path).and_then(|about| Ok((about.modified()?, about.len())));
+    let about = fs::metadata(path).and_then(|about| {
+        if !about.is_file() {
+            return Err(io::Error::other(
+                "it is no file: name the newest file in it",
+            ));
+        }
+        Ok((about.modified()?, about.len()))
+    });
     let (written_at, bytes) = match about {
         Ok((written_at, bytes)) => (DateTime::<Utc>::from(written_at), bytes),
         Err(error) => {

@@ -418,8 +418,9 @@ fn bind_to(address: SocketAddr) -> std::io::Result<TcpSocket> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Connections of an earlier instance may still be closing.
-    socket.set_reuseaddr(true)?;
+    // Connections of an earlier instance may still be closing. A free port must be nobody else's: with this option
+    // the system can give one that another process has taken, and does not listen on yet.
+    socket.set_reuseaddr(address.port() != 0)?;
     socket.bind(address)?;
     Ok(socket)
 }

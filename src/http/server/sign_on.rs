@@ -10,7 +10,7 @@ use domain::key::KeyRule;
 use engine::{ATTEMPT_FOR, KeyError, SIGNED_IN_FOR};
 use host::chain::Chain;
 use host::clock::wall_clock;
-use sign_on::{Attempt, Person, SignOn, SignOnError};
+use sign_on::{Attempt, RoleOfGroup, SignOn, SignOnError};
 
 /// What the browser keeps while its owner is at the provider.
 const ATTEMPT: &str = "perdiem_sign_on";
@@ -19,6 +19,8 @@ const NOT_BEGUN: &str =
 const NOT_SIGNED_IN: &str =
     "The provider of accounts did not sign you in. Begin again, or ask an admin.";
 const LOCKED_OUT: &str = "An admin has revoked your access. Ask an admin to create a key for you.";
+const LAST_ADMIN: &str = "Your groups give you another role, but yours is the last admin key without an end. Create another admin key \
+                          first.";
 const NOT_NOW: &str = "This is not available now. Try again.";
 
 impl Console {
@@ -67,13 +69,27 @@ impl Console {
             Err(error) => return self.refuse(&error, to),
         };
         // 3. Their key.
-        let reason = format!("signed in with {}", person.issuer);
         let bits = person.seed;
-        let rule = rule_of(person, now + SIGNED_IN_FOR);
+        let Some(role) = person.role else {
+            let reason = format!("has no role any more at {}", person.issuer);
+            if let Err(error) = self.engine.admin.end_kept_key(bits, reason).await {
+                tracing::warn!(error = %Chain(&error), "the key of somebody without a role was not ended");
+            }
+            let says = format!(
+                "{} has no role here: ask an admin for a group that has one.",
+                person.name
+            );
+            return self.sign_in(StatusCode::FORBIDDEN, to, Some(&says));
+        };
+        let reason = format!("signed in with {}", person.issuer);
+        let rule = rule_of(person.name, role, now + SIGNED_IN_FOR);
         let secret = match self.engine.admin.keep_key(bits, rule, reason).await {
             Ok(Ok(secret)) => secret,
             Ok(Err(KeyError::Revoked)) => {
                 return self.sign_in(StatusCode::FORBIDDEN, to, Some(LOCKED_OUT));
+            }
+            Ok(Err(KeyError::LastAdmin)) => {
+                return self.sign_in(StatusCode::FORBIDDEN, to, Some(LAST_ADMIN));
             }
             Ok(Err(_)) => return self.sign_in(StatusCode::SERVICE_UNAVAILABLE, to, Some(NOT_NOW)),
             Err(error) => {
@@ -91,7 +107,6 @@ impl Console {
 
     fn refuse(&self, error: &SignOnError, to: &str) -> HttpResponse {
         let status = match error {
-            SignOnError::NoRole(_) => StatusCode::FORBIDDEN,
             SignOnError::TooMany => StatusCode::SERVICE_UNAVAILABLE,
             SignOnError::Provider(_) | SignOnError::Token(_) => {
                 tracing::warn!(error = %Chain(error), "somebody could not sign in with an account");
@@ -108,12 +123,12 @@ fn keep_attempt(request: &HttpRequest, answer: &mut HttpResponse, text: &str, li
     set_cookie(answer, &format!("{kept}; SameSite=Lax"));
 }
 
-fn rule_of(person: Person, ends_at: DateTime<Utc>) -> KeyRule {
+fn rule_of(name: String, role: RoleOfGroup, ends_at: DateTime<Utc>) -> KeyRule {
     KeyRule {
-        name: person.name,
-        role: person.role,
+        name,
+        role: role.role,
         policies: None,
-        bounds: person.bounds,
+        bounds: role.bounds,
         ends_at: Some(ends_at),
         revoked: false,
     }

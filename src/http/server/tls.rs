@@ -1,5 +1,6 @@
 //! TLS: the certificate and its key, from files that may be replaced while perdiem runs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,8 +82,8 @@ impl TlsFiles {
     }
 
     fn read(&self) -> Result<PairOfFiles, TlsFault> {
-        let certificate = std::fs::read(&self.certificate);
-        let key = check_secret(&self.key).and_then(|()| std::fs::read(&self.key));
+        let certificate = read_file(&self.certificate);
+        let key = check_secret(&self.key).and_then(|()| read_file(&self.key));
         Ok(PairOfFiles {
             certificate: certificate.map_err(|error| self.certificate_fault(error))?,
             key: key.map_err(|error| self.key_fault(error))?,
@@ -115,6 +116,14 @@ impl TlsFiles {
     }
 }
 
+/// Reads a file. What is no file could keep its reader waiting.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    std::fs::read(path)
+}
+
 fn fault(setting: &'static str, path: &Path, reason: impl ToString) -> TlsFault {
     TlsFault {
         setting,
@@ -137,7 +146,7 @@ impl Tls {
             .map_err(|error| files.certificate_fault(error))?
             .with_no_client_auth()
             .with_cert_resolver(newest.clone());
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         Ok(Self {
             files,
             newest,

@@ -239,19 +239,21 @@ impl AdminTables {
     }
 
     /// Stores the next version of the key with a secret, or the first one, as `decide` says. `decide` gets the
-    /// last version while no other change is possible. The inner error is that of `decide`; then nothing is
-    /// changed.
+    /// last version while no other change is possible, and whether another lasting admin key would remain. The
+    /// inner error is that of `decide`; then nothing is changed.
     pub async fn keep_key<E: Send>(
         &self,
         secret_hash: &SecretHash,
-        decide: impl FnOnce(Option<&Key>) -> Result<Key, E> + Send,
+        decide: impl FnOnce(Option<&Key>, bool) -> Result<Key, E> + Send,
     ) -> Result<Result<Key, E>, LedgerError> {
         self.ledger
             .edit(async |mut session| {
                 let revision = next_revision(&mut session).await?;
                 let of_secret = query(OF_SECRET).bind(secret_hash.as_slice());
                 let before = session.first(of_secret, decode).await?;
-                let key = match decide(before.as_ref()) {
+                let id = before.as_ref().map_or(Uuid::nil(), |key| key.id);
+                let another_admin_stays = session.one(query(ANOTHER_ADMIN_STAYS).bind(id)).await?;
+                let key = match decide(before.as_ref(), another_admin_stays) {
                     Ok(key) => key,
                     Err(error) => return Ok(Ending::Rollback(Err(error))),
                 };
@@ -285,6 +287,13 @@ impl AdminTables {
     pub async fn key_number(&self, id: Uuid) -> Result<Option<KeyNumber>, LedgerError> {
         let number = query("SELECT number FROM keys WHERE id = $1").bind(id);
         self.ledger.reads().await?.lend().first(number, only).await
+    }
+
+    /// Who made a key.
+    pub async fn key_maker(&self, id: Uuid) -> Result<Option<String>, LedgerError> {
+        let maker = query("SELECT changed_by FROM key_versions WHERE key = $1 AND version = 1");
+        let mut reads = self.ledger.reads().await?;
+        reads.lend().first(maker.bind(id), only).await
     }
 
     /// A key's last version, and its last use.

@@ -75,6 +75,14 @@ fn a_provider_of_accounts_is_set_whole() {
         ("PERDIEM_OIDC_ROLES", "helpdesk=support", "support:10:30"),
         ("PERDIEM_OIDC_SCOPES", "profile", "openid"),
         ("PERDIEM_CONSOLE_URL", "perdiem.example", "https://"),
+        ("PERDIEM_CONSOLE_URL", "http://perdiem.example", "https://"),
+        (
+            "PERDIEM_CONSOLE_URL",
+            "https://perdiem.example/?a=b",
+            "https://",
+        ),
+        ("PERDIEM_OIDC_ISSUER", "http://id.example", "https://"),
+        ("PERDIEM_OIDC_ISSUER", "", "https://"),
     ] {
         let others = whole.into_iter().filter(|(name, _)| *name != wrong);
         let settings: Vec<_> = others.chain([(wrong, value)]).collect();

@@ -310,6 +310,21 @@ async fn a_proposal_needs_two_valid_admins(stack: Stack) {
     let line = "POST /v1/approvals?dry_run=true";
     let asked = json!({ "proposal": proposal });
     app.ask_as(&ops.secret, line, asked.clone()).await.is(200);
+    // Nor with the key that takes the place of the first one.
+    let replace = format!("POST /v1/keys/{}/replacement", ops.id);
+    let replaced = app
+        .ask_as(&ops.secret, &replace, json!({ "reason": "x" }))
+        .await;
+    let secret = replaced.is(201)["secret"]
+        .as_str()
+        .expect("a secret")
+        .to_owned();
+    let own = approve_by(app, &secret, &proposal).await;
+    problem(&own, 403, "own-proposal");
+    let line_of_policy = format!("PUT {POLICY}");
+    let by_new = proposal_in(&app.ask_as(&secret, &line_of_policy, body(1)).await);
+    let own = approve_by(app, &ops.secret, &by_new).await;
+    problem(&own, 403, "own-proposal");
     // 2. No other role.
     for role in ["claim", "audit", "support"] {
         let key = make_role(app, role, None).await;
