@@ -228,13 +228,19 @@ def check_limits(grants, policies):
 
 
 def check_figures(instance, perdiem, grants):
-    """Checks that the statistics have the grants of the entries."""
-    days = json.loads(instance.run(perdiem, "stats", "--wait", "--json"))
-    told = {}
-    for day in days:
-        told[day["policy"]] = told.get(day["policy"], 0) + day["grants"]
+    """Checks that the statistics get the grants of the entries, and no others. A grant is in the record, which the
+    statistics follow, soon after its answer."""
     counted = {}
     for policy, _ in grants.values():
         counted[policy] = counted.get(policy, 0) + 1
-    if told != counted:
-        raise Trouble(f"the statistics say {told}, and the entries {counted}")
+    told = {}
+
+    def are_equal():
+        told.clear()
+        for day in json.loads(instance.run(perdiem, "stats", "--wait", "--json")):
+            told[day["policy"]] = told.get(day["policy"], 0) + day["grants"]
+        return told == counted
+    try:
+        wait_until("the statistics have the entries", are_equal)
+    except Trouble as trouble:
+        raise Trouble(f"{trouble}: the statistics say {told}, and the entries {counted}") from None
