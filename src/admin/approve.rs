@@ -105,7 +105,7 @@ impl Admin {
         };
         let now = self.instance.clock.now();
         let found = self.key(id).await?.map(|used| used.key.rule);
-        // Who signs in with an account can have lost the role meanwhile.
+        // A person who signs in with an account can have lost the role meanwhile.
         let valid = found.filter(|rule| rule.role == Role::Admin && rule.is_valid(now));
         Ok(valid.map(|rule| rule.name))
     }

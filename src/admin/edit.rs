@@ -123,64 +123,57 @@ impl Admin {
         precondition: Precondition,
         editor: Editor,
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
-        let draft = Some(change.rule.clone());
         let is_dry_run = editor.is_dry_run;
-        let guarded = Some(ProposedChange::Put(change.clone()));
-        self.edit(
-            name,
-            editor,
-            draft,
-            guarded,
-            move |current, orphans, now| {
-                // The pause outlives every other change, also the archive.
-                let paused = current.is_some_and(|current| current.in_force.rule.paused);
-                let is_archived = current.is_some_and(|current| current.newest.archived);
-                let current = current.filter(|_| !is_archived);
-                let newest = current.map(|current| &current.newest);
-                precondition.check(newest.map(|newest| newest.version))?;
-                let PolicyChange {
-                    rule,
-                    effective,
-                    reason,
-                    paused: paused_in_request,
-                    on_orphans,
-                } = &change;
-                if paused_in_request.is_some_and(|pause| pause != paused) {
-                    return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
-                }
-                let rule = &Rule {
-                    paused,
-                    ..rule.clone()
-                };
-                let in_force = current.map(|current| &current.in_force);
-                let effective_at = effective.instant(in_force, newest, rule, now);
-                // A version that is not in force yet can be moved to another instant.
-                let is_so = |newest: &Policy| {
-                    let is_then = effective_at == Ok(newest.effective_at);
-                    newest.rule == *rule && (newest.has_effect(now) || is_then)
-                };
-                if newest.is_some_and(is_so) {
-                    return Ok(Change::Keep);
-                }
-                if reason.is_none() && (newest.is_some() || is_archived) {
-                    return Err(EditError::ReasonRequired);
-                }
-                if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
-                    return Err(EditError::Orphans(orphans.to_vec()));
-                }
-                let effective_at = effective_at
-                    .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-                let terms = PolicyTerms {
-                    rule: rule.clone(),
-                    archived: false,
-                    effective_at,
-                    drops_orphans: *on_orphans == Some(OnOrphans::Drop),
-                    schedules_again: false,
-                };
-                let reason = reason.clone();
-                Ok(Change::Version { terms, reason })
-            },
-        )
+        let proposed = Some(ProposedChange::Put(change.clone()));
+        self.edit(name, editor, proposed, move |current, orphans, now| {
+            // The pause outlives every other change, also the archive.
+            let paused = current.is_some_and(|current| current.in_force.rule.paused);
+            let is_archived = current.is_some_and(|current| current.newest.archived);
+            let current = current.filter(|_| !is_archived);
+            let newest = current.map(|current| &current.newest);
+            precondition.check(newest.map(|newest| newest.version))?;
+            let PolicyChange {
+                rule,
+                effective,
+                reason,
+                paused: paused_in_request,
+                on_orphans,
+            } = &change;
+            if paused_in_request.is_some_and(|pause| pause != paused) {
+                return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
+            }
+            let rule = &Rule {
+                paused,
+                ..rule.clone()
+            };
+            let in_force = current.map(|current| &current.in_force);
+            let effective_at = effective.instant(in_force, newest, rule, now);
+            // A version that is not in force yet can be moved to another instant.
+            let is_so = |newest: &Policy| {
+                let is_then = effective_at == Ok(newest.effective_at);
+                newest.rule == *rule && (newest.has_effect(now) || is_then)
+            };
+            if newest.is_some_and(is_so) {
+                return Ok(Change::Keep);
+            }
+            if reason.is_none() && (newest.is_some() || is_archived) {
+                return Err(EditError::ReasonRequired);
+            }
+            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
+                return Err(EditError::Orphans(orphans.to_vec()));
+            }
+            let effective_at = effective_at
+                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+            let terms = PolicyTerms {
+                rule: rule.clone(),
+                archived: false,
+                effective_at,
+                drops_orphans: *on_orphans == Some(OnOrphans::Drop),
+                schedules_again: false,
+            };
+            let reason = reason.clone();
+            Ok(Change::Version { terms, reason })
+        })
         .await
     }
 
@@ -195,10 +188,10 @@ impl Admin {
         precondition: Precondition,
         editor: Editor,
     ) -> Result<Result<EditedPolicy, EditError>, Failure> {
-        let guarded = ProposedChange::Archive {
+        let proposed = ProposedChange::Archive {
             reason: reason.clone(),
         };
-        self.edit(name, editor, None, Some(guarded), move |current, _, now| {
+        self.edit(name, editor, Some(proposed), move |current, _, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -229,7 +222,7 @@ impl Admin {
         precondition: Precondition,
         editor: Editor,
     ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
-        let edited = self.edit(name, editor, None, None, move |current, _, now| {
+        let edited = self.edit(name, editor, None, move |current, _, now| {
             let current = current.filter(|current| !current.newest.archived);
             let current = current.ok_or(EditError::UnknownPolicy)?;
             let Standing {
@@ -261,13 +254,12 @@ impl Admin {
     }
 
     /// Makes a change of a policy. Where the policy needs four eyes, a change that is valid waits for a second admin,
-    /// unless nobody has to approve it: then `guarded` is `None`.
+    /// unless nobody has to approve it: then `proposed` is `None`.
     async fn edit(
         self: &Arc<Self>,
         name: PolicyName,
         editor: Editor,
-        draft: Option<Rule>,
-        guarded: Option<ProposedChange>,
+        proposed: Option<ProposedChange>,
         decide: impl Fn(
             Option<&Standing>,
             &[OrphanedOverride],
@@ -281,7 +273,8 @@ impl Admin {
         let work = async move {
             let is_guarded = admin.proposals.four_eyes.guard(&name);
             let waits = is_guarded && !editor.is_dry_run && editor.approves.is_none();
-            let waiting = guarded.filter(|_| waits);
+            let draft = proposed.as_ref().and_then(ProposedChange::draft).cloned();
+            let waiting = proposed.filter(|_| waits);
             let decide =
                 |current: Option<&Standing>, orphans: &[OrphanedOverride], now: DateTime<Utc>| {
                     let version = current.map(|current| current.newest.version);

@@ -39,6 +39,20 @@ pub enum KeyError {
     UnknownPolicies(Vec<(usize, PolicyName)>),
 }
 
+/// Checks that a change of a key leaves a lasting admin key.
+fn check_last_admin(
+    before: &KeyRule,
+    after: &KeyRule,
+    another_stays: bool,
+) -> Result<(), KeyError> {
+    let ends_an_admin = before.is_lasting_admin() && !after.is_lasting_admin();
+    if ends_an_admin && !another_stays {
+        Err(KeyError::LastAdmin)
+    } else {
+        Ok(())
+    }
+}
+
 impl Admin {
     /// Makes a key, and returns its secret. The secret is stored nowhere.
     ///
@@ -83,7 +97,7 @@ impl Admin {
     /// its secret, which these bits make. A key whose end an admin has removed gets none.
     ///
     /// # Errors
-    /// [`Failure`] outside, [`KeyError`] inside: [`KeyError::Revoked`], since whoever was locked out stays so, and
+    /// [`Failure`] outside, [`KeyError`] inside: [`KeyError::Revoked`], since a person who was locked out stays so, and
     /// [`KeyError::LastAdmin`].
     pub async fn keep_key(
         self: &Arc<Self>,
@@ -91,30 +105,17 @@ impl Admin {
         rule: KeyRule,
         reason: String,
     ) -> Result<Result<String, KeyError>, Failure> {
-        let admin = self.clone();
-        let work = async move {
-            let now = admin.instance.clock.now();
-            let decide = |key: Option<&Key>, another_admin_stays: bool| {
-                let Some(key) = key else {
-                    return Ok(first_version(rule, Some(reason), PERDIEM, now));
-                };
-                let ends_at = key.rule.ends_at.and(rule.ends_at);
-                let rule = KeyRule { ends_at, ..rule };
-                let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
-                if key.rule.revoked {
-                    Err(KeyError::Revoked)
-                } else if ends_an_admin && !another_admin_stays {
-                    Err(KeyError::LastAdmin)
-                } else {
-                    Ok(key.changed(rule, reason, PERDIEM, now))
-                }
+        let kept = self.keep(bits, reason, move |key| {
+            let Some(key) = key else {
+                return Ok(rule);
             };
-            let secret = secret_of(&bits);
-            let kept = admin.ledger.keep_key(&hash(&secret), decide).await?;
-            admin.learn_keys().await;
-            Ok(kept.map(|_| secret))
-        };
-        self.instance.detached(work).await?
+            if key.rule.revoked {
+                return Err(KeyError::Revoked);
+            }
+            let ends_at = key.rule.ends_at.and(rule.ends_at);
+            Ok(KeyRule { ends_at, ..rule })
+        });
+        Ok(kept.await?.map(|()| secret_of(&bits)))
     }
 
     /// Ends the key of a person who has no role any more, in all their browsers.
@@ -126,27 +127,43 @@ impl Admin {
         bits: [u8; SEED_LENGTH],
         reason: String,
     ) -> Result<Result<(), KeyError>, Failure> {
+        let now = self.instance.clock.now();
+        let ended = self.keep(bits, reason, move |key| {
+            let key = key.ok_or(KeyError::UnknownKey)?;
+            if !key.rule.is_valid(now) {
+                return Err(KeyError::Ended);
+            }
+            Ok(KeyRule {
+                ends_at: Some(now),
+                ..key.rule.clone()
+            })
+        });
+        ended.await
+    }
+
+    /// Makes the next version of the key whose secret these bits make, or the first one, with the rule that `decide`
+    /// gives.
+    async fn keep(
+        self: &Arc<Self>,
+        bits: [u8; SEED_LENGTH],
+        reason: String,
+        decide: impl FnOnce(Option<&Key>) -> Result<KeyRule, KeyError> + Send + 'static,
+    ) -> Result<Result<(), KeyError>, Failure> {
         let admin = self.clone();
         let work = async move {
             let now = admin.instance.clock.now();
-            let decide = |key: Option<&Key>, another_admin_stays: bool| {
-                let key = key.ok_or(KeyError::UnknownKey)?;
-                if !key.rule.is_valid(now) {
-                    return Err(KeyError::Ended);
-                }
-                if key.rule.is_lasting_admin() && !another_admin_stays {
-                    return Err(KeyError::LastAdmin);
-                }
-                let rule = KeyRule {
-                    ends_at: Some(now),
-                    ..key.rule.clone()
+            let next = move |key: Option<&Key>, another_admin_stays: bool| {
+                let rule = decide(key)?;
+                let Some(key) = key else {
+                    return Ok(first_version(rule, Some(reason), PERDIEM, now));
                 };
+                check_last_admin(&key.rule, &rule, another_admin_stays)?;
                 Ok(key.changed(rule, reason, PERDIEM, now))
             };
             let hash = hash(&secret_of(&bits));
-            let ended = admin.ledger.keep_key(&hash, decide).await?;
+            let kept = admin.ledger.keep_key(&hash, next).await?;
             admin.learn_keys().await;
-            Ok(ended.map(|_| ()))
+            Ok(kept.map(|_| ()))
         };
         self.instance.detached(work).await?
     }
@@ -276,10 +293,7 @@ impl Admin {
             if rule == key.rule {
                 return Ok(Change::Keep);
             }
-            let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
-            if ends_an_admin && !another_admin_stays {
-                return Err(KeyError::LastAdmin);
-            }
+            check_last_admin(&key.rule, &rule, another_admin_stays)?;
             if !precondition.holds(Some(key.version)) {
                 return Err(KeyError::PreconditionFailed(key.version));
             }

@@ -165,6 +165,14 @@ impl Proposal {
 }
 
 impl ProposedChange {
+    /// The rule that the policy would get.
+    pub fn draft(&self) -> Option<&Rule> {
+        match self {
+            Self::Put(change) => Some(&change.rule),
+            Self::Archive { .. } => None,
+        }
+    }
+
     /// The same change, with a reason that names who proposed it.
     pub fn proposed_by(self, proposer: &str) -> Self {
         match self {

@@ -14,9 +14,6 @@ use crate::words::count;
 use api::approvals::ApprovalAnswer;
 use api::policies::{PolicyAnswer, PolicyList};
 
-/// The text of the key of the settings, which has no id.
-const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
-
 /// Where the reader goes whose change waits; any other failure stays as it is.
 pub fn waiting(failure: PageFailure) -> Replied {
     match &failure {
@@ -96,8 +93,9 @@ async fn proposal_page(
     let after = json!(result);
     let local = visit.local(&result.time_zone);
     let makers = Makers::of(visit, [&*proposed.proposed_by]).await;
-    let reader = visit.reader.id.map(|id| id.to_string());
-    let is_own = reader.as_deref().unwrap_or(KEY_OF_SETTINGS) == proposed.proposed_by;
+    // The key of the settings has no id.
+    let id = visit.reader.id.map(|id| id.to_string());
+    let is_own = *id.as_ref().unwrap_or(&visit.reader.name) == proposed.proposed_by;
     let page = Shown::new(format!("Proposed change of policy {name}"), local.clone());
     Ok(page
         .lead(html! {

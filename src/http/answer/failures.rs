@@ -109,8 +109,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::OwnProposal => Self::OwnProposal,
             EditError::Stale(version) => Self::StaleProposal(version),
             EditError::ProposerGone => {
-                let detail =
-                    "the key that proposed this is revoked or has ended: propose the change again";
+                let detail = "the key that proposed this is no valid admin key any more: propose the change again";
                 Self::invalid_body("/proposal", detail)
             }
             EditError::Misfit(faults) => {

@@ -1,4 +1,4 @@
-//! Signing in to the console with the account of a company. Who signs in gets a key of their own, so that changes are
+//! Signing in to the console with the account of a company. Each person gets a key of their own, so that changes are
 //! theirs and an admin can lock them out. The key ends when the browser is signed out.
 
 use actix_web::http::StatusCode;

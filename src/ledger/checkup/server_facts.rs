@@ -113,10 +113,7 @@ impl ServerFacts {
         reads_only: bool,
         clock: &Clock,
     ) -> Result<Self, OpenError> {
-        let failed = |error: sqlx::Error| OpenError::Failed {
-            place: place.to_owned(),
-            source: error.into(),
-        };
+        let failed = failed(place);
         let (version, version_number, is_standby) = sqlx::query_as(
             "SELECT current_setting('server_version'), current_setting('server_version_num')::integer,
                  pg_is_in_recovery()",
@@ -151,6 +148,14 @@ impl ServerFacts {
     }
 }
 
+/// The error of a question that the server did not answer.
+fn failed(place: &str) -> impl Fn(sqlx::Error) -> OpenError + Copy {
+    move |error| OpenError::Failed {
+        place: place.to_owned(),
+        source: error.into(),
+    }
+}
+
 async fn clock_offset(pool: &PgPool, clock: &Clock) -> Result<TimeDelta, sqlx::Error> {
     let asked_at = clock.now();
     let theirs = time_of(pool).await?;
@@ -168,10 +173,7 @@ async fn role(
     reads_only: bool,
     is_standby: bool,
 ) -> Result<(RoleFacts, Option<OpenError>), OpenError> {
-    let failed = |error: sqlx::Error| OpenError::Failed {
-        place: place.to_owned(),
-        source: error.into(),
-    };
+    let failed = failed(place);
     let (name, is_superuser, may_create) = sqlx::query_as(
         "SELECT rolname::text AS name, rolsuper AS is_superuser,
              COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_create

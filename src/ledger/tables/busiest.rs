@@ -13,43 +13,42 @@ use domain::policy::PolicyId;
 /// Of the days of a JSON array, one array for each with its policy and its date: the figures, not summed,
 /// of the $2 days with the most units. The sums are only compared, so they need not be exact: a sum of
 /// integers could be too large for SQLite.
+macro_rules! busiest {
+    ($days:literal, $policy:literal, $date:literal) => {
+        concat!(
+            "WITH busiest AS (
+                SELECT f.policy, f.counted_on FROM ",
+            $days,
+            " AS d JOIN day_figures AS f ON f.policy = ",
+            $policy,
+            " AND f.counted_on = ",
+            $date,
+            "
+                WHERE f.figure = 'units'
+                GROUP BY f.policy, f.counted_on
+                ORDER BY sum(f.value * 1.0) DESC, f.policy LIMIT $2
+            ), found AS (
+                SELECT b.counted_on, b.policy, f.figure, f.value
+                FROM busiest AS b JOIN day_figures AS f
+                    ON f.policy = b.policy AND f.counted_on = b.counted_on
+                UNION ALL SELECT b.counted_on, b.policy, 'denied_claims', d.denied
+                FROM busiest AS b JOIN denied_claims AS d
+                    ON d.policy = b.policy AND d.counted_on = b.counted_on
+            )
+            SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
+            FROM found JOIN policies AS p ON p.id = found.policy
+            ORDER BY found.policy"
+        )
+    };
+}
+
 const BUSIEST: Texts = Texts {
-    postgres: "WITH busiest AS (
-            SELECT f.policy, f.counted_on
-            FROM json_array_elements($1::json) AS d JOIN day_figures AS f
-                ON f.policy = (d ->> 0)::integer AND f.counted_on = d ->> 1
-            WHERE f.figure = 'units'
-            GROUP BY f.policy, f.counted_on
-            ORDER BY sum(f.value * 1.0) DESC, f.policy LIMIT $2
-        ), found AS (
-            SELECT b.counted_on, b.policy, f.figure, f.value
-            FROM busiest AS b JOIN day_figures AS f
-                ON f.policy = b.policy AND f.counted_on = b.counted_on
-            UNION ALL SELECT b.counted_on, b.policy, 'denied_claims', d.denied
-            FROM busiest AS b JOIN denied_claims AS d
-                ON d.policy = b.policy AND d.counted_on = b.counted_on
-        )
-        SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
-        FROM found JOIN policies AS p ON p.id = found.policy
-        ORDER BY found.policy",
-    sqlite: "WITH busiest AS (
-            SELECT f.policy, f.counted_on
-            FROM json_each($1) AS d JOIN day_figures AS f
-                ON f.policy = d.value ->> 0 AND f.counted_on = d.value ->> 1
-            WHERE f.figure = 'units'
-            GROUP BY f.policy, f.counted_on
-            ORDER BY sum(f.value * 1.0) DESC, f.policy LIMIT $2
-        ), found AS (
-            SELECT b.counted_on, b.policy, f.figure, f.value
-            FROM busiest AS b JOIN day_figures AS f
-                ON f.policy = b.policy AND f.counted_on = b.counted_on
-            UNION ALL SELECT b.counted_on, b.policy, 'denied_claims', d.denied
-            FROM busiest AS b JOIN denied_claims AS d
-                ON d.policy = b.policy AND d.counted_on = b.counted_on
-        )
-        SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
-        FROM found JOIN policies AS p ON p.id = found.policy
-        ORDER BY found.policy",
+    postgres: busiest!(
+        "json_array_elements($1::json)",
+        "(d ->> 0)::integer",
+        "d ->> 1"
+    ),
+    sqlite: busiest!("json_each($1)", "d.value ->> 0", "d.value ->> 1"),
 };
 
 impl FigureTables {

@@ -91,20 +91,22 @@ const HISTORY: &str = "SELECT listed.revision AS listed,
         AND v.version IN (listed.version, listed.version - 1)
     JOIN keys AS k ON k.id = v.key
     ORDER BY listed.revision DESC, v.version DESC";
-const BETWEEN: &str =
-    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
-    WHERE v.revision > $1 AND v.revision <= $2 ORDER BY v.revision";
-const LAST: &str = "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
-    WHERE k.id = $1 ORDER BY v.version DESC LIMIT 1";
-const OF_SECRET: &str =
-    "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
-        v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-    FROM key_versions AS v JOIN keys AS k ON k.id = v.key
-    WHERE k.secret_hash = $1 ORDER BY v.version DESC LIMIT 1";
+/// Versions of keys, with the fields that are the same in all of them.
+macro_rules! versions {
+    ($which:literal) => {
+        concat!(
+            "SELECT k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role,
+                v.policies, v.bounds, v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+            FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+            WHERE ",
+            $which
+        )
+    };
+}
+
+const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
+const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
+const OF_SECRET: &str = versions!("k.secret_hash = $1 ORDER BY v.version DESC LIMIT 1");
 const SHOWN: &str =
     "SELECT k.id, k.created_at, v.version, v.name, v.role, v.policies, v.bounds, v.ends_at,
         v.revoked, v.changed_at, v.changed_by, v.reason,
