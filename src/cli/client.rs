@@ -101,22 +101,16 @@ pub fn show_all<T: DeserializeOwned + Serialize>(
 pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
     let request = request_without_key(server, method, path)?;
     let Some(key) = server.key_file.as_ref().or(server.key.as_ref()) else {
-        bail!(WrongSetting {
-            setting: "PERDIEM_KEY",
-            reason: "is not set: put an API key into it, or name a file that contains one with \
-                     --key-file or PERDIEM_KEY_FILE"
-                .to_owned(),
-        });
+        let reason = "is not set: put an API key into it, or name a file that contains one with \
+                      --key-file or PERDIEM_KEY_FILE";
+        bail!(WrongSetting::new("PERDIEM_KEY", reason));
     };
     let key = key.trim();
     let is_key = |key: &str| !key.is_empty() && key.chars().all(|it| it.is_ascii_graphic());
     if !is_key(key) {
-        bail!(WrongSetting {
-            setting: "PERDIEM_KEY",
-            reason: "is not an API key: it is empty, or has a space, a control character or a \
-                   character outside of ASCII"
-                .to_owned(),
-        });
+        let reason = "is not an API key: it is empty, or has a space, a control character or a \
+                      character outside of ASCII";
+        bail!(WrongSetting::new("PERDIEM_KEY", reason));
     }
     Ok(request.bearer_auth(key))
 }
@@ -130,11 +124,8 @@ pub fn request_without_key(
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
     let is_http = Url::parse(&url).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
     if !is_http {
-        bail!(WrongSetting {
-            setting: "PERDIEM_URL",
-            reason: "is not the URL of a server: write one such as http://127.0.0.1:8080"
-                .to_owned(),
-        });
+        let reason = "is not the URL of a server: write one such as http://127.0.0.1:8080";
+        bail!(WrongSetting::new("PERDIEM_URL", reason));
     }
     Ok(client()?.request(method, url))
 }

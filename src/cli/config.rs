@@ -338,10 +338,10 @@ impl ServeArgs {
     /// One lacks the other.
     pub fn check(&self, may_seal: bool) -> Result<(), WrongSetting> {
         match (&self.seal_to, may_seal) {
-            (Some(_), false) => Err(WrongSetting {
-                setting: "PERDIEM_SEAL_TO",
-                reason: "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE".to_owned(),
-            }),
+            (Some(_), false) => {
+                let reason = "needs a key for seals: also set PERDIEM_SEAL_KEY_FILE";
+                Err(WrongSetting::new("PERDIEM_SEAL_TO", reason))
+            }
             _ => Ok(()),
         }
     }
@@ -373,8 +373,7 @@ impl ServeArgs {
                 "cannot be used with PERDIEM_READ_ONLY: an instance that only reads seals nothing",
             ),
         };
-        let reason = reason.to_owned();
-        Err(WrongSetting { setting, reason })
+        Err(WrongSetting::new(setting, reason))
     }
 
     /// The options of the engine, with the machine's clock, or the clock of a sandbox.
@@ -421,36 +420,30 @@ impl ServeArgs {
     }
 
     /// What the console is like; `None` without a console.
-    fn console_settings(&self) -> Option<ConsoleSettings> {
+    fn console_settings(&self, has_accounts: bool) -> Option<ConsoleSettings> {
         (self.console != ConsoleSetting::Off).then(|| ConsoleSettings {
             environment: self.console_name.clone(),
             is_read_only: self.console == ConsoleSetting::ReadOnly,
-            has_accounts: false,
+            has_accounts,
         })
     }
 
     /// The files of TLS; `None` without TLS.
     fn tls_files(&self) -> Result<Option<TlsFiles>, WrongSetting> {
-        let missing = |setting, reason: &str| {
-            Err(WrongSetting {
-                setting,
-                reason: reason.to_owned(),
-            })
-        };
         match (&self.tls_certificate_file, &self.tls_key_file) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
                 certificate: certificate.clone(),
                 key: key.clone(),
             })),
-            (Some(_), None) => missing(
-                "PERDIEM_TLS_KEY_FILE",
-                "is missing: name the private key of the certificate",
-            ),
-            (None, Some(_)) => missing(
-                "PERDIEM_TLS_CERTIFICATE_FILE",
-                "is missing: name the certificate of the private key",
-            ),
+            (Some(_), None) => {
+                let reason = "is missing: name the private key of the certificate";
+                Err(WrongSetting::new("PERDIEM_TLS_KEY_FILE", reason))
+            }
+            (None, Some(_)) => {
+                let reason = "is missing: name the certificate of the private key";
+                Err(WrongSetting::new("PERDIEM_TLS_CERTIFICATE_FILE", reason))
+            }
         }
     }
 
@@ -462,12 +455,13 @@ impl ServeArgs {
         &self,
         first_key_folder: Option<PathBuf>,
     ) -> Result<ServeOptions, WrongSetting> {
+        let sign_on = self.sign_on.settings()?;
         Ok(ServeOptions {
             first_key_folder,
             bind: self.bind.clone(),
             tls: self.tls_files()?,
-            sign_on: self.sign_on.settings()?,
-            console: self.console_settings(),
+            console: self.console_settings(sign_on.is_some()),
+            sign_on,
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),
             idle_time: Duration::from_secs(self.idle_seconds),

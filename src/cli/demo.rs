@@ -56,16 +56,13 @@ impl DemoArgs {
         if YEARS.contains(&until.year()) {
             return Ok(until);
         }
-        Err(WrongSetting {
-            setting: "--until",
-            reason: format!(
-                "is {}: the story can end in the years {} to {}",
-                written(until),
-                YEARS.start(),
-                YEARS.end()
-            ),
-        }
-        .into())
+        let reason = format!(
+            "is {}: the story can end in the years {} to {}",
+            written(until),
+            YEARS.start(),
+            YEARS.end()
+        );
+        Err(WrongSetting::new("--until", reason).into())
     }
 }
 

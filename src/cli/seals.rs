@@ -149,9 +149,9 @@ pub fn key_to_serve(args: &ServeArgs) -> anyhow::Result<Option<Arc<SealKey>>> {
         return Ok(None);
     };
     let place = path.display().to_string();
-    let key = read_seal_key(&place).map_err(|error| WrongSetting {
-        setting: "PERDIEM_SEAL_KEY_FILE",
-        reason: format!("is not set, and {place} cannot be used: {error}"),
+    let key = read_seal_key(&place).map_err(|error| {
+        let reason = format!("is not set, and {place} cannot be used: {error}");
+        WrongSetting::new("PERDIEM_SEAL_KEY_FILE", reason)
     });
     Ok(Some(key?))
 }

@@ -17,6 +17,13 @@ pub struct WrongSetting {
     pub reason: String,
 }
 
+impl WrongSetting {
+    pub fn new(setting: &'static str, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { setting, reason }
+    }
+}
+
 /// Reads a secret from a file. A newline at the end of the file is not a part of the secret.
 ///
 /// # Errors

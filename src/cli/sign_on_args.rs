@@ -73,60 +73,47 @@ impl SignOnArgs {
     /// A setting is missing, or cannot be used.
     pub fn settings(&self) -> Result<Option<SignOnSettings>, WrongSetting> {
         let secret = self.oidc_client_secret_file.as_ref();
-        let secret = secret.or(self.oidc_client_secret.as_ref());
-        let roles = self.oidc_roles.as_deref();
-        let needed = [
-            (ISSUER, self.oidc_issuer.is_some()),
-            ("PERDIEM_OIDC_CLIENT_ID", self.oidc_client_id.is_some()),
-            ("PERDIEM_OIDC_CLIENT_SECRET", secret.is_some()),
-            (ROLES, roles.is_some()),
-            (URL, self.console_url.is_some()),
+        let given = [
+            (ISSUER, self.oidc_issuer.as_ref()),
+            ("PERDIEM_OIDC_CLIENT_ID", self.oidc_client_id.as_ref()),
+            (
+                "PERDIEM_OIDC_CLIENT_SECRET",
+                secret.or(self.oidc_client_secret.as_ref()),
+            ),
+            (ROLES, self.oidc_roles.as_ref()),
+            (URL, self.console_url.as_ref()),
         ];
-        let (Some(issuer), Some(client_id), Some(client_secret), Some(roles), Some(url)) = (
-            &self.oidc_issuer,
-            &self.oidc_client_id,
-            secret,
-            roles,
-            &self.console_url,
-        ) else {
-            let missing = needed.iter().find(|(_, is_given)| !is_given);
-            let is_any_given = needed.iter().any(|(_, is_given)| *is_given);
-            return match missing.filter(|_| is_any_given) {
-                Some((setting, _)) => wrong(
-                    setting,
-                    "is missing: people cannot sign in with an account without it",
-                ),
-                None => Ok(None),
-            };
-        };
-        let roles = read_roles(roles)
-            .or_else(|reason| wrong(ROLES, &format!("cannot be used: {reason}")))?;
-        if !self.oidc_scopes.split(' ').any(|scope| scope == "openid") {
-            return wrong("PERDIEM_OIDC_SCOPES", "needs the scope openid");
+        if given.iter().all(|(_, value)| value.is_none()) {
+            return Ok(None);
         }
-        let url = url.trim_end_matches('/');
-        for (setting, address) in [(ISSUER, issuer.as_str()), (URL, url)] {
+        let [issuer, client_id, client_secret, roles, url] = given.map(|(setting, value)| {
+            let reason = "is missing: people cannot sign in with an account without it";
+            value.cloned().ok_or(WrongSetting::new(setting, reason))
+        });
+        let settings = SignOnSettings {
+            issuer: issuer?,
+            client_id: client_id?,
+            client_secret: client_secret?,
+            url: url?.trim_end_matches('/').to_owned(),
+            scopes: self.oidc_scopes.clone(),
+            groups_claim: self.oidc_groups_claim.clone(),
+            roles: read_roles(&roles?)
+                .map_err(|reason| WrongSetting::new(ROLES, format!("cannot be used: {reason}")))?,
+        };
+        let mut scopes = settings.scopes.split(' ');
+        if !scopes.any(|scope| scope == "openid") {
+            return Err(WrongSetting::new(
+                "PERDIEM_OIDC_SCOPES",
+                "needs the scope openid",
+            ));
+        }
+        for (setting, address) in [(ISSUER, &settings.issuer), (URL, &settings.url)] {
             if !is_safe_address(address) {
                 let reason = "cannot be used: write an address with https (http on this machine only), without a \
                               query, such as https://perdiem.example";
-                return wrong(setting, reason);
+                return Err(WrongSetting::new(setting, reason));
             }
         }
-        Ok(Some(SignOnSettings {
-            issuer: issuer.clone(),
-            client_id: client_id.clone(),
-            client_secret: client_secret.clone(),
-            url: url.to_owned(),
-            scopes: self.oidc_scopes.clone(),
-            groups_claim: self.oidc_groups_claim.clone(),
-            roles,
-        }))
+        Ok(Some(settings))
     }
-}
-
-fn wrong<T>(setting: &'static str, reason: &str) -> Result<T, WrongSetting> {
-    Err(WrongSetting {
-        setting,
-        reason: reason.to_owned(),
-    })
 }

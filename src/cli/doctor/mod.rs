@@ -47,11 +47,8 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut found = Diagnosis::new();
     let serve = &args.serve;
     if serve.sandbox {
-        return Err(WrongSetting {
-            setting: "PERDIEM_SANDBOX",
-            reason: "makes a ledger that goes with its server: leave it out".to_owned(),
-        }
-        .into());
+        let reason = "makes a ledger that goes with its server: leave it out";
+        return Err(WrongSetting::new("PERDIEM_SANDBOX", reason).into());
     }
     // 1. The settings alone.
     let options = look_at_settings(&mut found, serve);

@@ -193,7 +193,6 @@ impl Application {
             .clone()
             .map(|settings| console::Settings {
                 is_read_only: settings.is_read_only || is_read_only,
-                has_accounts: self.sign_on.is_some(),
                 ..settings
             });
         let sign_on = self.sign_on.clone();

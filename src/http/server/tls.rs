@@ -195,9 +195,3 @@ impl Tls {
         Ok(())
     }
 }
-
-/// Whether these bytes, the first of a connection, begin TLS (RFC 8446, section 5.1).
-pub fn begins_tls(first: u8) -> bool {
-    const HANDSHAKE: u8 = 22;
-    first == HANDSHAKE
-}

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use super::tls::begins_tls;
-
+/// The first byte of a connection that begins TLS: that of a handshake (RFC 8446, section 5.1).
+const HANDSHAKE: u8 = 22;
 /// The most bytes that are dropped of a request that came without TLS.
 const DROPPED_MOST: usize = 128 * 1024;
 
@@ -60,11 +60,14 @@ impl Wire {
         let Self::Greeting { accept, has_begun } = self else {
             return Poll::Ready(Beginning::Open);
         };
-        if let Some(io) = accept.get_mut().filter(|_| !*has_begun) {
+        let Some(io) = accept.get_mut() else {
+            return Poll::Ready(Beginning::Failed);
+        };
+        if !*has_begun {
             let mut first = [0];
             let mut first = ReadBuf::new(&mut first);
             let peeked = ready!(io.poll_peek(context, &mut first));
-            if peeked.is_ok() && first.filled().first().is_some_and(|it| !begins_tls(*it)) {
+            if peeked.is_ok() && first.filled().first().is_some_and(|it| *it != HANDSHAKE) {
                 drop_received(io);
                 return Poll::Ready(Beginning::WithoutTls);
             }
