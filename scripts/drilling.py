@@ -7,17 +7,13 @@ import json
 import random
 import secrets
 import subprocess
-import sys
 import threading
 import time
 import urllib.parse
 from dataclasses import dataclass, field
 
-from checking import ROOT, Trouble, running, settings
-
-sys.path.insert(0, str(ROOT / "benches"))
-
-from lab import Postgres  # noqa: E402
+from checking import Trouble, running, settings
+from lab import Postgres
 
 # What docs/operations/postgresql.md makes before the first start.
 ROLES = (

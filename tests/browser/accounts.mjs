@@ -7,8 +7,9 @@
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 import { startProvider } from "./provider.mjs";
+import { api, executablePath, key, open, says, url } from "./visitor.mjs";
 
-const { PERDIEM_URL: url, PERDIEM_KEY: key, PROVIDER_PORT: port, CLIENT_SECRET: secret } = process.env;
+const { PROVIDER_PORT: port, CLIENT_SECRET: secret } = process.env;
 const people = {
   anna: { email: "anna@example.com", email_verified: true, groups: ["staff", "admins"] },
   bob: { email: "bob@example.com", email_verified: true, groups: ["helpdesk"] },
@@ -17,27 +18,7 @@ const people = {
   dora: { email: "anna@example.com", email_verified: false, preferred_username: "dora", groups: ["auditors"] },
 };
 
-async function api(method, path, body) {
-  const answer = await fetch(`${url}${path}`, {
-    method,
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
-    body: body && JSON.stringify(body),
-  });
-  const text = await answer.text();
-  assert.equal(answer.status, 200, `${method} ${path}: ${text}`);
-  return JSON.parse(text);
-}
-
 const keysOf = async (name) => (await api("GET", "/v1/keys")).items.filter((found) => found.name === name);
-
-const says = (page, text) => page.locator("main").getByText(text).first().waitFor();
-
-async function open(browser, settings) {
-  const context = await browser.newContext({ baseURL: url, ...settings });
-  const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
-  return page;
-}
 
 // Goes to a page as somebody who is not signed in here, up to the provider's answer.
 async function signIn(page, name, path = "/console") {
@@ -188,7 +169,7 @@ async function aRevokedPersonStaysOut(browser, page) {
   await says(again, "An admin has revoked your access");
 }
 
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 let server;
 try {
   // The provider may come later than perdiem.

@@ -8,8 +8,9 @@
 import assert from "node:assert/strict";
 import AxeBuilder from "@axe-core/playwright";
 import { chromium } from "playwright-core";
+import * as visitor from "./visitor.mjs";
 
-const { PERDIEM_URL: url, PERDIEM_KEY: key, CHROMIUM: executablePath } = process.env;
+const { executablePath, key, says } = visitor;
 const LARGE = { width: 1280, height: 900 };
 const SMALL = { width: 360, height: 780 };
 const SMALLEST = { width: 320, height: 640 };
@@ -50,33 +51,8 @@ const PAGES = [
   "/console/nothing",
 ];
 
-async function api(method, path, body) {
-  const answer = await fetch(`${url}${path}`, {
-    method,
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
-    body: body && JSON.stringify(body),
-  });
-  const text = await answer.text();
-  assert.ok([200, 201, 429].includes(answer.status), `${method} ${path}: ${text}`);
-  return JSON.parse(text);
-}
-
-// A browser that fails the test when a page loads something that it may not.
-async function open(browser, settings) {
-  const context = await browser.newContext({ baseURL: url, viewport: LARGE, ...settings });
-  const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
-  page.on("console", (message) => {
-    const isOfPage = message.text().startsWith("Failed to load resource");
-    if (message.type() === "error" && !isOfPage) {
-      throw new Error(`${page.url()}: ${message.text()}`);
-    }
-  });
-  page.on("pageerror", (error) => {
-    throw error;
-  });
-  return page;
-}
+const api = (method, path, body) => visitor.api(method, path, body, [200, 201, 429]);
+const open = (browser, settings) => visitor.open(browser, { viewport: LARGE, ...settings });
 
 async function signIn(page) {
   await page.goto("/console");
@@ -85,8 +61,6 @@ async function signIn(page) {
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("heading", { level: 1, name: /^Today/ }).waitFor();
 }
-
-const says = (page, text) => page.locator("main").getByText(text).first().waitFor();
 
 // Creates a policy, changes it, finds out why a subject was refused, and gives a unit back.
 async function story(page, policy) {

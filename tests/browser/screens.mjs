@@ -10,8 +10,9 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { deflateSync } from "node:zlib";
 import { chromium } from "playwright-core";
+import { api, executablePath, key, url } from "./visitor.mjs";
 
-const { PERDIEM_URL: url, PERDIEM_KEY: key, CHROMIUM: executablePath, PICTURES: folder, WORDS } = process.env;
+const { PICTURES: folder, WORDS } = process.env;
 const isCheck = process.argv.includes("--check");
 const WIDE = { name: "", width: 1280, height: 800 };
 const NARROW = { name: "-small", width: 360, height: 740 };
@@ -20,15 +21,9 @@ const BYTES_MOST = 60_000;
 // How much of a page's height, and of a picture's area by colour, may differ.
 const TOLERANCE = 0.1;
 
-async function get(path) {
-  const answer = await fetch(`${url}${path}`, { headers: { Authorization: `Bearer ${key}` } });
-  assert.equal(answer.status, 200, path);
-  return answer.json();
-}
-
 // The pages, each with the sizes in which it is drawn.
 async function screens() {
-  const { items } = await get("/v1/grants?policy=benefit&state=reversed&limit=1");
+  const { items } = await api("GET", "/v1/grants?policy=benefit&state=reversed&limit=1");
   return [
     { name: "today", path: "/console", sizes: [WIDE, NARROW] },
     { name: "policy", path: "/console/policies/benefit", sizes: [WIDE, NARROW] },
