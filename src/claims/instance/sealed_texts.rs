@@ -1,5 +1,5 @@
 //! Texts that only instances on one ledger can make and read: an instant and a content, sealed with a key of the
-//! ledger. Whoever holds one can pass it on, and nothing has to store it.
+//! ledger. Anyone who has one can pass it on, and nothing has to store it.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

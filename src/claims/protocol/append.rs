@@ -127,7 +127,7 @@ impl LaneWorker {
             Some(Burst::Behind) => {
                 tracing::warn!(
                     "a subject was erased, or the ledger was restored or replaced, or its server was \
-                     started again: last lines are read anew"
+                     started again: last lines are read again"
                 );
                 self.metrics.burst_fell_back();
             }
