@@ -8,8 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::builder::Resettable;
 use clap::{Args, Command, FromArgMatches, ValueEnum};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::setting::{WrongSetting, read_seal_key, read_secret};
 use crate::sign_on_args::SignOnArgs;
@@ -292,12 +291,13 @@ fn read_levels(text: &str) -> Result<String, String> {
                 info,perdiem=debug";
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-        // An empty level is `error` to the filter.
+        // An empty level is `trace` to the filter.
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(reason.to_owned());
         }
     }
-    let filter = EnvFilter::try_new(text).map_err(|error| format!("{error}; {reason}"));
+    let filter = text.parse::<Targets>();
+    let filter = filter.map_err(|error| format!("{error}; {reason}"));
     filter.map(|_| text.to_owned())
 }
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt};
+use tracing_subscriber::{Registry, fmt};
 
 use crate::config::{LogArgs, LogFormat};
 
@@ -26,7 +27,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// # Errors
 /// The levels are wrong, or the process has a log already.
 pub fn start(args: &LogArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&args.log)?;
+    let filter = args.log.parse::<Targets>()?;
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
@@ -53,7 +54,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`BuildError`], each with what to do.
-    pub async fn build(mut options: EngineOptions) -> Result<Arc<Self>, BuildError> {
+    pub fn build(options: EngineOptions) -> BoxFuture<'static, Result<Arc<Self>, BuildError>> {
+        // The box keeps the code of all workers in this crate.
+        Box::pin(Self::built(options))
+    }
+
+    async fn built(mut options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         // Reading the zones takes some time; do it before the first request.
         zone_rules::install();
         let rules = zones::rules().to_string();

@@ -1,8 +1,9 @@
 //! Connections, by the kind of work. Each kind of work has its own connections, so that no kind can
 //! take the connections of another. Transactions begin and end here.
 
+use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
-use sqlx::{Database, PgConnection, Postgres, Sqlite, Transaction};
+use sqlx::{Database, PgConnection, Postgres, Sqlite, SqlitePool, Transaction};
 
 use super::connections::Connections;
 use super::query::{Held, Session, query};
@@ -36,26 +37,36 @@ impl<T> Ending<T> {
     }
 }
 
-async fn held(pool: &SessionPool) -> Result<Pooled, sqlx::Error> {
+async fn held(pool: &SessionPool) -> Result<Pooled, LedgerError> {
     let session = pool.sessions.acquire().await?;
     Ok(Held::Postgres(session, pool.patience))
 }
 
+async fn held_file(pool: &SqlitePool) -> Result<Pooled, LedgerError> {
+    Ok(Held::Sqlite(pool.acquire().await?))
+}
+
+/// Begins a transaction.
+fn begun(pool: &SessionPool) -> BoxFuture<'_, Result<Transaction<'static, Postgres>, sqlx::Error>> {
+    Box::pin(answered(pool.patience, pool.sessions.begin()))
+}
+
+// As in `query.rs`, boxes keep the code of connections in this crate.
 impl Ledger {
     /// For reads that a request waits for, within the time limit for queries.
-    pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
-        Ok(match self {
-            Self::Postgres(store) => held(&store.reads).await?,
-            Self::Sqlite(store) => Held::Sqlite(store.reads.acquire().await?),
-        })
+    pub(super) fn reads(&self) -> BoxFuture<'_, Result<Pooled, LedgerError>> {
+        match self {
+            Self::Postgres(store) => Box::pin(held(&store.reads)),
+            Self::Sqlite(store) => Box::pin(held_file(&store.reads)),
+        }
     }
 
     /// For the instance's own work.
-    pub(super) async fn own(&self) -> Result<Pooled, LedgerError> {
-        Ok(match self {
-            Self::Postgres(store) => held(&store.own).await?,
-            Self::Sqlite(store) => Held::Sqlite(store.own.acquire().await?),
-        })
+    pub(super) fn own(&self) -> BoxFuture<'_, Result<Pooled, LedgerError>> {
+        match self {
+            Self::Postgres(store) => Box::pin(held(&store.own)),
+            Self::Sqlite(store) => Box::pin(held_file(&store.own)),
+        }
     }
 
     /// For reads that a claim waits for.
@@ -137,7 +148,7 @@ impl Ledger {
         match self {
             Self::Postgres(store) => {
                 let pool = pool(store);
-                let mut transaction = answered(pool.patience, pool.sessions.begin()).await?;
+                let mut transaction = begun(pool).await?;
                 let session = Session::Postgres(&mut transaction, pool.patience);
                 let ending = statements(session).await?;
                 Ok(answered(pool.patience, ending.reach(transaction)).await?)

@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,14 +22,14 @@ pub const LIFETIME: Duration = Duration::from_secs(600);
 pub trait Opener: Send + Sync + 'static {
     type Opened: Connection;
 
-    fn open(&self) -> impl Future<Output = Result<Self::Opened, sqlx::Error>> + Send;
+    fn open(&self) -> BoxFuture<'_, Result<Self::Opened, sqlx::Error>>;
 }
 
 impl Opener for SqliteConnectOptions {
     type Opened = SqliteConnection;
 
-    async fn open(&self) -> Result<SqliteConnection, sqlx::Error> {
-        SqliteConnection::connect_with(self).await
+    fn open(&self) -> BoxFuture<'_, Result<SqliteConnection, sqlx::Error>> {
+        SqliteConnection::connect_with(self).boxed()
     }
 }
 

@@ -8,8 +8,9 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use sqlx::postgres::PgConnection;
-use sqlx::sqlite::SqliteConnection;
+use futures_util::future::BoxFuture;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use tokio::task::yield_now;
 
 use super::LedgerError;
@@ -84,6 +85,12 @@ where
     }
 }
 
+/// All rows that a statement found.
+enum Rows {
+    Postgres(Vec<PgRow>),
+    Sqlite(Vec<SqliteRow>),
+}
+
 /// A connection that is lent to run statements.
 pub enum Session<'c> {
     /// With the time within which each statement is answered.
@@ -98,25 +105,35 @@ impl Session<'_> {
         query: Statement,
         decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
     ) -> Result<Vec<T>, LedgerError> {
-        let Statement { texts, values } = query;
-        match self {
-            Self::Postgres(connection, patience) => {
-                let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
-                rows.iter()
-                    .map(StoredRow::Postgres)
-                    .map(|row| decode(&row))
-                    .collect()
-            }
-            Self::Sqlite(connection) => {
-                let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
-                let rows = query.fetch_all(&mut **connection).await?;
-                rows.iter()
-                    .map(StoredRow::Sqlite)
-                    .map(|row| decode(&row))
-                    .collect()
-            }
+        match self.rows(query).await? {
+            Rows::Postgres(rows) => rows
+                .iter()
+                .map(|row| decode(&StoredRow::Postgres(row)))
+                .collect(),
+            Rows::Sqlite(rows) => rows
+                .iter()
+                .map(|row| decode(&StoredRow::Sqlite(row)))
+                .collect(),
         }
+    }
+
+    /// The rows of a statement. The box makes the compiler translate this once, in this crate, instead of at each
+    /// statement of each crate that waits for one.
+    fn rows(&mut self, query: Statement) -> BoxFuture<'_, Result<Rows, LedgerError>> {
+        let Statement { texts, values } = query;
+        Box::pin(async move {
+            match self {
+                Self::Postgres(connection, patience) => {
+                    let query = sqlx::query_with(texts.postgres, postgres(values)?);
+                    let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
+                    Ok(Rows::Postgres(rows))
+                }
+                Self::Sqlite(connection) => {
+                    let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
+                    Ok(Rows::Sqlite(query.fetch_all(&mut **connection).await?))
+                }
+            }
+        })
     }
 
     /// As [`Session::all`], for many rows: other tasks get the thread now and then.

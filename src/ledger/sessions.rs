@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, raw_sql};
@@ -138,10 +139,12 @@ impl Sessions {
 impl Opener for Sessions {
     type Opened = PgConnection;
 
-    async fn open(&self) -> Result<PgConnection, sqlx::Error> {
-        let mut session = PgConnection::connect_with(&self.options).await?;
-        set(&mut session, &self.beginning()).await?;
-        Ok(session)
+    fn open(&self) -> BoxFuture<'_, Result<PgConnection, sqlx::Error>> {
+        Box::pin(async {
+            let mut session = PgConnection::connect_with(&self.options).await?;
+            set(&mut session, &self.beginning()).await?;
+            Ok(session)
+        })
     }
 }
 
