@@ -10,6 +10,7 @@ use clap::builder::Resettable;
 use clap::{Args, Command, FromArgMatches, ValueEnum};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
+use crate::gate_args::GateArgs;
 use crate::setting::{WrongSetting, read_seal_key, read_secret};
 use crate::sign_on_args::SignOnArgs;
 use counter::RedisAccess;
@@ -146,6 +147,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub sign_on: SignOnArgs,
+
+    #[command(flatten)]
+    pub gate: GateArgs,
 
     /// An admin key that is accepted from the start. Without this setting, the first start on a
     /// database without keys creates an admin key. It prints the key on a terminal; otherwise it
@@ -459,6 +463,7 @@ impl ServeArgs {
         Ok(ServeOptions {
             first_key_folder,
             bind: self.bind.clone(),
+            gate: self.gate.options()?,
             tls: self.tls_files()?,
             console: self.console_settings(sign_on.is_some()),
             sign_on,

@@ -29,6 +29,7 @@ mod exception_file;
 mod explanation;
 mod export;
 mod export_check;
+mod gate_args;
 mod history;
 mod key_names;
 mod keys;

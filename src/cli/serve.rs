@@ -124,7 +124,7 @@ impl StartedServer {
             }
             tracing::info!("stopping: finishing the requests in progress");
         };
-        self.application.run(stop).await?;
+        self.application.run(Box::pin(stop)).await?;
         tracing::info!("stopped");
         failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
@@ -135,6 +135,9 @@ impl StartedServer {
         let mut pages = format!("documentation: {url}/docs");
         if self.has_console {
             pages += &format!(", console: {url}/console");
+        }
+        if let Some(gate) = self.application.gate_url() {
+            pages += &format!(", gate: {gate}");
         }
         format!("perdiem listens on {url} ({pages})")
     }

@@ -179,6 +179,10 @@ pub enum ApiError {
          revision that its Link has"
     )]
     Unrecorded,
+    #[error(
+        "the gate has no valid key of the role claim: set a valid one in PERDIEM_GATE_KEY, and start perdiem again"
+    )]
+    WrongGateKey,
     #[error("too many exports and backtests are in progress: try again")]
     Overloaded,
     #[error("too many requests with this key are in progress: try again")]
@@ -426,6 +430,7 @@ impl ApiError {
             Self::Undecided(_) => problem::UNDECIDED,
             Self::ReadOnly | Self::Unrecorded => problem::READ_ONLY,
             Self::Unavailable(_)
+            | Self::WrongGateKey
             | Self::UnreadableTerms(_)
             | Self::ClockOff
             | Self::MayWait

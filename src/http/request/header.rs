@@ -14,7 +14,7 @@ use domain::claim::IdempotencyKey;
 use engine::Precondition;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-const IDEMPOTENCY_KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
+pub const IDEMPOTENCY_KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
 extractors!(IfMatchOrNone);
 extractors!(KeyHeader => IdempotencyKeyField, NeedlessKey => NeedlessKeyField, IfMatch => IfMatchField);

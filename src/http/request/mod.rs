@@ -22,7 +22,7 @@ pub use caller::{
 pub use faults::{Faults, parse_date, parse_effective, parse_instant, parse_position, parse_true};
 #[cfg(test)]
 pub use header::CHANGE_MEANING;
-pub use header::{IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};
+pub use header::{IDEMPOTENCY_KEY_FIELD, IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};
 pub use metadata::MetadataQuery;
 pub use path::{
     GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath, RevisionPath,

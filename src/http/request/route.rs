@@ -238,15 +238,14 @@ impl Route {
     fn segments<'p>(&self, path: &'p str) -> Option<[&'p str; NAMES_MOST]> {
         let mut segments = [""; NAMES_MOST];
         let mut rest = path.strip_prefix(self.start)?;
-        for (segment, (_, follows)) in segments.iter_mut().zip(&self.names) {
-            let end = rest
-                .bytes()
-                .position(|byte| byte == b'/' && !self.has_slashes);
+        for (index, (_, follows)) in self.names.iter().enumerate() {
+            let takes_all = self.has_slashes && index + 1 == self.names.len();
+            let end = rest.bytes().position(|byte| byte == b'/' && !takes_all);
             let (found, after) = rest.split_at(end.unwrap_or(rest.len()));
             if found.is_empty() {
                 return None;
             }
-            *segment = found;
+            segments[index] = found;
             rest = after.strip_prefix(follows)?;
         }
         rest.is_empty().then_some(segments)
@@ -362,6 +361,16 @@ pub fn segment(request: &HttpRequest, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_last_name_matches_slashes() {
+        let route = Route::at("/gate/{policy}/{settings}", Bounded::Open).with_slashes();
+        let found = route.segments("/gate/benefit/by=x-user/../a//");
+        assert_eq!(found, Some(["benefit", "by=x-user/../a//"]));
+        for path in ["/gate/benefit", "/gate/benefit/", "/gate//by=x-user"] {
+            assert_eq!(route.segments(path), None, "{path}");
+        }
+    }
 
     #[test]
     fn paths_are_found_by_their_segments() {

@@ -7,21 +7,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::{HttpService, KeepAlive, Request};
-use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_http::Request;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::dev::{AppConfig, Server, ServiceResponse, fn_service};
 use actix_web::web::Data;
 use actix_web::{App, Error};
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use futures_util::future::{BoxFuture, LocalBoxFuture};
+use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{Bounds, Connection};
+use super::connection::Bounds;
 use super::console::{Console, console_routes};
 use super::every;
-use super::exchange::Exchange;
 use super::first_key::FirstKey;
+use super::gate::{Gate, GateOptions, gate_app, is_public};
 use super::in_process::{InProcess, OwnApplication};
+use super::listening::Listening;
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
@@ -33,8 +35,8 @@ use sign_on::{NoCertificates, SignOn, SignOnSettings};
 
 /// The most connections that the system queues before they are accepted.
 const BACKLOG: u32 = 1024;
-/// How long a client may continue to send a body after its answer. Nobody reads that body.
-const LINGER_TIME: Duration = Duration::from_secs(1);
+/// The setting with the address of the gate.
+const GATE_BIND: &str = "PERDIEM_GATE_BIND";
 
 /// Why the application could not start. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +48,21 @@ pub enum ServeError {
     #[error(transparent)]
     SignOn(NoCertificates),
     #[error(
-        "cannot listen on {address}: {source}; set another address in PERDIEM_BIND, or stop the \
+        "cannot listen on {address}: {source}; set another address in {setting}, or stop the \
          program that uses it"
     )]
     Listen {
+        setting: &'static str,
         address: String,
         source: std::io::Error,
     },
+    /// Anyone who reaches the gate claims with its key.
+    #[error(
+        "the gate would listen on {address}, which others than proxies may reach, and anyone who reaches it \
+         claims with its key: set a private address in PERDIEM_GATE_BIND, such as 127.0.0.1:8081, or \
+         PERDIEM_GATE_PUBLIC=true if only your proxies reach this one"
+    )]
+    PublicGate { address: SocketAddr },
     /// Without the file nobody would ever know the key.
     #[error(
         "cannot write the first admin key into the folder {folder}: {source}; start perdiem in a \
@@ -70,10 +80,13 @@ impl ServeError {
         match self {
             Self::Build(error) => error.setting(),
             // The other program can end, and the machine can get the address later.
-            Self::Listen { source, .. } => match source.kind() {
+            Self::Listen {
+                setting, source, ..
+            } => match source.kind() {
                 ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => None,
-                _ => Some("PERDIEM_BIND"),
+                _ => Some(setting),
             },
+            Self::PublicGate { .. } => Some(GATE_BIND),
             Self::Tls(fault) => Some(fault.setting),
             Self::SignOn(_) => None,
             Self::FirstKey { .. } => Some(KEY_OF_SETTINGS),
@@ -85,6 +98,8 @@ impl ServeError {
 pub struct ServeOptions {
     /// The address and port to listen on; port 0 takes a free port.
     pub bind: String,
+    /// Where proxies ask before they let a request through; `None` without a gate.
+    pub gate: Option<GateOptions>,
     /// The certificate to speak TLS with; `None` without TLS.
     pub tls: Option<TlsFiles>,
     /// The provider whose accounts can sign in to the console; `None` for keys only.
@@ -120,6 +135,7 @@ pub struct Application {
     engine: Arc<Engine>,
     listener: TcpListener,
     address: SocketAddr,
+    gate: Option<(GateOptions, TcpListener)>,
     first_key: Option<FirstKey>,
     tls: Option<Tls>,
     sign_on: Option<Arc<SignOn>>,
@@ -134,24 +150,43 @@ impl Application {
     /// The order matters: a client whose connection is refused goes to another instance, but a
     /// client that could connect would wait for this one. So the listening begins when the stores
     /// are open.
-    pub async fn build(options: ServeOptions, engine: EngineOptions) -> Result<Self, ServeError> {
-        let listen = |source| ServeError::Listen {
-            address: options.bind.clone(),
-            source,
-        };
+    pub fn build(
+        options: ServeOptions,
+        engine: EngineOptions,
+    ) -> BoxFuture<'static, Result<Self, ServeError>> {
+        // The boxes here and below keep the code of the server in this crate.
+        Box::pin(Self::built(options, engine))
+    }
+
+    async fn built(options: ServeOptions, engine: EngineOptions) -> Result<Self, ServeError> {
         let tls = options.tls.clone().map(Tls::load).transpose()?;
         let sign_on = options.sign_on.clone().map(SignOn::new).transpose();
         let sign_on = sign_on.map_err(ServeError::SignOn)?.map(Arc::new);
-        let socket = bind(&options.bind).await.map_err(listen)?;
-        let address = socket.local_addr().map_err(listen)?;
+        let socket = BoundSocket::to("PERDIEM_BIND", &options.bind).await?;
+        let address = socket.address;
+        let gate = match &options.gate {
+            None => None,
+            Some(gate) => {
+                let socket = BoundSocket::to(GATE_BIND, &gate.bind).await?;
+                let address = socket.address;
+                if is_public(address.ip()) && !gate.is_public {
+                    return Err(ServeError::PublicGate { address });
+                }
+                Some((gate.clone(), socket))
+            }
+        };
         let engine = Engine::build(engine).await?;
-        let listener = socket.listen(BACKLOG).and_then(|it| it.into_std());
-        let listener = listener.map_err(listen)?;
+        let listener = socket.listen()?;
+        let gate = match gate {
+            None => None,
+            Some((gate, socket)) => Some((gate, socket.listen()?)),
+        };
         let first_key = add_first_key(&engine, &options).await?;
         Ok(Self {
             engine,
             listener,
             address,
+            gate,
             first_key,
             tls,
             sign_on,
@@ -162,6 +197,12 @@ impl Application {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where proxies find the gate, if there is one.
+    pub fn gate_url(&self) -> Option<String> {
+        let address = self.gate.as_ref()?.1.local_addr().ok()?;
+        Some(format!("http://{address}/gate"))
     }
 
     /// Where clients find the server.
@@ -177,14 +218,15 @@ impl Application {
 
     /// Serves until `stop` ends. Then it takes no new connections, finishes the requests in
     /// progress within the drain time, and closes the stores.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
+    pub fn run(self, stop: LocalBoxFuture<'_, ()>) -> LocalBoxFuture<'_, std::io::Result<()>> {
+        Box::pin(self.serve(stop))
+    }
+
+    async fn serve(self, stop: LocalBoxFuture<'_, ()>) -> std::io::Result<()> {
         // 1. Collect what every worker shares.
         let data = Data::from(self.engine.clone());
         let read_time = ReadTime(self.options.request_time);
         let open_metrics = OpenMetrics(self.options.open_metrics);
-        let bounds = self.options.bounds();
-        let time = self.engine.running_time();
-        let newcomers = Newcomers::default();
         let is_read_only = self.engine.instance.is_read_only();
         let is_sandbox = self.engine.instance.sandbox_clock().is_some();
         let console_settings = self
@@ -199,17 +241,19 @@ impl Application {
         let has_console = console_settings.is_some();
         let has_plain_claims = !is_read_only && !is_sandbox;
         let engine = self.engine.clone();
-        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
         let plain_claims = TaskTracker::new();
         let in_progress = plain_claims.clone();
-        let builder = Server::build()
+        let mut builder = Server::build()
             .workers(self.workers)
             .disable_signals()
             .shutdown_timeout(self.options.drain_time.as_secs());
-        let ending = builder.graceful_shutdown_signal();
-        // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
-        // `every::answer`.
-        let service = move || {
+        let listening = Listening {
+            bounds: self.options.bounds(),
+            time: self.engine.running_time(),
+            newcomers: Newcomers::default(),
+            in_progress: plain_claims.clone(),
+        };
+        let handlers = move || {
             let mut routes = routes();
             if has_console {
                 routes = routes.and(console_routes());
@@ -218,66 +262,42 @@ impl Application {
                 routes = only_reads(routes);
             }
             routes.is_sandbox = is_sandbox;
-            let routes = Rc::new(routes);
-            let shared = Handlers {
+            Handlers {
                 engine: data.clone(),
                 read_time,
                 open_metrics,
-                routes,
+                routes: Rc::new(routes),
+            }
+        };
+        // 2. Say how a worker serves the gate, if there is one.
+        if let Some((gate, listener)) = self.gate {
+            let engine = self.engine.clone();
+            let handlers = handlers.clone();
+            let listening = listening.clone();
+            let service = move || {
+                let own = in_process(handlers());
+                let gate = Gate::new(engine.clone(), &gate, own);
+                listening.serve(gate_app(gate), None, None)
             };
+            builder = builder.listen("gate", listener, service)?;
+        }
+        // 3. Say how a worker serves everything else.
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
+        let service = move || {
+            let shared = handlers();
             let console = console_settings.clone().map(|settings| {
                 let own = in_process(shared.clone());
                 Console::new(engine.clone(), settings, own, sign_on.clone())
             });
-            let app = shared
-                .app(console)
-                .map_err(|error: Error| error.error_response());
-            let ending = ending.clone();
-            let decided = in_progress.clone();
-            let http = HttpService::build()
-                // actix does not know of plain claims: it would give their connections up.
-                .graceful_shutdown_signal(move || {
-                    let ending = ending.clone();
-                    let decided = decided.clone();
-                    async move {
-                        ending.notified().await;
-                        decided.wait().await
-                    }
-                })
-                // The connection sets its own bounds: see `connection.rs`.
-                .keep_alive(KeepAlive::Os)
-                .client_request_timeout(Duration::ZERO)
-                .client_disconnect_timeout(LINGER_TIME)
-                .on_connect_ext(|connection: &Connection, data| {
-                    data.insert(connection.exchange());
-                })
-                .h1(map_config(app, |()| AppConfig::default()));
-            let time = time.clone();
-            let acceptor = acceptor.clone();
-            let newcomers = newcomers.clone();
             let plain_claims =
                 has_plain_claims.then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
-            fn_service(move |io: TcpStream| {
-                let address = io.peer_addr().ok();
-                let newcomer = address.map(|address| newcomers.enter(address.ip()));
-                let exchange = Exchange::new(newcomer);
-                let connection = Connection::new(
-                    io,
-                    acceptor.as_ref(),
-                    bounds,
-                    &time,
-                    exchange,
-                    plain_claims.clone(),
-                );
-                async move { Ok((connection, address)) }
-            })
-            .and_then(http)
+            listening.serve(shared.app(console), acceptor.clone(), plain_claims)
         };
-        // 3. Start the workers.
+        // 4. Start the workers.
         let server = builder.listen("perdiem", self.listener, service)?.run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
-        // 4. Serve until the stop. Then the server takes no new connections, and finishes the
+        // 5. Serve until the stop. Then the server takes no new connections, and finishes the
         // requests in progress.
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
@@ -298,7 +318,7 @@ impl Application {
                 ended?;
             }
         }
-        // 5. Close the stores, within what is left of the drain time.
+        // 6. Close the stores, within what is left of the drain time.
         self.engine.close(deadline).await;
         Ok(())
     }
@@ -400,16 +420,49 @@ async fn add_first_key(
     }
 }
 
-/// A socket on the first address of a name that can be bound.
-async fn bind(address: &str) -> std::io::Result<TcpSocket> {
-    let mut bound = Err(ErrorKind::AddrNotAvailable.into());
-    for address in lookup_host(address).await? {
-        bound = bind_to(address);
-        if bound.is_ok() {
-            break;
-        }
+/// A socket that has its address, and does not listen yet.
+struct BoundSocket {
+    /// The setting that names the address.
+    setting: &'static str,
+    socket: TcpSocket,
+    address: SocketAddr,
+}
+
+impl BoundSocket {
+    /// A socket on the first address of a name that can be bound.
+    async fn to(setting: &'static str, named: &str) -> Result<Self, ServeError> {
+        let bound = async {
+            let mut bound = Err(ErrorKind::AddrNotAvailable.into());
+            for address in lookup_host(named).await? {
+                bound = bind_to(address);
+                if bound.is_ok() {
+                    break;
+                }
+            }
+            let socket = bound?;
+            let address = socket.local_addr()?;
+            Ok(Self {
+                setting,
+                socket,
+                address,
+            })
+        };
+        bound.await.map_err(|source| ServeError::Listen {
+            setting,
+            address: named.to_owned(),
+            source,
+        })
     }
-    bound
+
+    fn listen(self) -> Result<TcpListener, ServeError> {
+        let listener = self.socket.listen(BACKLOG);
+        let listener = listener.and_then(tokio::net::TcpListener::into_std);
+        listener.map_err(|source| ServeError::Listen {
+            setting: self.setting,
+            address: self.address.to_string(),
+            source,
+        })
+    }
 }
 
 fn bind_to(address: SocketAddr) -> std::io::Result<TcpSocket> {

@@ -395,7 +395,8 @@ fn comes_from_here(request: &HttpRequest) -> bool {
     origin.is_some_and(|(_, host)| text_of(request, HOST) == Some(host))
 }
 
-fn request_id(request: &HttpRequest) -> String {
+/// The id of a request, for the request that is made of it.
+pub fn request_id(request: &HttpRequest) -> String {
     let extensions = request.extensions();
     let id = extensions.get::<OwnId>();
     id.map_or_else(String::new, |id| id.0.clone())

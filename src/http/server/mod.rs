@@ -8,9 +8,11 @@ mod credentials;
 mod every;
 mod exchange;
 mod first_key;
+mod gate;
 mod in_process;
 mod intake;
 mod kept;
+mod listening;
 mod newcomers;
 mod plain_claims;
 mod plain_head;
@@ -23,4 +25,5 @@ mod written;
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use first_key::FirstKey;
+pub use gate::GateOptions;
 pub use tls::TlsFiles;

@@ -91,6 +91,23 @@ fn a_provider_of_accounts_is_set_whole() {
 }
 
 #[test]
+fn a_gate_is_set_whole() {
+    let bind = ("PERDIEM_GATE_BIND", "127.0.0.1:0");
+    let key = ("PERDIEM_GATE_KEY", "hunter2-is-secret");
+    let public = ("PERDIEM_GATE_PUBLIC", "true");
+    setting_fault(&[bind], &["PERDIEM_GATE_KEY", "is missing"]);
+    setting_fault(&[key], &["PERDIEM_GATE_BIND", "is missing"]);
+    setting_fault(&[public], &["PERDIEM_GATE_BIND", "is missing"]);
+    let everywhere = ("PERDIEM_GATE_BIND", "0.0.0.0:0");
+    setting_fault(
+        &[everywhere, key],
+        &["PERDIEM_GATE_BIND", "private address"],
+    );
+    let nowhere = ("PERDIEM_GATE_BIND", "nowhere");
+    setting_fault(&[nowhere, key], &["PERDIEM_GATE_BIND", "nowhere"]);
+}
+
+#[test]
 fn an_address_that_is_taken_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();

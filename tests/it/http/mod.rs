@@ -7,6 +7,7 @@ mod docs;
 mod errors;
 mod fields;
 mod floods;
+mod gate;
 mod health;
 mod metadata;
 mod metrics;

@@ -242,6 +242,8 @@ impl Ground {
 /// A running application, with its own thread and runtime. It stops when it is dropped.
 pub struct App {
     pub url: String,
+    /// Where proxies find the gate, if there is one.
+    pub gate_url: Option<String>,
     client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -307,16 +309,18 @@ impl App {
                 match Application::build(serve, options).await {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(application) => {
-                        drop(started.send(Ok(application.url())));
-                        let stop = async { drop(stopped.await) };
+                        drop(started.send(Ok((application.url(), application.gate_url()))));
+                        let stop = Box::pin(async { drop(stopped.await) });
                         application.run(stop).await.expect("the application runs");
                     }
                 }
             });
         });
-        let url = starts.await.expect("the application's thread lives")?;
+        let urls = starts.await.expect("the application's thread lives");
+        let (url, gate_url) = urls?;
         Ok(Self {
             url,
+            gate_url,
             client: client(),
             stop: Some(stop),
             thread: Some(thread),
@@ -493,6 +497,7 @@ pub fn serve_options() -> ServeOptions {
         bind: "127.0.0.1:0".to_owned(),
         tls: None,
         sign_on: None,
+        gate: None,
         drain_time: Duration::from_secs(10),
         request_time: Duration::from_secs(30),
         idle_time: Duration::from_secs(60),

@@ -1,0 +1,297 @@
+//! The gate: a proxy asks here before it lets a request through (nginx' `auth_request`, Caddy's `forward_auth`,
+//! Traefik's `ForwardAuth`, Envoy's `ext_authz` over HTTP). Each question becomes a claim, which `/v1` decides.
+//!
+//! The settings are in the path, because Envoy puts the path and the query of the user's request behind it. A field
+//! of the header counts only if the settings name it, because Traefik and Caddy pass on all fields of the user's.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix_http::Request;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory};
+use actix_web::body::to_bytes_limited;
+use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse, fn_service};
+use actix_web::http::header::{
+    AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+};
+use actix_web::http::{Method, StatusCode};
+use actix_web::web::Bytes;
+use actix_web::{App, Error, HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::console::request_id;
+use super::every;
+use super::in_process::{InProcess, OwnRequest};
+use super::request_id::{TRACEPARENT, X_REQUEST_ID};
+use crate::answer::ApiError;
+use crate::request::{Bounded, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
+use domain::claim::Units;
+use domain::key::Role;
+use domain::policy::PolicyName;
+use engine::{Engine, Principal};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
+const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
+/// The largest answer to a claim, in bytes.
+const ANSWER_MOST: usize = 64 * 1024;
+/// Fields whose values are secrets: the ledger would store them as names of subjects, or as keys.
+const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
+
+/// The settings of the gate.
+#[derive(Debug, Clone)]
+pub struct GateOptions {
+    /// The address and port to listen on.
+    pub bind: String,
+    /// Whether anybody may reach the address.
+    pub is_public: bool,
+    /// The key with which the gate claims.
+    pub key: Arc<str>,
+}
+
+/// The gate of one thread.
+pub struct Gate {
+    engine: Arc<Engine>,
+    key: Arc<str>,
+    in_process: InProcess,
+}
+
+/// The settings of a proxy, in the path.
+#[derive(Debug, PartialEq, Eq)]
+struct ProxySettings {
+    /// The field with the name of the subject.
+    by: HeaderName,
+    /// The field that makes retries safe.
+    key: Option<HeaderName>,
+    units: Units,
+    /// The status of a refusal.
+    denied: Option<StatusCode>,
+}
+
+/// What the gate reads of a claim's answer.
+#[derive(Deserialize)]
+struct ClaimRead {
+    grant: Option<GrantRead>,
+    #[serde(default)]
+    would_deny: bool,
+}
+
+#[derive(Deserialize)]
+struct GrantRead {
+    id: Uuid,
+}
+
+/// Whether an address can be reached from outside, as far as the address tells.
+pub fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            !(address.is_loopback() || address.is_private() || address.is_link_local())
+        }
+        IpAddr::V6(address) => {
+            !(address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local())
+        }
+    }
+}
+
+/// The handlers of the gate. They know nothing of the engine, so nobody checks the key of a user, which is not for
+/// perdiem.
+pub fn gate_app(
+    gate: Rc<Gate>,
+) -> impl ServiceFactory<
+    Request,
+    Config = AppConfig,
+    Response = ServiceResponse,
+    Error = Error,
+    InitError = (),
+    Future: 'static,
+    Service: Service<Request, Response = ServiceResponse, Error = Error, Future: 'static> + 'static,
+> {
+    let route = Route::at("/gate/{policy}/{settings}", Bounded::Open);
+    let routes = Rc::new(Routes::new(vec![route.with_slashes().files(answer)]));
+    App::new()
+        .app_data(gate)
+        .default_service(fn_service(move |mut request: ServiceRequest| {
+            // The user's method says nothing about the claim.
+            request.head_mut().method = Method::GET;
+            every::answer(routes.clone(), request)
+        }))
+        .into_factory()
+}
+
+async fn answer(request: HttpRequest) -> HttpResponse {
+    let gate = request.app_data::<Rc<Gate>>();
+    let gate = gate.expect("the handlers have the gate").clone();
+    let answered = gate.answer(&request).await;
+    answered.unwrap_or_else(HttpResponse::from_error)
+}
+
+impl Gate {
+    pub fn new(engine: Arc<Engine>, options: &GateOptions, in_process: InProcess) -> Rc<Self> {
+        Rc::new(Self {
+            engine,
+            key: options.key.clone(),
+            in_process,
+        })
+    }
+
+    async fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ApiError> {
+        // 1. Read the settings.
+        let text = |name| segment(request, name).unwrap_or_default();
+        let wrong =
+            |fault: String| ApiError::Malformed(format!("in the path of the gate: {fault}"));
+        let policy = PolicyName::new(&text("policy")).map_err(|error| wrong(error.to_string()))?;
+        // Envoy puts the path of the user's request behind the settings.
+        let rest = text("settings");
+        let settings = rest.split('/').next().unwrap_or_default();
+        let settings = ProxySettings::parse(settings).map_err(wrong)?;
+        let headers = request.headers();
+        let subject = str::from_utf8(value(headers, &settings.by)?.as_bytes());
+        let subject = subject.map_err(|_| not_one(&settings.by))?;
+        let mut fields = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        fields.extend(HeaderValue::from_str(&request_id(request)).map(|id| (X_REQUEST_ID, id)));
+        fields.extend(headers.get(TRACEPARENT).map(|it| (TRACEPARENT, it.clone())));
+        if let Some(name) = &settings.key {
+            fields.push((IDEMPOTENCY_KEY_FIELD, value(headers, name)?.clone()));
+        }
+        // 2. Claim, with the rights that the key has now.
+        let body = json!({"subject": subject, "units": settings.units.get()}).to_string();
+        let own = OwnRequest {
+            method: Method::POST,
+            target: &format!("/v1/policies/{policy}/claims"),
+            fields,
+            body: Bytes::from(body),
+            principal: Some(self.principal().await?),
+            peer: request.peer_addr(),
+        };
+        let answer = self.in_process.send(own).await;
+        let mut answer = answer.unwrap_or_else(|| HttpResponse::InternalServerError().finish());
+        // 3. Answer in a way that the proxy understands.
+        let is_refused = match ApiError::of(&answer) {
+            None => return Ok(granted(answer).await),
+            Some(error) => is_refusal(error),
+        };
+        if let Some(status) = settings.denied.filter(|_| is_refused) {
+            answer.head_mut().status = status;
+        }
+        Ok(answer)
+    }
+
+    /// The owner of the gate's key.
+    async fn principal(&self) -> Result<Principal, ApiError> {
+        let principal = self.engine.callers.authenticate(&self.key).await?;
+        let claims = principal.filter(|principal| principal.role == Role::Claim);
+        claims.ok_or(ApiError::WrongGateKey)
+    }
+}
+
+impl ProxySettings {
+    /// Reads the settings in the path, such as `by=x-user,key=x-request-id,denied=403`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut by = None;
+        let mut key = None;
+        let mut units = None;
+        let mut denied = None;
+        for setting in text.split(',') {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            let is_new = match name {
+                "by" => by.replace(field_named(name, value)?).is_none(),
+                "key" => key.replace(field_named(name, value)?).is_none(),
+                "units" => {
+                    let number = value.parse().map_err(|_| "units is no number".to_owned());
+                    let number = Units::new(number?).map_err(|error| error.to_string())?;
+                    units.replace(number).is_none()
+                }
+                "denied" => {
+                    let status = match value {
+                        "403" => StatusCode::FORBIDDEN,
+                        "429" => StatusCode::TOO_MANY_REQUESTS,
+                        _ => return Err("denied is 403 or 429".to_owned()),
+                    };
+                    denied.replace(status).is_none()
+                }
+                _ => return Err(format!("{name:?} is none of by, key, units and denied")),
+            };
+            if !is_new {
+                return Err(format!("{name} stands twice"));
+            }
+        }
+        Ok(Self {
+            by: by.ok_or("name the field with the subject, such as by=x-user")?,
+            key,
+            units: units.unwrap_or(Units::ONE),
+            denied: denied.filter(|status| *status == StatusCode::FORBIDDEN),
+        })
+    }
+}
+
+/// The name of a field that a setting names.
+fn field_named(setting: &str, value: &str) -> Result<HeaderName, String> {
+    let field = HeaderName::from_bytes(value.as_bytes());
+    let field = field
+        .map_err(|_| format!("{setting} names a field of the header, such as {setting}=x-user"))?;
+    if SECRETS.contains(&field) {
+        return Err(format!(
+            "{setting} cannot be {field}: the ledger would store a secret"
+        ));
+    }
+    Ok(field)
+}
+
+/// The value of a field that the proxy must set.
+fn value<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<&'r HeaderValue, ApiError> {
+    let mut values = headers.get_all(name);
+    let value = values.next().filter(|value| !value.is_empty());
+    match (value, values.next()) {
+        (Some(value), None) => Ok(value),
+        _ => Err(not_one(name)),
+    }
+}
+
+fn not_one(name: &HeaderName) -> ApiError {
+    ApiError::Malformed(format!(
+        "the field {name} must have one value, in UTF-8: let the proxy set it, in place of the user's"
+    ))
+}
+
+/// Whether the claim was decided, and not granted. Any other error is one of the settings, or passes.
+fn is_refusal(error: &ApiError) -> bool {
+    matches!(
+        error,
+        ApiError::Denied(_)
+            | ApiError::PolicyInactive(_)
+            | ApiError::SubjectBlocked { .. }
+            | ApiError::Invalid(_)
+            | ApiError::RetryOfReversed(_)
+            | ApiError::RetryOfLapsed(_)
+    )
+}
+
+/// The answer to a proxy whose claim is granted.
+async fn granted(answer: HttpResponse) -> HttpResponse {
+    let mut passed = HttpResponse::Ok();
+    for name in [RATE_LIMIT, RATE_LIMIT_POLICY, IDEMPOTENT_REPLAYED] {
+        if let Some(value) = answer.headers().get(&name) {
+            passed.insert_header((name, value.clone()));
+        }
+    }
+    let body = to_bytes_limited(answer.into_body(), ANSWER_MOST).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    // A claim that Redis alone records has no id yet.
+    if let Ok(claim) = serde_json::from_slice::<ClaimRead>(&body) {
+        if let Some(GrantRead { id }) = claim.grant {
+            passed.insert_header((PERDIEM_GRANT, id.to_string()));
+        }
+        if claim.would_deny {
+            passed.insert_header((PERDIEM_WOULD_DENY, "true"));
+        }
+    }
+    passed.finish()
+}
