@@ -202,7 +202,7 @@ impl PartialSchema for LimitName {
                 "The name of a limit: a word of the local calendar, `ever`, or a duration from 1s to 400d. \
                  Answers write a duration with the largest of h, m and s that divides it.",
             ))
-            .pattern(Some("^(minute|hour|day|week|month|year|ever|[0-9]+[smhd])$"))
+            .pattern(Some("^(minute|hour|day|week|month|quarter|year|ever|[0-9]+[smhd])$"))
             .examples(["day"])
             .into()
     }

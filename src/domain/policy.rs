@@ -258,7 +258,7 @@ impl RuleDraft {
             let detail = |instead| {
                 format!(
                     "Redis cannot count the limit per {}; write {instead}, or use only limits per \
-                     minute, hour, day, week, month or year",
+                     minute, hour, day, week, month, quarter or year",
                     limit.per()
                 )
             };

@@ -23,22 +23,25 @@ pub enum Length {
     Week,
     /// The local days of a month.
     Month,
+    /// The local days of January to March, April to June, July to September, or October to December.
+    Quarter,
     /// The local days of a year.
     Year,
 }
 
 impl Length {
     /// All lengths, the shortest first.
-    pub const ALL: [Length; 6] = [
+    pub const ALL: [Length; 7] = [
         Length::Minute,
         Length::Hour,
         Length::Day,
         Length::Week,
         Length::Month,
+        Length::Quarter,
         Length::Year,
     ];
 
-    /// The name: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    /// The name: `minute`, `hour`, `day`, `week`, `month`, `quarter` or `year`.
     pub fn as_str(self) -> &'static str {
         match self {
             Length::Minute => "minute",
@@ -46,6 +49,7 @@ impl Length {
             Length::Day => "day",
             Length::Week => "week",
             Length::Month => "month",
+            Length::Quarter => "quarter",
             Length::Year => "year",
         }
     }
@@ -72,7 +76,9 @@ impl FromStr for Length {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the window length {given:?} is unknown; write minute, hour, day, week, month or year")]
+#[error(
+    "the window length {given:?} is unknown; write minute, hour, day, week, month, quarter or year"
+)]
 pub struct UnknownLength {
     pub given: String,
 }
@@ -103,7 +109,7 @@ impl Window {
 /// later. It ends where `d + 1` starts. So a day that loses or gains an hour by a clock change is
 /// one day. If the change skips the start of a day, the day starts at the change. If the start
 /// comes twice, the day starts at the first time. A date that the zone skipped has no day. Weeks
-/// (from `week_starts_on`), months (from the 1st) and years (from 1 January) are runs of such days.
+/// (from `week_starts_on`), months (from the 1st), quarters and years (from 1 January) are runs of such days.
 ///
 /// Minutes and hours follow the local clock in the same way, and do not depend on `day_starts_at`:
 /// the hour `H` starts at the first instant whose local date-time is `H:00` or later. If clocks are
@@ -135,7 +141,7 @@ impl Calendar {
     }
 
     /// The local date of a window of this calendar. For a day: its own date, even if clocks jump
-    /// over its start into the next date. For a week, month or year: the date of its first day. For
+    /// over its start into the next date. For a week, month, quarter or year: the date of its first day. For
     /// a minute or hour: the date that clocks show at its start.
     pub fn local_date(&self, per: Length, window: Window) -> NaiveDate {
         // At the start of a window clocks show more than ever before: `local` equals
@@ -189,6 +195,11 @@ impl Calendar {
                 let first = day - Days::new(day.day0().into());
                 days(first, first + Months::new(1))
             }
+            Length::Quarter => {
+                let month = day - Days::new(day.day0().into());
+                let first = month - Months::new(day.month0() % 3);
+                days(first, first + Months::new(3))
+            }
             Length::Year => {
                 let first = day - Days::new(day.ordinal0().into());
                 days(first, first + Months::new(12))
@@ -223,7 +234,7 @@ mod tests {
         let error = "Daily".parse::<Length>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the window length \"Daily\" is unknown; write minute, hour, day, week, month or year"
+            "the window length \"Daily\" is unknown; write minute, hour, day, week, month, quarter or year"
         );
     }
 

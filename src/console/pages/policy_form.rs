@@ -322,7 +322,7 @@ fn limit_row(index: usize, row: &LimitRow, fault: Option<String>) -> Markup {
         }
         @if index == 0 {
             datalist id="lengths" {
-                @for length in ["minute", "hour", "day", "week", "month", "year", "ever", "24h", "7d"] {
+                @for length in ["minute", "hour", "day", "week", "month", "quarter", "year", "ever", "24h", "7d"] {
                     option value=(length) {}
                 }
             }

@@ -166,7 +166,7 @@ impl FromStr for Per {
 /// The text names no limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no limit is per {given:?}; write minute, hour, day, week, month, year or ever, or a duration \
+    "no limit is per {given:?}; write minute, hour, day, week, month, quarter, year or ever, or a duration \
      from 1s to 400d, such as 24h"
 )]
 pub struct UnknownPer {

@@ -270,6 +270,7 @@ fn letter(length: Length) -> char {
         Length::Day => 'd',
         Length::Week => 'w',
         Length::Month => 'm',
+        Length::Quarter => 'q',
         Length::Year => 'y',
     }
 }
@@ -313,7 +314,7 @@ mod tests {
             }),
         });
         let text = encode_totals(&totals);
-        let each = "ihdwmy".chars();
+        let each = "ihdwmqy".chars();
         let each = each
             .map(|letter| format!("{letter}9007199254740991,9223372036854775807,-5+1763740805"));
         assert_eq!(text, each.collect::<Vec<_>>().join(";"));

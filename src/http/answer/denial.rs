@@ -173,6 +173,7 @@ fn this_window(per: Per) -> String {
         Per::Calendar(Length::Day) => "for today",
         Per::Calendar(Length::Week) => "for this week",
         Per::Calendar(Length::Month) => "for this month",
+        Per::Calendar(Length::Quarter) => "for this quarter",
         Per::Calendar(Length::Year) => "for this year",
         Per::Ever => "for ever",
         Per::Elapsed(_) => return format!("per {per}"),

@@ -45,7 +45,13 @@ const CHANGES: [(&str, &str, &str, &str, i64); 24] = [
     ("GMT+8", "00:00", "monday", "2/hour 9/day", 20),
     ("GMT+8", "00:00", "monday", "4/hour", 0),
     ("GMT+8", "00:00", "monday", "99/year 80/month", 70),
-    ("GMT+8", "00:00", "monday", "85/month 101/year", 0),
+    (
+        "GMT+8",
+        "00:00",
+        "monday",
+        "85/month 95/quarter 101/year",
+        0,
+    ),
     ("GMT+8", "00:00", "monday", "1/minute", 0),
     ("GMT+8", "00:00", "monday", "12/day 50/week", 1),
 ];

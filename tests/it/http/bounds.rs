@@ -166,7 +166,7 @@ async fn odd_but_good_parameters_make_no_fault() {
     app.benefit(3, "America/Havana").await;
     let windows = "/v1/policies/benefit/windows?limit=2";
     let ends = "from=0000-01-01T00:00:00Z&to=9999-12-31T23:59:59.999999999Z";
-    for per in ["minute", "hour", "day", "week", "month", "year"] {
+    for per in ["minute", "hour", "day", "week", "month", "quarter", "year"] {
         for span in [
             ends,
             "from=9999-12-31T23:59:59Z",

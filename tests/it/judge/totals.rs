@@ -61,8 +61,8 @@ impl Total {
         let (letter, rest) = text.split_at(1);
         let (max, rest) = rest.split_once(',').expect("a max");
         let max = number(max).cast_unsigned();
-        let periods = ["minute", "hour", "day", "week", "month", "year"];
-        match "ihdwmy".find(letter) {
+        let periods = ["minute", "hour", "day", "week", "month", "quarter", "year"];
+        match "ihdwmqy".find(letter) {
             Some(place) => {
                 let (used, window) = rest.split_once(',').expect("a window");
                 let (start, length) = window.split_once('+').expect("a length");

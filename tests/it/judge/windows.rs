@@ -56,6 +56,7 @@ impl Calendar {
                 (days - 1 - i64::from(self.week_starts_on.num_days_from_monday())).div_euclid(7)
             }
             "month" => i64::from(date.year()) * 12 + i64::from(date.month0()),
+            "quarter" => i64::from(date.year()) * 4 + i64::from(date.month0() / 3),
             "year" => i64::from(date.year()),
             "ever" => 0,
             other => panic!("no window is called {other}"),

@@ -58,7 +58,7 @@ proptest! {
     #[test]
     fn the_local_date_of_a_window_leads_back_to_it(
         calendar in any_calendar(),
-        per in prop::sample::select(vec![Length::Day, Length::Week, Length::Month, Length::Year]),
+        per in prop::sample::select(vec![Length::Day, Length::Week, Length::Month, Length::Quarter, Length::Year]),
         instant in any_instant(),
     ) {
         let window = calendar.window(per, instant);
@@ -68,6 +68,7 @@ proptest! {
         let aligned = match per {
             Length::Week => start.weekday() == calendar.week_starts_on,
             Length::Month => start.day() == 1,
+            Length::Quarter => start.day() == 1 && start.month0() % 3 == 0,
             Length::Year => start.ordinal() == 1,
             Length::Minute | Length::Hour | Length::Day => true,
         };
