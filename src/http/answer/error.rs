@@ -342,6 +342,7 @@ impl ApiError {
         matches!(
             self,
             Self::Overloaded
+                | Self::WrongGateKey
                 | Self::TooManyAtOnce
                 | Self::TooManyReads
                 | Self::ClockOff

@@ -179,7 +179,10 @@ impl Application {
         let listener = socket.listen()?;
         let gate = match gate {
             None => None,
-            Some((gate, socket)) => Some((gate, socket.listen()?)),
+            Some((gate, socket)) => {
+                gate.try_key(&engine).await;
+                Some((gate, socket.listen()?))
+            }
         };
         let first_key = add_first_key(&engine, &options).await?;
         Ok(Self {

@@ -4,6 +4,7 @@
 //! The settings are in the path, because Envoy puts the path and the query of the user's request behind it. A field
 //! of the header counts only if the settings name it, because Traefik and Caddy pass on all fields of the user's.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use domain::claim::Units;
 use domain::key::Role;
 use domain::policy::PolicyName;
 use engine::{Engine, Principal};
+use host::retried::Retried;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -54,10 +56,20 @@ pub struct GateOptions {
     pub key: Arc<str>,
 }
 
+impl GateOptions {
+    /// Logs that the key cannot claim, before a proxy finds out.
+    pub async fn try_key(&self, engine: &Engine) {
+        if let Err(error) = claimer(engine, &self.key).await {
+            tracing::warn!(%error, "the gate cannot claim");
+        }
+    }
+}
+
 /// The gate of one thread.
 pub struct Gate {
     engine: Arc<Engine>,
     key: Arc<str>,
+    keys: RefCell<Retried>,
     in_process: InProcess,
 }
 
@@ -135,6 +147,7 @@ impl Gate {
         Rc::new(Self {
             engine,
             key: options.key.clone(),
+            keys: RefCell::default(),
             in_process,
         })
     }
@@ -181,12 +194,21 @@ impl Gate {
         Ok(answer)
     }
 
-    /// The owner of the gate's key.
+    /// The owner of the gate's key. The log tells that it cannot claim, and not at each request.
     async fn principal(&self) -> Result<Principal, ApiError> {
-        let principal = self.engine.callers.authenticate(&self.key).await?;
-        let claims = principal.filter(|principal| principal.role == Role::Claim);
-        claims.ok_or(ApiError::WrongGateKey)
+        let found = claimer(&self.engine, &self.key).await;
+        if let Some(error) = self.keys.borrow_mut().first_failure(&found) {
+            tracing::error!(%error, "the gate cannot claim");
+        }
+        found
     }
+}
+
+/// The owner of a key with which a gate can claim.
+async fn claimer(engine: &Engine, key: &str) -> Result<Principal, ApiError> {
+    let principal = engine.callers.authenticate(key).await?;
+    let claims = principal.filter(|principal| principal.role == Role::Claim);
+    claims.ok_or(ApiError::WrongGateKey)
 }
 
 impl ProxySettings {
