@@ -58,6 +58,10 @@ pub struct EntryBody {
     pub at: DateTime<Utc>,
     /// The instant in whose windows the units count: for a reversal or a lapse that of the grant.
     pub counted_at: DateTime<Utc>,
+    /// The end of a hold: it lapses then, unless it is confirmed before. Absent for other entries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub held_until: Option<DateTime<Utc>>,
     /// The grant that the entry corrects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -103,6 +107,7 @@ impl From<&Entry> for EntryBody {
             units: entry.units_added(),
             at: entry.line.at,
             counted_at: entry.counted_at(),
+            held_until: entry.held_until(),
             grant: entry.kind.of().map(|grant| grant.0),
             per: entry.kind.per().map(|per| per.to_string()),
             by: note.map(|note| note.by.to_string()),

@@ -47,7 +47,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 20] = [
+const COLUMNS: [EntryColumn; 21] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -60,6 +60,9 @@ const COLUMNS: [EntryColumn; 20] = [
     ("at (UTC)", |item| Cell::Instant(item.entry.at)),
     ("counted_at (UTC)", |item| {
         Cell::Instant(item.entry.counted_at)
+    }),
+    ("held_until (UTC)", |item| {
+        item.entry.held_until.map_or(Cell::Nothing, Cell::Instant)
     }),
     ("grant", |item| Cell::some(item.entry.grant)),
     ("per", |item| Cell::some(item.entry.per.as_ref())),

@@ -6,6 +6,7 @@ use super::asking::{PageFailure, path, problem_text, with};
 use super::local::Local;
 use super::visit::{FormFields, Shown, Visit};
 use super::words;
+use api::entries::EntryBody;
 use api::limits::LimitUsage;
 use api::policies::PolicyList;
 use api::problem::{InvalidPart, Problem};
@@ -68,6 +69,12 @@ pub fn state(word: &str) -> Markup {
         _ => ("↩", "returned"),
     };
     html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word) } }
+}
+
+/// The kind of an entry. A grant that was taken as a hold is told as one.
+pub fn kind(entry: &EntryBody) -> Markup {
+    let is_hold = entry.held_until.is_some();
+    state(if is_hold { "hold" } else { &entry.kind })
 }
 
 /// How much of a limit is used, as a bar and in words.

@@ -6,8 +6,8 @@ use super::makers::Makers;
 use crate::asking::with;
 use crate::local::Local;
 use crate::parts::{
-    Heading, button_to, cell, empty, figure, grant, maker, next_page, policy, policy_filter,
-    reason, state, subject, table,
+    Heading, button_to, cell, empty, figure, grant, kind, maker, next_page, policy, policy_filter,
+    reason, subject, table,
 };
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::number;
@@ -131,7 +131,7 @@ fn entry_table(items: &[HistoryItem], makers: &Makers, local: &Local) -> Markup 
     ];
     let row = |item: &HistoryItem| {
         let entry = &item.entry;
-        let is_grant = &*entry.kind == "grant" || &*entry.kind == "hold";
+        let is_grant = &*entry.kind == "grant";
         let of = entry.grant.or(is_grant.then_some(entry.id));
         html! {
             tr {
@@ -139,7 +139,7 @@ fn entry_table(items: &[HistoryItem], makers: &Makers, local: &Local) -> Markup 
                 (cell("Counted at", local.show(entry.counted_at)))
                 (cell("Policy", policy(&item.policy)))
                 (cell("Subject", subject(item.subject.as_deref())))
-                (cell("Kind", state(&entry.kind)))
+                (cell("Kind", kind(entry)))
                 (figure("Units", number(entry.units)))
                 (cell("By", html! {
                     @if let Some(by) = &entry.by {

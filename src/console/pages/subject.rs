@@ -7,7 +7,9 @@ use super::makers::Makers;
 use super::version::sentence;
 use crate::asking::{PageFailure, command, path, with};
 use crate::local::Local;
-use crate::parts::{Heading, button_to, cell, empty, meter, policy, reason, returns, state, table};
+use crate::parts::{
+    Heading, button_to, cell, empty, kind, meter, policy, reason, returns, state, table,
+};
 use crate::visit::{Replied, Shown, Visit};
 use crate::words::{self, count};
 use api::changes::ChangeList;
@@ -354,7 +356,7 @@ fn told(visit: &Visit<'_>, event: &StoryEvent, makers: &Makers) -> Markup {
             let is_of_grant = !["adjustment", "reset"].contains(&&*entry.kind);
             let is_grant = entry.grant.is_none() && is_of_grant;
             html! {
-                (state(&entry.kind)) " "
+                (kind(entry)) " "
                 @if &*entry.kind == "adjustment" {
                     @if entry.units < 0 { "−" } @else { "+" } (count(units, "unit"))
                 } @else if &*entry.kind != "reset" {

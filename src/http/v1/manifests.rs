@@ -28,7 +28,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 20] = [
+const CSV_COLUMNS: [&str; 21] = [
     "position",
     "recorded_at",
     "policy",
@@ -40,6 +40,7 @@ const CSV_COLUMNS: [&str; 20] = [
     "units",
     "at",
     "counted_at",
+    "held_until",
     "grant",
     "per",
     "by",
@@ -160,7 +161,7 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 20] {
+fn csv_cells(item: &HistoryItem) -> [String; 21] {
     let entry = &item.entry;
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
@@ -176,6 +177,7 @@ fn csv_cells(item: &HistoryItem) -> [String; 20] {
         entry.units.to_string(),
         written(entry.at),
         written(entry.counted_at),
+        entry.held_until.map(written).unwrap_or_default(),
         entry
             .grant
             .map(|grant| grant.to_string())

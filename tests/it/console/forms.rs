@@ -364,6 +364,8 @@ async fn a_hold_is_confirmed_and_a_reconciliation_begins() {
     let path = format!("/console/grants/{id}");
     let page = browser.page(&path).await;
     page.says("◐ held");
+    let subject = browser.page("/console/subjects/member-1?policy=benefit");
+    subject.await.says("◐ hold");
     browser
         .act(&page.form("/confirm"))
         .await

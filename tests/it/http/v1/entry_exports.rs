@@ -18,7 +18,7 @@ on_every_store!(
 );
 
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
-    counted_at,grant,per,by,reason,policy_version,limits,key_id,key_name,metadata";
+    counted_at,held_until,grant,per,by,reason,policy_version,limits,key_id,key_name,metadata";
 
 /// The rows of an export as bytes, and the manifest.
 struct Exported {
@@ -106,6 +106,10 @@ async fn history(stack: Stack) -> (App, chrono::DateTime<chrono::Utc>) {
 
 async fn files_equal_the_list(stack: Stack) {
     let (app, now) = history(stack).await;
+    let all = all_items(&app, "/v1/entries").await;
+    let held = all.iter().filter(|item| item.get("held_until").is_some());
+    let held: Vec<_> = held.map(|item| (&item["subject"], &item["kind"])).collect();
+    assert_eq!(held, [(&json!("h"), &json!("grant"))]);
     for query in [
         "",
         "policy=benefit",
