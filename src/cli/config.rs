@@ -296,7 +296,8 @@ fn read_levels(text: &str) -> Result<String, String> {
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         // An empty level is `trace` to the filter.
-        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
+        let is_of_span = part.contains(['[', '{']);
+        if level.is_empty() || is_of_span || level.parse::<LevelFilter>().is_err() {
             return Err(reason.to_owned());
         }
     }

@@ -13,7 +13,7 @@ pub struct GateArgs {
         long,
         env = "PERDIEM_GATE_BIND",
         value_name = "ADDRESS",
-        conflicts_with = "read_only"
+        conflicts_with_all = ["read_only", "sandbox"]
     )]
     gate_bind: Option<String>,
 
@@ -47,6 +47,11 @@ impl GateArgs {
             WrongSetting::new(setting, reason)
         };
         let key = self.gate_key_file.as_ref().or(self.gate_key.as_ref());
+        if key.is_some_and(|key| key.contains(char::is_whitespace)) {
+            let reason =
+                "has a blank or a second line: write only the secret, which begins with perdiem_";
+            return Err(WrongSetting::new("PERDIEM_GATE_KEY", reason));
+        }
         match (&self.gate_bind, key) {
             (None, None) if !self.gate_public => Ok(None),
             (None, _) => Err(missing(

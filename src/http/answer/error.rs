@@ -180,7 +180,8 @@ pub enum ApiError {
     )]
     Unrecorded,
     #[error(
-        "the gate has no valid key of the role claim: set a valid one in PERDIEM_GATE_KEY, and start perdiem again"
+        "the gate has no valid key of the role claim for this policy: set one in PERDIEM_GATE_KEY or \
+         PERDIEM_GATE_KEY_FILE, and start perdiem again"
     )]
     WrongGateKey,
     #[error("too many exports and backtests are in progress: try again")]

@@ -276,7 +276,11 @@ impl Application {
         if let Some((gate, listener)) = self.gate {
             let engine = self.engine.clone();
             let handlers = handlers.clone();
-            let listening = listening.clone();
+            // Connections of strangers to the other port do not cut those of proxies.
+            let listening = Listening {
+                newcomers: Newcomers::default(),
+                ..listening.clone()
+            };
             let service = move || {
                 let own = in_process(handlers());
                 let gate = Gate::new(engine.clone(), &gate, own);

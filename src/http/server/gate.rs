@@ -14,7 +14,8 @@ use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::body::to_bytes_limited;
 use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse, fn_service};
 use actix_web::http::header::{
-    AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    AUTHORIZATION, CONTENT_TYPE, COOKIE, FORWARDED, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHORIZATION, VIA, X_FORWARDED_FOR,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
@@ -44,6 +45,9 @@ const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-de
 const ANSWER_MOST: usize = 64 * 1024;
 /// Fields whose values are secrets: the ledger would store them as names of subjects, or as keys.
 const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
+/// Fields to which each proxy adds its part.
+const LISTS: [HeaderName; 3] = [FORWARDED, X_FORWARDED_FOR, VIA];
+const FORM: &str = "there is nothing at this path: ask the gate with /gate/POLICY/by=x-user";
 
 /// The settings of the gate.
 #[derive(Debug, Clone)]
@@ -123,8 +127,12 @@ pub fn gate_app(
     Future: 'static,
     Service: Service<Request, Response = ServiceResponse, Error = Error, Future: 'static> + 'static,
 > {
-    let route = Route::at("/gate/{policy}/{settings}", Bounded::Open);
-    let routes = Rc::new(Routes::new(vec![route.with_slashes().files(answer)]));
+    let routes = ["/gate/{policy}/{settings}", "/gate/{settings}", "/gate"].map(|pattern| {
+        Route::at(pattern, Bounded::Open)
+            .with_slashes()
+            .files(answer)
+    });
+    let routes = Rc::new(Routes::new(routes.into()));
     App::new()
         .app_data(gate)
         .default_service(fn_service(move |mut request: ServiceRequest| {
@@ -154,12 +162,14 @@ impl Gate {
 
     async fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ApiError> {
         // 1. Read the settings.
-        let text = |name| segment(request, name).unwrap_or_default();
+        let (Some(policy), Some(rest)) = (segment(request, "policy"), segment(request, "settings"))
+        else {
+            return Err(ApiError::NotFound(FORM));
+        };
         let wrong =
             |fault: String| ApiError::Malformed(format!("in the path of the gate: {fault}"));
-        let policy = PolicyName::new(&text("policy")).map_err(|error| wrong(error.to_string()))?;
+        let policy = PolicyName::new(&policy).map_err(|error| wrong(error.to_string()))?;
         // Envoy puts the path of the user's request behind the settings.
-        let rest = text("settings");
         let settings = rest.split('/').next().unwrap_or_default();
         let settings = ProxySettings::parse(settings).map_err(wrong)?;
         let headers = request.headers();
@@ -178,7 +188,7 @@ impl Gate {
             target: &format!("/v1/policies/{policy}/claims"),
             fields,
             body: Bytes::from(body),
-            principal: Some(self.principal().await?),
+            principal: Some(self.principal(&policy).await?),
             peer: request.peer_addr(),
         };
         let answer = self.in_process.send(own).await;
@@ -195,8 +205,12 @@ impl Gate {
     }
 
     /// The owner of the gate's key. The log tells that it cannot claim, and not at each request.
-    async fn principal(&self) -> Result<Principal, ApiError> {
+    async fn principal(&self, policy: &PolicyName) -> Result<Principal, ApiError> {
         let found = claimer(&self.engine, &self.key).await;
+        let found = found.and_then(|principal| {
+            let may_claim = principal.may_use(policy);
+            may_claim.then_some(principal).ok_or(ApiError::WrongGateKey)
+        });
         if let Some(error) = self.keys.borrow_mut().first_failure(&found) {
             tracing::error!(%error, "the gate cannot claim");
         }
@@ -227,7 +241,8 @@ impl ProxySettings {
                 "by" => by.replace(field_named(name, value)?).is_none(),
                 "key" => key.replace(field_named(name, value)?).is_none(),
                 "units" => {
-                    let number = value.parse().map_err(|_| "units is no number".to_owned());
+                    let number = value.parse();
+                    let number = number.map_err(|_| "units is a whole number from 1".to_owned());
                     let number = Units::new(number?).map_err(|error| error.to_string())?;
                     units.replace(number).is_none()
                 }
@@ -239,6 +254,7 @@ impl ProxySettings {
                     };
                     denied.replace(status).is_none()
                 }
+                "" => return Err("between commas there is a setting, such as by=x-user".to_owned()),
                 _ => return Err(format!("{name:?} is none of by, key, units and denied")),
             };
             if !is_new {
@@ -259,6 +275,11 @@ fn field_named(setting: &str, value: &str) -> Result<HeaderName, String> {
     let field = HeaderName::from_bytes(value.as_bytes());
     let field = field
         .map_err(|_| format!("{setting} names a field of the header, such as {setting}=x-user"))?;
+    if LISTS.contains(&field) {
+        return Err(format!(
+            "{setting} cannot be {field}, of which a user writes a part: let the proxy set another field"
+        ));
+    }
     if SECRETS.contains(&field) {
         return Err(format!(
             "{setting} cannot be {field}: the ledger would store a secret"
@@ -291,6 +312,7 @@ fn is_refusal(error: &ApiError) -> bool {
             | ApiError::PolicyInactive(_)
             | ApiError::SubjectBlocked { .. }
             | ApiError::Invalid(_)
+            | ApiError::KeyReused
             | ApiError::RetryOfReversed(_)
             | ApiError::RetryOfLapsed(_)
     )

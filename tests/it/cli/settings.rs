@@ -103,6 +103,8 @@ fn a_gate_is_set_whole() {
         &[everywhere, key],
         &["PERDIEM_GATE_BIND", "private address"],
     );
+    let lines = ("PERDIEM_GATE_KEY", "gate claim\nsecret: hunter2-is-secret");
+    setting_fault(&[bind, lines], &["PERDIEM_GATE_KEY", "only the secret"]);
     let nowhere = ("PERDIEM_GATE_BIND", "nowhere");
     setting_fault(&[nowhere, key], &["PERDIEM_GATE_BIND", "nowhere"]);
 }

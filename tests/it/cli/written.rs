@@ -34,6 +34,7 @@ fn a_value_that_cannot_be_read_is_told_with_its_variable() {
         ("PERDIEM_LOG", "nonsense", "write error, warn"),
         ("PERDIEM_LOG", "info,perdiem", "write error, warn"),
         ("PERDIEM_LOG", "perdiem=loud", "write error, warn"),
+        ("PERDIEM_LOG", "info,[request]=debug", "write error, warn"),
         ("PERDIEM_LOG", "", "PERDIEM_LOG"),
         ("PERDIEM_SEAL_TO", "nowhere", "file:FOLDER"),
         ("PERDIEM_SEAL_KEY_FILE", "/no/such/key", "No such file"),

@@ -232,10 +232,11 @@ async fn wrong_settings_say_what_to_write() {
         ("by=x-user,by=x-user", "by stands twice"),
         ("by=authorization", "would store a secret"),
         ("by=x-user,key=Cookie", "would store a secret"),
+        ("by=x-forwarded-for", "of which a user writes a part"),
         ("by=x-user,units=0", "units"),
-        ("by=x-user,units=two", "units is no number"),
+        ("by=x-user,units=two", "units is a whole number from 1"),
         ("by=x-user,denied=200", "denied is 403 or 429"),
-        ("by=x-user,", "none of by, key, units and denied"),
+        ("by=x-user,", "between commas there is a setting"),
     ] {
         let answer = gated.get(&format!("/benefit/{settings}"), &ann).await;
         let detail = problem(&answer, 400, "malformed")["detail"].to_string();
@@ -261,7 +262,11 @@ async fn wrong_settings_say_what_to_write() {
         400,
         "malformed",
     );
-    problem(&gated.get("/benefit", &ann).await, 404, "not-found");
+    for path in ["", "/benefit", "/benefit/"] {
+        let answer = gated.get(path, &ann).await;
+        let detail = problem(&answer, 404, "not-found")["detail"].to_string();
+        assert!(detail.contains("/gate/POLICY/by=x-user"), "{detail}");
+    }
     // Nothing of the API is here, and nothing of the gate is there.
     let gate = gated.app.gate_url.as_ref().expect("a gate");
     let root = gate.strip_suffix("/gate").expect("a gate");
@@ -283,7 +288,9 @@ async fn the_gate_has_no_more_rights_than_its_key() {
     let ann = [("x-user", "ann")];
     let other = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     gated.put_policy("other", other).await;
-    problem(&gated.get("/other/by=x-user", &ann).await, 403, "forbidden");
+    // A proxy that asks for the wrong policy is a fault of the settings, and no refusal of a user.
+    let wrong = gated.get("/other/by=x-user,denied=403", &ann).await;
+    problem(&wrong, 503, "unavailable");
     // A key that is revoked ends the gate at once.
     status(&gated.get("/benefit/by=x-user", &ann).await, 200);
     let keys = gated.app.get("/v1/keys").await.json();
