@@ -1,5 +1,7 @@
 //! The settings of the gate, where proxies ask before they let a request through.
 
+use std::net::{IpAddr, ToSocketAddrs};
+
 use clap::Args;
 
 use crate::setting::{WrongSetting, read_secret};
@@ -62,11 +64,66 @@ impl GateArgs {
                 "PERDIEM_GATE_KEY",
                 "write the key with which the gate claims",
             )),
+            (Some(bind), Some(_)) if !self.gate_public && names_public(bind) => {
+                let reason = "names an address that others than proxies may reach, and anyone who reaches the gate \
+                              claims with its key: write a private address, such as 127.0.0.1:8081, or set \
+                              PERDIEM_GATE_PUBLIC=true if only your proxies reach this one";
+                Err(WrongSetting::new("PERDIEM_GATE_BIND", reason))
+            }
             (Some(bind), Some(key)) => Ok(Some(GateOptions {
                 bind: bind.clone(),
-                is_public: self.gate_public,
                 key: key.as_str().into(),
             })),
+        }
+    }
+}
+
+/// Whether one of the addresses can be reached from outside. What is no address is told by who listens.
+fn names_public(bind: &str) -> bool {
+    let addresses = bind.to_socket_addrs();
+    addresses.is_ok_and(|mut all| all.any(|address| is_public(address.ip())))
+}
+
+/// Whether an address can be reached from outside, as far as the address tells.
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            !(address.is_loopback() || address.is_private() || address.is_link_local())
+        }
+        IpAddr::V6(address) => {
+            !(address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_private_networks_are_not_public() {
+        for bind in [
+            "127.0.0.1:1",
+            "localhost:1",
+            "10.1.2.3:1",
+            "172.16.0.1:1",
+            "192.168.0.1:1",
+            "169.254.0.1:1",
+            "[::1]:1",
+            "[fd00::1]:1",
+            "[fe80::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(!names_public(bind), "{bind}");
+        }
+        for bind in [
+            "0.0.0.0:1",
+            "[::]:1",
+            "192.0.2.1:1",
+            "[2001:db8::1]:1",
+            "[::ffff:192.0.2.1]:1",
+        ] {
+            assert!(names_public(bind), "{bind}");
         }
     }
 }

@@ -21,7 +21,7 @@ use super::connection::Bounds;
 use super::console::{Console, console_routes};
 use super::every;
 use super::first_key::FirstKey;
-use super::gate::{Gate, GateOptions, gate_app, is_public};
+use super::gate::{Gate, GateOptions, gate_app};
 use super::in_process::{InProcess, OwnApplication};
 use super::listening::Listening;
 use super::newcomers::Newcomers;
@@ -56,13 +56,6 @@ pub enum ServeError {
         address: String,
         source: std::io::Error,
     },
-    /// Anyone who reaches the gate claims with its key.
-    #[error(
-        "the gate would listen on {address}, which others than proxies may reach, and anyone who reaches it \
-         claims with its key: set a private address in PERDIEM_GATE_BIND, such as 127.0.0.1:8081, or \
-         PERDIEM_GATE_PUBLIC=true if only your proxies reach this one"
-    )]
-    PublicGate { address: SocketAddr },
     /// Without the file nobody would ever know the key.
     #[error(
         "cannot write the first admin key into the folder {folder}: {source}; start perdiem in a \
@@ -86,7 +79,6 @@ impl ServeError {
                 ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => None,
                 _ => Some(setting),
             },
-            Self::PublicGate { .. } => Some(GATE_BIND),
             Self::Tls(fault) => Some(fault.setting),
             Self::SignOn(_) => None,
             Self::FirstKey { .. } => Some(KEY_OF_SETTINGS),
@@ -168,10 +160,6 @@ impl Application {
             None => None,
             Some(gate) => {
                 let socket = BoundSocket::to(GATE_BIND, &gate.bind).await?;
-                let address = socket.address;
-                if is_public(address.ip()) && !gate.is_public {
-                    return Err(ServeError::PublicGate { address });
-                }
                 Some((gate.clone(), socket))
             }
         };

@@ -5,7 +5,6 @@
 //! of the header counts only if the settings name it, because Traefik and Caddy pass on all fields of the user's.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -54,8 +53,6 @@ const FORM: &str = "there is nothing at this path: ask the gate with /gate/POLIC
 pub struct GateOptions {
     /// The address and port to listen on.
     pub bind: String,
-    /// Whether anybody may reach the address.
-    pub is_public: bool,
     /// The key with which the gate claims.
     pub key: Arc<str>,
 }
@@ -100,18 +97,6 @@ struct ClaimRead {
 #[derive(Deserialize)]
 struct GrantRead {
     id: Uuid,
-}
-
-/// Whether an address can be reached from outside, as far as the address tells.
-pub fn is_public(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => {
-            !(address.is_loopback() || address.is_private() || address.is_link_local())
-        }
-        IpAddr::V6(address) => {
-            !(address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local())
-        }
-    }
 }
 
 /// The handlers of the gate. They know nothing of the engine, so nobody checks the key of a user, which is not for
@@ -194,10 +179,10 @@ impl Gate {
         let answer = self.in_process.send(own).await;
         let mut answer = answer.unwrap_or_else(|| HttpResponse::InternalServerError().finish());
         // 3. Answer in a way that the proxy understands.
-        let is_refused = match ApiError::of(&answer) {
-            None => return Ok(granted(answer).await),
-            Some(error) => is_refusal(error),
-        };
+        if answer.status().is_success() {
+            return Ok(granted(answer).await);
+        }
+        let is_refused = ApiError::of(&answer).is_some_and(is_refusal);
         if let Some(status) = settings.denied.filter(|_| is_refused) {
             answer.head_mut().status = status;
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::problem;
 use crate::support::app::{Answer, App, Ground, KEY, Stack, client, serve_options};
-use http::{GateOptions, ServeError};
+use http::GateOptions;
 
 /// An application with a gate, and the key of the gate.
 struct Gated {
@@ -29,9 +29,8 @@ impl Gated {
     }
 
     async fn with(ground: &Ground, key: String) -> Self {
-        let app = serve(ground, "127.0.0.1:0", &key, false).await;
         Self {
-            app: app.expect("the application starts"),
+            app: serve(ground, &key).await,
             key,
             client: client(),
         }
@@ -76,14 +75,14 @@ fn refused(answer: &Answer, elsewhere: u16, kind: &str) {
     assert_eq!(document["status"], elsewhere, "{answer:?}");
 }
 
-async fn serve(ground: &Ground, bind: &str, key: &str, is_public: bool) -> Result<App, ServeError> {
+async fn serve(ground: &Ground, key: &str) -> App {
     let mut options = serve_options();
     options.gate = Some(GateOptions {
-        bind: bind.to_owned(),
-        is_public,
+        bind: "127.0.0.1:0".to_owned(),
         key: key.into(),
     });
-    App::try_serve(ground, options, |_| {}).await
+    let app = App::try_serve(ground, options, |_| {}).await;
+    app.expect("the application starts")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -323,19 +322,4 @@ async fn a_gate_claims_with_no_other_role() {
     gated.app.benefit(2, "UTC").await;
     let lost = gated.get("/benefit/by=x-user", &[("x-user", "ann")]).await;
     problem(&lost, 503, "unavailable");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_public_gate_must_be_asked_for() {
-    for bind in ["0.0.0.0:0", "[::]:0"] {
-        let ground = Ground::new(Stack::Sqlite);
-        let refused = serve(&ground, bind, "key", false).await;
-        let Err(error @ ServeError::PublicGate { .. }) = refused else {
-            panic!("{bind} is not refused");
-        };
-        assert_eq!(error.setting(), Some("PERDIEM_GATE_BIND"));
-        assert!(error.to_string().contains("PERDIEM_GATE_PUBLIC"), "{error}");
-        let served = serve(&ground, bind, "key", true).await;
-        assert!(served.expect("it serves").gate_url.is_some());
-    }
 }
