@@ -1,11 +1,11 @@
 //! The state of an instance: whether it runs, and whether it is ready.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse};
 
 use super::answer::HttpAnswer;
 use super::operation::describe;
-use super::request::{EngineData, MetricsReader, Public};
+use super::request::{EngineData, GateKey, MetricsReader, Public};
 use api::health::Readiness;
 use api::words::Word;
 
@@ -43,8 +43,12 @@ describe! {
         .json::<Readiness>(200, "The instance decides claims. If it only reads: it can read.")
         .json::<Readiness>(503, "The instance decides no claims.")
 }
-pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
+pub async fn readyz(_caller: Public, request: HttpRequest, engine: EngineData) -> HttpResponse {
     let health = engine.health();
+    let mut troubles: Vec<_> = health.troubles.iter().map(ToString::to_string).collect();
+    if let Some(key) = request.app_data::<GateKey>() {
+        troubles.extend(key.trouble(&engine).await);
+    }
     let (status, text) = if health.is_ready {
         (StatusCode::OK, "ready")
     } else {
@@ -53,7 +57,7 @@ pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
     HttpResponse::build(status).json(Readiness {
         status: text.into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        troubles: health.troubles.iter().map(ToString::to_string).collect(),
+        troubles,
         ledger: Word::Borrowed(health.ledger),
         counters: health.has_counters,
         seals: if health.is_sealing {

@@ -3,6 +3,7 @@
 mod body;
 mod caller;
 mod faults;
+mod gate_key;
 mod header;
 mod metadata;
 mod path;
@@ -20,6 +21,7 @@ pub use caller::{
     InQuery, MetricsReader, OpenMetrics, Public, Supporter, Wanted,
 };
 pub use faults::{Faults, parse_date, parse_effective, parse_instant, parse_position, parse_true};
+pub use gate_key::GateKey;
 #[cfg(test)]
 pub use header::CHANGE_MEANING;
 pub use header::{IDEMPOTENCY_KEY_FIELD, IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};

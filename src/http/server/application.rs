@@ -28,7 +28,7 @@ use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
 use super::tls::{Tls, TlsFault, TlsFiles};
-use crate::request::{OpenMetrics, ReadTime, Routes};
+use crate::request::{GateKey, OpenMetrics, ReadTime, Routes};
 use crate::routes;
 use engine::{BuildError, Engine, EngineOptions, KEY_OF_SETTINGS, generate_secret};
 use sign_on::{NoCertificates, SignOn, SignOnSettings};
@@ -127,7 +127,8 @@ pub struct Application {
     engine: Arc<Engine>,
     listener: TcpListener,
     address: SocketAddr,
-    gate: Option<(GateOptions, TcpListener)>,
+    gate: Option<TcpListener>,
+    gate_key: GateKey,
     first_key: Option<FirstKey>,
     tls: Option<Tls>,
     sign_on: Option<Arc<SignOn>>,
@@ -160,24 +161,26 @@ impl Application {
             None => None,
             Some(gate) => {
                 let socket = BoundSocket::to(GATE_BIND, &gate.bind).await?;
-                Some((gate.clone(), socket))
+                Some(socket)
             }
         };
         let engine = Engine::build(engine).await?;
         let listener = socket.listen()?;
         let gate = match gate {
             None => None,
-            Some((gate, socket)) => {
-                gate.try_key(&engine).await;
-                Some((gate, socket.listen()?))
-            }
+            Some(socket) => Some(socket.listen()?),
         };
+        let gate_key = GateKey(options.gate.as_ref().map(|gate| gate.key.clone()));
+        if let Some(trouble) = gate_key.trouble(&engine).await {
+            tracing::warn!("{trouble}");
+        }
         let first_key = add_first_key(&engine, &options).await?;
         Ok(Self {
             engine,
             listener,
             address,
             gate,
+            gate_key,
             first_key,
             tls,
             sign_on,
@@ -192,7 +195,7 @@ impl Application {
 
     /// Where proxies find the gate, if there is one.
     pub fn gate_url(&self) -> Option<String> {
-        let address = self.gate.as_ref()?.1.local_addr().ok()?;
+        let address = self.gate.as_ref()?.local_addr().ok()?;
         Some(format!("http://{address}/gate"))
     }
 
@@ -218,6 +221,7 @@ impl Application {
         let data = Data::from(self.engine.clone());
         let read_time = ReadTime(self.options.request_time);
         let open_metrics = OpenMetrics(self.options.open_metrics);
+        let gate_key = self.gate_key.clone();
         let is_read_only = self.engine.instance.is_read_only();
         let is_sandbox = self.engine.instance.sandbox_clock().is_some();
         let console_settings = self
@@ -257,12 +261,14 @@ impl Application {
                 engine: data.clone(),
                 read_time,
                 open_metrics,
+                gate_key: gate_key.clone(),
                 routes: Rc::new(routes),
             }
         };
         // 2. Say how a worker serves the gate, if there is one.
-        if let Some((gate, listener)) = self.gate {
+        if let Some(listener) = self.gate {
             let engine = self.engine.clone();
+            let key = self.gate_key.clone();
             let handlers = handlers.clone();
             // Connections of strangers to the other port do not cut those of proxies.
             let listening = Listening {
@@ -271,7 +277,7 @@ impl Application {
             };
             let service = move || {
                 let own = in_process(handlers());
-                let gate = Gate::new(engine.clone(), &gate, own);
+                let gate = Gate::new(engine.clone(), key.clone(), own);
                 listening.serve(gate_app(gate), None, None)
             };
             builder = builder.listen("gate", listener, service)?;
@@ -325,6 +331,7 @@ struct Handlers {
     engine: Data<Engine>,
     read_time: ReadTime,
     open_metrics: OpenMetrics,
+    gate_key: GateKey,
     routes: Rc<Routes>,
 }
 
@@ -347,6 +354,7 @@ impl Handlers {
             engine,
             read_time,
             open_metrics,
+            gate_key,
             routes,
         } = self;
         let app = App::new()
@@ -357,6 +365,7 @@ impl Handlers {
             .app_data(engine)
             .app_data(read_time)
             .app_data(open_metrics)
+            .app_data(gate_key)
             .app_data(console)
             .default_service(fn_service(move |request| {
                 every::answer(routes.clone(), request)

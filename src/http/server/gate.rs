@@ -28,9 +28,8 @@ use super::every;
 use super::in_process::{InProcess, OwnRequest};
 use super::request_id::{TRACEPARENT, X_REQUEST_ID};
 use crate::answer::ApiError;
-use crate::request::{Bounded, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
+use crate::request::{Bounded, GateKey, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
 use domain::claim::Units;
-use domain::key::Role;
 use domain::policy::PolicyName;
 use engine::{Engine, Principal};
 use host::retried::Retried;
@@ -57,20 +56,12 @@ pub struct GateOptions {
     pub key: Arc<str>,
 }
 
-impl GateOptions {
-    /// Logs that the key cannot claim, before a proxy finds out.
-    pub async fn try_key(&self, engine: &Engine) {
-        if let Err(error) = claimer(engine, &self.key).await {
-            tracing::warn!(%error, "the gate cannot claim");
-        }
-    }
-}
-
 /// The gate of one thread.
 pub struct Gate {
     engine: Arc<Engine>,
-    key: Arc<str>,
-    keys: RefCell<Retried>,
+    key: GateKey,
+    /// Whether the key could claim, when it was last tried.
+    tried: RefCell<Retried>,
     in_process: InProcess,
 }
 
@@ -136,11 +127,11 @@ async fn answer(request: HttpRequest) -> HttpResponse {
 }
 
 impl Gate {
-    pub fn new(engine: Arc<Engine>, options: &GateOptions, in_process: InProcess) -> Rc<Self> {
+    pub fn new(engine: Arc<Engine>, key: GateKey, in_process: InProcess) -> Rc<Self> {
         Rc::new(Self {
             engine,
-            key: options.key.clone(),
-            keys: RefCell::default(),
+            key,
+            tried: RefCell::default(),
             in_process,
         })
     }
@@ -191,23 +182,12 @@ impl Gate {
 
     /// The owner of the gate's key. The log tells that it cannot claim, and not at each request.
     async fn principal(&self, policy: &PolicyName) -> Result<Principal, ApiError> {
-        let found = claimer(&self.engine, &self.key).await;
-        let found = found.and_then(|principal| {
-            let may_claim = principal.may_use(policy);
-            may_claim.then_some(principal).ok_or(ApiError::WrongGateKey)
-        });
-        if let Some(error) = self.keys.borrow_mut().first_failure(&found) {
+        let found = self.key.claimer(&self.engine, Some(policy)).await;
+        if let Some(error) = self.tried.borrow_mut().first_failure(&found) {
             tracing::error!(%error, "the gate cannot claim");
         }
         found
     }
-}
-
-/// The owner of a key with which a gate can claim.
-async fn claimer(engine: &Engine, key: &str) -> Result<Principal, ApiError> {
-    let principal = engine.callers.authenticate(key).await?;
-    let claims = principal.filter(|principal| principal.role == Role::Claim);
-    claims.ok_or(ApiError::WrongGateKey)
 }
 
 impl ProxySettings {

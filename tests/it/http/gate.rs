@@ -290,6 +290,10 @@ async fn the_gate_has_no_more_rights_than_its_key() {
     // A proxy that asks for the wrong policy is a fault of the settings, and no refusal of a user.
     let wrong = gated.get("/other/by=x-user,denied=403", &ann).await;
     problem(&wrong, 503, "unavailable");
+    assert_eq!(
+        gated.app.get("/readyz").await.is(200)["troubles"],
+        json!([])
+    );
     // A key that is revoked ends the gate at once.
     status(&gated.get("/benefit/by=x-user", &ann).await, 200);
     let keys = gated.app.get("/v1/keys").await.json();
@@ -304,6 +308,12 @@ async fn the_gate_has_no_more_rights_than_its_key() {
         .request(Method::DELETE, &format!("/v1/keys/{id}?reason=test"));
     let revoked = Answer::of(revoke).await;
     assert!(revoked.status.is_success(), "{revoked:?}");
+    let state = gated.app.get("/readyz").await.is(200);
+    let trouble = state["troubles"][0].as_str().expect("a trouble");
+    assert!(
+        trouble.starts_with("the gate refuses every question"),
+        "{trouble}"
+    );
     // However often a proxy asks, this is no flood of wrong keys.
     for _ in 0..30 {
         let lost = gated.get("/benefit/by=x-user", &ann).await;
