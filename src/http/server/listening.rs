@@ -21,7 +21,7 @@ use host::running::RunningTime;
 /// How long a client may continue to send a body after its answer. Nobody reads that body.
 const LINGER_TIME: Duration = Duration::from_secs(1);
 
-/// What all listeners and workers share.
+/// What the workers of a listener share.
 #[derive(Clone)]
 pub struct Listening {
     pub bounds: Bounds,
