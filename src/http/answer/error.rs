@@ -338,7 +338,8 @@ impl ApiError {
     }
 
     /// Whether the cause is already known from metrics or the log: the service has too much work, a
-    /// clock is off, a rule cannot be read, or the instance only reads, from a standby that is behind.
+    /// clock is off, a rule cannot be read, the gate's key cannot claim, or the instance only reads, from a
+    /// standby that is behind.
     pub fn is_told_elsewhere(&self) -> bool {
         matches!(
             self,

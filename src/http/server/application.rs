@@ -7,9 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::Request;
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
-use actix_web::dev::{AppConfig, Server, ServiceResponse, fn_service};
+use actix_web::dev::{AppConfig, Server, ServiceRequest, ServiceResponse, fn_service};
 use actix_web::web::Data;
 use actix_web::{App, Error};
 use futures_util::future::{BoxFuture, LocalBoxFuture};
@@ -159,17 +158,11 @@ impl Application {
         let address = socket.address;
         let gate = match &options.gate {
             None => None,
-            Some(gate) => {
-                let socket = BoundSocket::to(GATE_BIND, &gate.bind).await?;
-                Some(socket)
-            }
+            Some(gate) => Some(BoundSocket::to(GATE_BIND, &gate.bind).await?),
         };
         let engine = Engine::build(engine).await?;
         let listener = socket.listen()?;
-        let gate = match gate {
-            None => None,
-            Some(socket) => Some(socket.listen()?),
-        };
+        let gate = gate.map(BoundSocket::listen).transpose()?;
         let gate_key = GateKey(options.gate.as_ref().map(|gate| gate.key.clone()));
         if let Some(trouble) = gate_key.trouble(&engine).await {
             tracing::warn!("{trouble}");
@@ -340,15 +333,14 @@ impl Handlers {
     fn app(
         self,
         console: Option<Rc<Console>>,
-    ) -> impl ServiceFactory<
-        Request,
-        Config = AppConfig,
-        Response = ServiceResponse,
-        Error = Error,
-        InitError = (),
-        Future: 'static,
-        Service: Service<Request, Response = ServiceResponse, Error = Error, Future: 'static>
-                     + 'static,
+    ) -> App<
+        impl ServiceFactory<
+            ServiceRequest,
+            Config = (),
+            Response = ServiceResponse,
+            Error = Error,
+            InitError = (),
+        >,
     > {
         let Self {
             engine,
@@ -357,7 +349,7 @@ impl Handlers {
             gate_key,
             routes,
         } = self;
-        let app = App::new()
+        App::new()
             .app_data(Data::from(engine.claims.clone()))
             .app_data(Data::from(engine.record.clone()))
             .app_data(Data::from(engine.audit.clone()))
@@ -369,15 +361,14 @@ impl Handlers {
             .app_data(console)
             .default_service(fn_service(move |request| {
                 every::answer(routes.clone(), request)
-            }));
-        app.into_factory()
+            }))
     }
 }
 
 /// The application once more, for requests that its own pages send.
 fn in_process(shared: Handlers) -> InProcess {
     InProcess::new(Box::new(move || {
-        let app = shared.clone().app(None);
+        let app = shared.clone().app(None).into_factory();
         Box::pin(async move {
             let service = app.new_service(AppConfig::default()).await.ok()?;
             let dispatch: OwnApplication = Rc::new(move |request| {

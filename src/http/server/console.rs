@@ -293,7 +293,7 @@ impl console::Server for Visited {
 }
 
 /// Reads an answer of `/v1`.
-async fn read(answer: HttpResponse) -> Answered {
+pub async fn read(answer: HttpResponse) -> Answered {
     let status = answer.status().as_u16();
     let retry_after = answer.headers().get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|field| field.to_str().ok()?.parse().ok());

@@ -8,10 +8,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix_http::Request;
-use actix_service::{IntoServiceFactory, Service, ServiceFactory};
-use actix_web::body::to_bytes_limited;
-use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse, fn_service};
+use actix_service::ServiceFactory;
+use actix_web::dev::{ServiceRequest, ServiceResponse, fn_service};
 use actix_web::http::header::{
     AUTHORIZATION, CONTENT_TYPE, COOKIE, FORWARDED, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHORIZATION, VIA, X_FORWARDED_FOR,
@@ -19,16 +17,15 @@ use actix_web::http::header::{
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{App, Error, HttpRequest, HttpResponse};
-use serde::Deserialize;
 use serde_json::json;
-use uuid::Uuid;
 
-use super::console::request_id;
+use super::console::{read, request_id};
 use super::every;
 use super::in_process::{InProcess, OwnRequest};
 use super::request_id::{TRACEPARENT, X_REQUEST_ID};
 use crate::answer::ApiError;
 use crate::request::{Bounded, GateKey, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
+use api::grants::ClaimAnswer;
 use domain::claim::Units;
 use domain::policy::PolicyName;
 use engine::{Engine, Principal};
@@ -39,8 +36,6 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
 const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
-/// The largest answer to a claim, in bytes.
-const ANSWER_MOST: usize = 64 * 1024;
 /// Fields whose values are secrets: the ledger would store them as names of subjects, or as keys.
 const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 /// Fields to which each proxy adds its part.
@@ -77,31 +72,18 @@ struct ProxySettings {
     denied: Option<StatusCode>,
 }
 
-/// What the gate reads of a claim's answer.
-#[derive(Deserialize)]
-struct ClaimRead {
-    grant: Option<GrantRead>,
-    #[serde(default)]
-    would_deny: bool,
-}
-
-#[derive(Deserialize)]
-struct GrantRead {
-    id: Uuid,
-}
-
 /// The handlers of the gate. They know nothing of the engine, so nobody checks the key of a user, which is not for
 /// perdiem.
 pub fn gate_app(
     gate: Rc<Gate>,
-) -> impl ServiceFactory<
-    Request,
-    Config = AppConfig,
-    Response = ServiceResponse,
-    Error = Error,
-    InitError = (),
-    Future: 'static,
-    Service: Service<Request, Response = ServiceResponse, Error = Error, Future: 'static> + 'static,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse,
+        Error = Error,
+        InitError = (),
+    >,
 > {
     let routes = ["/gate/{policy}/{settings}", "/gate/{settings}", "/gate"].map(|pattern| {
         Route::at(pattern, Bounded::Open)
@@ -116,7 +98,6 @@ pub fn gate_app(
             request.head_mut().method = Method::GET;
             every::answer(routes.clone(), request)
         }))
-        .into_factory()
 }
 
 async fn answer(request: HttpRequest) -> HttpResponse {
@@ -291,12 +272,9 @@ async fn granted(answer: HttpResponse) -> HttpResponse {
             passed.insert_header((name, value.clone()));
         }
     }
-    let body = to_bytes_limited(answer.into_body(), ANSWER_MOST).await;
-    let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    // A claim that Redis alone records has no id yet.
-    if let Ok(claim) = serde_json::from_slice::<ClaimRead>(&body) {
-        if let Some(GrantRead { id }) = claim.grant {
-            passed.insert_header((PERDIEM_GRANT, id.to_string()));
+    if let Ok(claim) = serde_json::from_slice::<ClaimAnswer>(&read(answer).await.body) {
+        if let Some(grant) = claim.grant {
+            passed.insert_header((PERDIEM_GRANT, grant.id.to_string()));
         }
         if claim.would_deny {
             passed.insert_header((PERDIEM_WOULD_DENY, "true"));

@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::{HttpService, KeepAlive, Request};
-use actix_service::{Service, ServiceFactory, ServiceFactoryExt, map_config};
-use actix_web::Error;
-use actix_web::dev::{AppConfig, ServiceResponse, fn_service};
+use actix_http::{HttpService, KeepAlive};
+use actix_service::{IntoServiceFactory, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse, fn_service};
+use actix_web::{App, Error};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
@@ -33,28 +33,22 @@ pub struct Listening {
 
 impl Listening {
     /// The service of one listener in one worker.
-    pub fn serve<A>(
+    pub fn serve<T>(
         &self,
-        app: A,
+        app: App<T>,
         acceptor: Option<TlsAcceptor>,
         plain_claims: Option<Rc<PlainClaims>>,
-    ) -> impl ServiceFactory<TcpStream, Config = (), InitError = (), Response = ()> + use<A>
+    ) -> impl ServiceFactory<TcpStream, Config = (), InitError = (), Response = ()> + use<T>
     where
-        A: ServiceFactory<
-                Request,
-                Config = AppConfig,
+        T: ServiceFactory<
+                ServiceRequest,
+                Config = (),
                 Response = ServiceResponse,
                 Error = Error,
                 InitError = (),
-                Future: 'static,
-                Service: Service<
-                    Request,
-                    Response = ServiceResponse,
-                    Error = Error,
-                    Future: 'static,
-                > + 'static,
             > + 'static,
     {
+        let app = app.into_factory();
         let app = app.map_err(|error: Error| error.error_response());
         let in_progress = self.in_progress.clone();
         let http = HttpService::build()
