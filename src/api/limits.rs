@@ -1,15 +1,17 @@
 //! Limits in answers.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::instant;
 use super::words::{self, Word};
+use domain::elapsed::Elapsed;
 use domain::forecast::{Forecast, Returns};
-use domain::limit::per::{Elapsed, Per};
+use domain::limit::per::Per;
 use domain::limit::shape::{Limit, LimitKind, OtherMax};
 use domain::limit::total::Total;
+use domain::window::{Division, PartOfDay, WeekRun};
 
 /// A limit with its usage, now or at a grant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -62,7 +64,6 @@ impl LimitUsage {
         }
     }
 
-    /// Limits as they were, or as time alone moves them.
     /// The most units that a subject can have at once. For a rate, the burst takes the place of the max.
     pub fn most_at_once(&self) -> u64 {
         if self.kind == LimitKind::Rate.as_str() {
@@ -72,6 +73,7 @@ impl LimitUsage {
         }
     }
 
+    /// Limits as they were, or as time alone moves them.
     pub fn all(totals: &[Total]) -> Vec<Self> {
         Self::foretold(totals, &Forecast::default())
     }
@@ -89,7 +91,7 @@ pub struct LimitAnswer {
     pub max: u64,
     #[schema(value_type = words::LimitName, example = "day")]
     pub per: Per,
-    /// Absent for a limit of the calendar.
+    /// Absent where `per` is no duration: such a limit is of the calendar.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<words::LimitKind>, required = false, example = "sliding")]
     pub kind: Option<Word>,
@@ -100,17 +102,39 @@ pub struct LimitAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, required = false, example = 20)]
     pub burst: Option<u64>,
+    /// The first day of one window of several weeks. Absent for other limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, required = false, example = "2026-01-05")]
+    pub from: Option<NaiveDate>,
 }
 
 impl From<&Limit> for LimitAnswer {
     fn from(limit: &Limit) -> Self {
-        let kind = limit.shape.kind();
         Self {
             max: limit.max,
             per: limit.per(),
-            kind: (kind != LimitKind::Calendar).then(|| kind.as_str().into()),
+            kind: limit.shape.told_kind().map(|kind| kind.as_str().into()),
             step: limit.shape.step(),
             burst: limit.shape.burst(),
+            from: limit.shape.from(),
+        }
+    }
+}
+
+impl LimitAnswer {
+    /// How the limit divides the calendar. `None` for `ever` and for limits of other kinds.
+    pub fn division(&self) -> Option<Division> {
+        let is_of_calendar = self.kind.as_deref() == Some(LimitKind::Calendar.as_str());
+        match self.per {
+            Per::Calendar(length) => Some(length.into()),
+            Per::Elapsed(part) if is_of_calendar => {
+                PartOfDay::new(part).ok().map(Division::PartOfDay)
+            }
+            Per::Weeks(weeks) => {
+                let run = self.from.map(|from| WeekRun { weeks, from });
+                run.map(Division::Weeks)
+            }
+            Per::Elapsed(_) | Per::Ever => None,
         }
     }
 }

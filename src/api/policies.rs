@@ -224,6 +224,7 @@ impl From<PolicyBody> for RuleDraft {
             kind: limit.kind,
             step: limit.step,
             burst: limit.burst.map(|burst| burst.0),
+            from: limit.from,
         });
         Self {
             description: body.description,
@@ -272,7 +273,7 @@ impl From<PolicyAnswer> for PolicyBody {
 pub struct LimitBody {
     #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub max: WholeNumber,
-    /// A duration requires a `kind`.
+    /// A duration requires a `kind`, and several weeks require `from`.
     #[schema(value_type = words::LimitName, example = "day")]
     pub per: String,
     /// Required for a duration.
@@ -288,6 +289,10 @@ pub struct LimitBody {
     #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<WholeNumber>,
+    /// Required for several weeks: the first day of one window. The others lie before and after it.
+    #[schema(example = "2026-01-05", format = Date)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 impl From<LimitAnswer> for LimitBody {
@@ -298,6 +303,7 @@ impl From<LimitAnswer> for LimitBody {
             kind: limit.kind.map(Word::into_owned),
             step: limit.step.map(|step| step.to_string()),
             burst: limit.burst.map(|burst| WholeNumber(burst.into())),
+            from: limit.from.map(|from| from.to_string()),
         }
     }
 }

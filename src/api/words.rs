@@ -9,7 +9,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::format;
-use domain::{grant, key, limit, orphans, policy, reads, reconciliation, window};
+use domain::{grant, key, limit, orphans, policy, reads, reconciliation};
 
 /// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
 /// here, and a reader shows it as it is.
@@ -125,8 +125,7 @@ pub const PROBLEM_CODES: [&str; 35] = [
 ];
 
 words! {
-    WindowLength = window::Length::ALL.map(window::Length::as_str);
-    /// `calendar`: of the local calendar. `from_first_claim`: all units return together, one duration after the
+    /// `calendar`: of the local calendar; a duration then divides each local day. `from_first_claim`: all units return together, one duration after the
     /// first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units return evenly.
     LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
     Weekday = policy::WEEKDAYS.map(|(_, name)| name);
@@ -199,10 +198,10 @@ impl PartialSchema for LimitName {
         ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some(
-                "The name of a limit: a word of the local calendar, `ever`, or a duration from 1s to 400d. \
-                 Answers write a duration with the largest of h, m and s that divides it.",
+                "The name of a limit: a word of the local calendar, `2 weeks` to `52 weeks`, `ever`, or a duration \
+                 from 1s to 400d. Answers write a duration with the largest of h, m and s that divides it.",
             ))
-            .pattern(Some("^(minute|hour|day|week|month|quarter|year|ever|[0-9]+[smhd])$"))
+            .pattern(Some("^(minute|hour|day|week|month|quarter|year|ever|[0-9]+ weeks|[0-9]+[smhd])$"))
             .examples(["day"])
             .into()
     }

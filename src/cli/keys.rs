@@ -18,7 +18,7 @@ use api::keys::{
     KeyReplacementBody, ListedKey, OwnKeyAnswer,
 };
 use api::strict::{Object, WholeNumber};
-use domain::limit::per::Elapsed;
+use domain::elapsed::Elapsed;
 
 const KEYS: &str = "/v1/keys?limit=1000";
 

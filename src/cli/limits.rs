@@ -6,37 +6,52 @@ use api::overrides::OverrideLimitBody;
 use api::policies::LimitBody;
 use api::strict::WholeNumber;
 
-/// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h` or
-/// `10 per 1s rate burst 20`. The server checks the words.
+/// Reads `3 per day`, `5 per 24h sliding`, `500 per 24h sliding step 1h`, `10 per 1s rate burst 20`,
+/// `5 per 15m calendar` or `80 per 2 weeks from 2026-01-05`. The server checks the words.
 ///
 /// # Errors
 /// What to write instead.
 pub fn parse_limit(text: &str) -> Result<LimitBody, String> {
     let read = || {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let (max, per, kind, rest) = match words[..] {
-            [max, "per", per] => (max, per, None, &words[3..]),
-            [max, "per", per, kind, ..] => (max, per, Some(kind.to_owned()), &words[4..]),
-            _ => return None,
+        let (max, per, rest) = split_per(&words)?;
+        let mut limit = LimitBody {
+            max,
+            per,
+            kind: None,
+            step: None,
+            burst: None,
+            from: None,
         };
-        let (step, burst) = match *rest {
-            [] => (None, None),
-            ["step", step] => (Some(step.to_owned()), None),
-            ["burst", burst] => (None, Some(whole(burst)?)),
-            _ => return None,
+        let (kind, settings) = match rest {
+            [] | ["from", ..] => (None, rest),
+            [kind, settings @ ..] => (Some((*kind).to_owned()), settings),
         };
-        Some(LimitBody {
-            max: whole(max)?,
-            per: per.to_owned(),
-            kind,
-            step,
-            burst,
-        })
+        limit.kind = kind;
+        match *settings {
+            [] => {}
+            ["step", step] => limit.step = Some(step.to_owned()),
+            ["burst", burst] => limit.burst = Some(whole(burst)?),
+            ["from", from] => limit.from = Some(from.to_owned()),
+            _ => return None,
+        }
+        Some(limit)
     };
     read().ok_or_else(|| {
-        "write a limit like \"3 per day\", \"5 per 24h sliding\" or \"10 per 1s rate burst 20\""
+        "write a limit like \"3 per day\", \"5 per 24h sliding\", \"10 per 1s rate burst 20\", \"5 per 15m calendar\" \
+         or \"80 per 2 weeks from 2026-01-05\""
             .to_owned()
     })
+}
+
+/// The max and the per of a limit, and what follows them.
+fn split_per<'w>(words: &'w [&'w str]) -> Option<(WholeNumber, String, &'w [&'w str])> {
+    let (per, rest) = match words {
+        [_, "per", weeks, "weeks", rest @ ..] => (format!("{weeks} weeks"), rest),
+        [_, "per", per, rest @ ..] => ((*per).to_owned(), rest),
+        _ => return None,
+    };
+    Some((whole(words[0])?, per, rest))
 }
 
 fn whole(text: &str) -> Option<WholeNumber> {
@@ -49,13 +64,15 @@ fn whole(text: &str) -> Option<WholeNumber> {
 /// # Errors
 /// What to write instead.
 pub fn parse_max(text: &str) -> Result<OverrideLimitBody, String> {
-    let limit = parse_limit(text).ok().filter(|limit| limit.kind.is_none());
-    let limit = limit.map(|LimitBody { max, per, .. }| OverrideLimitBody { max, per });
-    limit.ok_or_else(|| {
-        "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
-         by its per"
-            .to_owned()
-    })
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match split_per(&words) {
+        Some((max, per, [])) => Ok(OverrideLimitBody { max, per }),
+        _ => Err(
+            "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
+             by its per"
+                .to_owned(),
+        ),
+    }
 }
 
 /// A limit as text that [`parse_limit`] reads.
@@ -66,11 +83,13 @@ pub fn describe_limit(limit: &LimitAnswer) -> String {
         kind,
         step,
         burst,
+        from,
     } = limit;
     let kind = kind.as_ref().map(|kind| format!(" {kind}"));
     let step = step.map(|step| format!(" step {step}"));
     let burst = burst.map(|burst| format!(" burst {burst}"));
-    let more = [kind, step, burst].into_iter().flatten();
+    let from = from.map(|from| format!(" from {from}"));
+    let more = [kind, step, burst, from].into_iter().flatten();
     format!("{max} per {per}{}", more.collect::<String>())
 }
 
@@ -141,6 +160,8 @@ mod tests {
             "500 per 24h sliding step 1h",
             "10 per 1s rate",
             "10 per 1s rate burst 20",
+            "5 per 15m calendar",
+            "80 per 2 weeks from 2026-01-05",
         ] {
             let limit = json!(parse_limit(text).unwrap());
             let limit = serde_json::from_value(limit).unwrap();
@@ -156,6 +177,9 @@ mod tests {
             "3 per 1s rate burst",
             "3 per 1s rate burst x",
             "3 per 1s rate 20",
+            "3 per 2 weeks from",
+            "3 per 2 weeks from 2026-01-05 sliding",
+            "3 per weeks from 2026-01-05 step 1h",
             "3 per 1s rate burst 20 step 1s",
         ] {
             assert!(parse_limit(wrong).is_err(), "{wrong}");
@@ -166,6 +190,8 @@ mod tests {
     fn an_override_names_a_limit_and_a_max() {
         let OverrideLimitBody { max, per } = parse_max("10 per 24h").unwrap();
         assert_eq!((max.0, per.as_str()), (10, "24h"));
+        let OverrideLimitBody { max, per } = parse_max("10 per 2 weeks").unwrap();
+        assert_eq!((max.0, per.as_str()), (10, "2 weeks"));
         assert!(
             parse_max("10 per 24h sliding")
                 .unwrap_err()

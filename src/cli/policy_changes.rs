@@ -26,9 +26,9 @@ pub struct CreateArgs {
     /// The policy's name
     policy: String,
 
-    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step
-    /// 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst 20". Repeat the option for more
-    /// limits
+    /// A limit, such as "3 per day", "1 per ever", "5 per 15m calendar", "80 per 2 weeks from 2026-01-05", "5
+    /// per 24h sliding", "500 per 24h sliding step 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst
+    /// 20". Repeat the option for more limits
     #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
     limits: Vec<LimitBody>,
 

@@ -7,7 +7,7 @@ use chrono::{
 use maud::{Markup, html};
 
 use api::instant::shown_within;
-use domain::window::{Calendar, Length, Window};
+use domain::window::{Calendar, Division, Length, Window};
 use domain::zone::Zone;
 
 /// The time that clocks show in a zone.
@@ -87,8 +87,8 @@ impl Local {
     }
 
     /// The end of the window of a calendar limit that contains the present instant.
-    pub fn window_end(&self, length: Length) -> DateTime<Utc> {
-        self.calendar.window(length, self.now).end
+    pub fn window_end(&self, division: Division) -> DateTime<Utc> {
+        self.calendar.window(division, self.now).end
     }
 
     /// The first instant at which clocks show a time or a later one.

@@ -37,6 +37,7 @@ pub fn limit(limit: &LimitAnswer) -> String {
         kind,
         step,
         burst,
+        from,
     } = limit;
     let max = number(*max);
     match kind.as_deref() {
@@ -49,9 +50,13 @@ pub fn limit(limit: &LimitAnswer) -> String {
             let burst = burst.map(|burst| format!(", at most {} at once", number(burst)));
             format!("{max} every {per}{}", burst.unwrap_or_default())
         }
+        Some("calendar") => format!("{max} per {per} of the day"),
         Some(other) => format!("{max} per {per} {other}"),
         None if *per == Per::Ever => format!("{max} in all"),
-        None => format!("{max} per {per}"),
+        None => {
+            let from = from.map(|from| format!(" from {from}"));
+            format!("{max} per {per}{}", from.unwrap_or_default())
+        }
     }
 }
 
@@ -104,6 +109,14 @@ mod tests {
             (
                 json!({ "max": 5, "per": "24h", "kind": "from_first_claim" }),
                 "5 in 24h from the first claim",
+            ),
+            (
+                json!({ "max": 5, "per": "15m", "kind": "calendar" }),
+                "5 per 15m of the day",
+            ),
+            (
+                json!({ "max": 80, "per": "2 weeks", "from": "2026-01-05" }),
+                "80 per 2 weeks from 2026-01-05",
             ),
             (
                 json!({ "max": 10, "per": "1s", "kind": "rate" }),

@@ -16,10 +16,11 @@ use domain::claim::{Metadata, Subject, Units};
 use domain::grant::{Entry, EntryKind, Line, Provisional};
 use domain::identity::{AccountId, EntryId, KeyId};
 use domain::key::KeyNumber;
+use domain::limit::per::Per;
 use domain::limit::text::{decode_totals, encode_totals, used_pattern};
 use domain::limit::total::{Total, with_used};
 use domain::policy::PolicyId;
-use domain::window::{Length, Window};
+use domain::window::{Division, Window};
 
 const COUNT_LUA: &str = concat!(
     include_str!("lua/line.lua"),
@@ -248,10 +249,10 @@ impl Counters {
             .arg(trusted_from.timestamp_micros())
             .arg(window_names(&count.totals, ""));
         for total in &count.totals {
-            if let Some((length, window, used)) = total.in_window() {
-                call.arg(format!("u{}", window_name(length, window)))
+            if let Some((division, window, used)) = total.in_window() {
+                call.arg(format!("u{}", window_name(division, window)))
                     .arg(total.max)
-                    .arg(used_pattern(length, window))
+                    .arg(used_pattern(division, window))
                     .arg(used);
             }
         }
@@ -372,9 +373,10 @@ fn bytes(field: Option<[u8; 17]>) -> Vec<u8> {
     field.map_or(Vec::new(), Vec::from)
 }
 
-/// The name of a window in the queue. In the waiting hash the name follows a `u`.
-fn window_name(length: Length, window: Window) -> String {
-    format!("{length}:{}", window.start.timestamp())
+/// The name of a window in the queue. In the waiting hash the name follows a `u`. A name has no blanks.
+fn window_name(division: Division, window: Window) -> String {
+    let per = Per::from(division).as_text().replace(' ', "-");
+    format!("{per}:{}", window.start.timestamp())
 }
 
 /// The names of the windows, each after a prefix. Invariant: a policy that Redis may count for has
@@ -382,7 +384,7 @@ fn window_name(length: Length, window: Window) -> String {
 fn window_names(totals: &[Total], prefix: &str) -> String {
     let windows = totals.iter().filter_map(Total::in_window);
     let names =
-        windows.map(|(length, window, _)| format!("{prefix}{}", window_name(length, window)));
+        windows.map(|(division, window, _)| format!("{prefix}{}", window_name(division, window)));
     names.collect::<Vec<_>>().join(" ")
 }
 

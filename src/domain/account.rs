@@ -283,7 +283,7 @@ mod tests {
     use crate::limit::shape::TOTAL_MAX;
     use crate::policy::Inactive;
     use crate::samples::policy;
-    use crate::window::{Length, Window};
+    use crate::window::{Division, Length, Window};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
@@ -511,9 +511,9 @@ mod tests {
         proptest::collection::vec(step, 1..60)
     }
 
-    fn length(limit: &Limit) -> Length {
+    fn division(limit: &Limit) -> Division {
         match limit.shape {
-            Shape::Calendar(length) => length,
+            Shape::Calendar(division) => division,
             _ => panic!("no window of the calendar"),
         }
     }
@@ -547,7 +547,7 @@ mod tests {
                 let sum = |window: Window| sum_of(&known, window);
                 let wanted = units(step.units.into());
                 let room_at = |at: DateTime<Utc>| current.rule.limits.iter().all(|limit| {
-                    sum(current.rule.calendar.window(length(limit), at)) + step.units <= limit.max
+                    sum(current.rule.calendar.window(division(limit), at)) + step.units <= limit.max
                 });
                 if let Some(hours) = step.without_ledger {
                     let granted_at = now - TimeDelta::hours(hours);

@@ -5,32 +5,46 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use chrono::{DateTime, Utc};
 
-use super::window::{Calendar, Length, Window};
+use super::window::{Calendar, Division, Length, Window};
 
-/// A [`Calendar`], with the last window of each length.
+/// A [`Calendar`], with the last window of each length, of a part of a day and of a run of weeks.
 ///
-/// Invariant: windows of one length do not overlap and never change, since a process reads the
+/// Invariant: windows of one division do not overlap and never change, since a process reads the
 /// rules of a zone once. So a remembered window is right for every instant that it contains. Clones
 /// share the remembered windows.
 #[derive(Debug, Clone)]
 pub struct Almanac {
     calendar: Calendar,
-    found: Arc<[RwLock<Option<Window>>; Length::ALL.len()]>,
+    found: Arc<[RwLock<Option<Found>>; PLACES]>,
 }
+
+type Found = (Division, Window);
+
+const PLACES: usize = Length::ALL.len() + 2;
 
 impl Almanac {
     /// The window that contains `at`; see [`Calendar::window`].
-    pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
-        let place = &self.found[per as usize];
+    pub fn window(&self, division: impl Into<Division>, at: DateTime<Utc>) -> Window {
+        let division = division.into();
+        let place = &self.found[place(division)];
         let found = *place.read().unwrap_or_else(PoisonError::into_inner);
-        match found.filter(|window| window.contains(at)) {
-            Some(window) => window,
+        match found.filter(|(of, window)| *of == division && window.contains(at)) {
+            Some((_, window)) => window,
             None => {
-                let window = self.calendar.window(per, at);
-                *place.write().unwrap_or_else(PoisonError::into_inner) = Some(window);
+                let window = self.calendar.window(division, at);
+                *place.write().unwrap_or_else(PoisonError::into_inner) = Some((division, window));
                 window
             }
         }
+    }
+}
+
+/// Where the last window of a division is. Two parts of a day share their place.
+fn place(division: Division) -> usize {
+    match division {
+        Division::Length(length) => length as usize,
+        Division::PartOfDay(_) => PLACES - 2,
+        Division::Weeks(_) => PLACES - 1,
     }
 }
 
@@ -66,17 +80,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limit::draft::check_limits;
+    use crate::limit::shape::Shape;
+    use crate::samples::limit;
     use crate::zones::Zones;
 
     const ZONES: [&str; 4] = ["+08:00", "Europe/Paris", "Pacific/Apia", "America/New_York"];
 
+    const DIVISIONS: [&str; 9] = [
+        "1 per minute",
+        "1 per hour",
+        "1 per day",
+        "1 per week",
+        "1 per month",
+        "1 per quarter",
+        "1 per year",
+        "1 per 6h calendar",
+        "1 per 15m calendar",
+    ];
+
     proptest! {
-        /// The clock changes of Paris and New York are included.
+        /// The clock changes of Paris and New York are included. Parts of a day share a place.
         #[test]
         fn what_is_remembered_is_what_the_calendar_says(
             zone in 0..ZONES.len(),
             hour in 0..24_u32,
-            asked in proptest::collection::vec((0..6_usize, 0i64..200 * 3600), 1..40),
+            asked in proptest::collection::vec((0..DIVISIONS.len(), 0i64..200 * 3600), 1..40),
         ) {
             let begin: DateTime<Utc> = "2026-10-25T00:00:00Z".parse().unwrap();
             let calendar = Calendar {
@@ -87,7 +116,10 @@ mod tests {
             let almanac = Almanac::from(calendar.clone());
             let other = almanac.clone();
             for (index, (per, seconds)) in asked.into_iter().enumerate() {
-                let per = Length::ALL[per];
+                let limit = limit(DIVISIONS[per]);
+                let mut faults = Vec::new();
+                let limits = check_limits(&[limit], &mut faults);
+                let Shape::Calendar(per) = limits[0].shape else { panic!("{faults:?}") };
                 let at = begin + TimeDelta::seconds(seconds);
                 let asked = if index % 2 == 0 { &almanac } else { &other };
                 prop_assert_eq!(asked.window(per, at), calendar.window(per, at));

@@ -168,7 +168,7 @@ mod tests {
         what: What,
     }
 
-    const RULES: usize = 9;
+    const RULES: usize = 11;
 
     /// The entries of a history. It starts with a grant.
     fn history(steps: &[Step]) -> Vec<Entry> {
@@ -185,6 +185,8 @@ mod tests {
             ),
             ("UTC", &["7 per 24h rate", "30 per day", "70 per 168h rate"]),
             ("UTC", &["11 per 24h rate", "20 per 168h rate 30"]),
+            ("America/New_York", &["20 per 6h calendar", "90 per week"]),
+            ("UTC", &["80 per 2 weeks from 2026-10-21", "30 per day"]),
         ];
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
         let mut history = History::default();

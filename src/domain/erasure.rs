@@ -120,7 +120,7 @@ mod tests {
             max: 3,
             reset_at: None,
             state: LimitState::Calendar(WindowUse {
-                length: Some(Length::Day),
+                division: Some(Length::Day.into()),
                 used: 3,
                 window: Window {
                     start: at(start),

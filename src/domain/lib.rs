@@ -13,6 +13,7 @@ pub mod claim;
 pub mod correction;
 pub mod course;
 pub mod drafting;
+pub mod elapsed;
 pub mod erasure;
 pub mod explanation;
 pub mod fault;

@@ -12,13 +12,13 @@ use super::limit::per::Per;
 use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
-use super::window::{Length, Window};
+use super::window::{Division, Window};
 
 /// The usage of a limit by each account.
 pub enum ReplayedLimit {
     /// All accounts have the same window, so nothing of the past is stored.
     Window {
-        length: Length,
+        division: Division,
         max: u64,
         window: Window,
         used: HashMap<AccountId, u64>,
@@ -56,10 +56,10 @@ impl ReplayedLimit {
     /// A limit with nothing used at the start of the replay.
     pub fn new(limit: &Limit, calendar: &Almanac, begin: DateTime<Utc>) -> Self {
         match limit.shape {
-            Shape::Calendar(length) => Self::Window {
-                length,
+            Shape::Calendar(division) => Self::Window {
+                division,
                 max: limit.max,
-                window: calendar.window(length, begin),
+                window: calendar.window(division, begin),
                 used: HashMap::new(),
                 resets: HashMap::new(),
             },
@@ -90,7 +90,7 @@ impl ReplayedLimit {
     pub fn move_on(&mut self, calendar: &Almanac, at: DateTime<Utc>) -> bool {
         match self {
             Self::Window {
-                length,
+                division,
                 window,
                 used,
                 resets,
@@ -98,7 +98,7 @@ impl ReplayedLimit {
             } => {
                 let is_over = window.end <= at;
                 if is_over {
-                    *window = calendar.window(*length, at);
+                    *window = calendar.window(*division, at);
                     used.clear();
                     resets.clear();
                 }
@@ -151,11 +151,11 @@ impl ReplayedLimit {
     pub fn reset(&mut self, account: AccountId, kind: EntryKind, at: DateTime<Utc>) {
         match self {
             Self::Window {
-                length,
+                division,
                 used,
                 resets,
                 ..
-            } if kind.resets(Per::Calendar(*length)) => {
+            } if kind.resets(Per::from(*division)) => {
                 used.remove(&account);
                 resets.insert(account, at);
             }

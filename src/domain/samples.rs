@@ -39,8 +39,21 @@ pub fn policy_of(version: u32, time_zone: &str, limits: &[impl AsRef<str>]) -> P
 }
 
 /// A limit such as `3 per day`, `5 per 24h sliding`, `5 per 24h sliding 1h` with a step, or `10 per
-/// 1s rate 20` with a burst.
+/// 1s rate 20` with a burst, or `80 per 2 weeks from 2026-01-05`.
 pub fn limit(text: &str) -> LimitDraft {
+    let (text, from) = match text.split_once(" from ") {
+        Some((text, from)) => (text, Some(from.to_owned())),
+        None => (text, None),
+    };
+    let (max, per) = text.split_once(" per ").unwrap();
+    if from.is_some() {
+        return LimitDraft {
+            max: max.parse().unwrap(),
+            per: per.to_owned(),
+            from,
+            ..LimitDraft::default()
+        };
+    }
     let words: Vec<&str> = text.split(' ').collect();
     let kind = words.get(3).copied();
     let last = words.get(4).copied();
@@ -52,6 +65,7 @@ pub fn limit(text: &str) -> LimitDraft {
         burst: last
             .filter(|_| kind == Some("rate"))
             .map(|burst| burst.parse().unwrap()),
+        from,
     }
 }
 

@@ -8,6 +8,7 @@ use chrono::{
     Utc, Weekday,
 };
 
+use super::elapsed::Elapsed;
 use super::zone::Zone;
 
 /// The length of a window of the calendar.
@@ -83,6 +84,93 @@ pub struct UnknownLength {
     pub given: String,
 }
 
+/// How the calendar divides local time into windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Division {
+    /// By a length that has a name.
+    Length(Length),
+    /// Into equal parts of each local day.
+    PartOfDay(PartOfDay),
+    /// Into runs of several weeks.
+    Weeks(WeekRun),
+}
+
+/// Equal parts of a local day, such as `15m` or `6h`. The first begins with the day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartOfDay(Elapsed);
+
+impl PartOfDay {
+    const DAY_SECONDS: u32 = 24 * 60 * 60;
+
+    /// Parts of this time on the clock.
+    ///
+    /// # Errors
+    /// [`NoPartOfDay`]: whole parts do not fill 24 hours, or a length has a name.
+    pub fn new(part: Elapsed) -> Result<Self, NoPartOfDay> {
+        let named = match part.seconds() {
+            60 => Some(Length::Minute),
+            3600 => Some(Length::Hour),
+            Self::DAY_SECONDS => Some(Length::Day),
+            _ => None,
+        };
+        match named {
+            Some(word) => Err(NoPartOfDay::HasName { part, word }),
+            None if Self::DAY_SECONDS.is_multiple_of(part.seconds()) => Ok(Self(part)),
+            None => Err(NoPartOfDay::Uneven { part }),
+        }
+    }
+
+    /// The time that a part takes on the clock.
+    pub fn elapsed(self) -> Elapsed {
+        self.0
+    }
+}
+
+/// A duration does not divide a day into windows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoPartOfDay {
+    #[error("write per as \"{word}\": this is the name of windows of {part}")]
+    HasName { part: Elapsed, word: Length },
+    #[error(
+        "{part} does not divide a day of 24h into whole windows: write a duration that does, such as 15m or 6h, \
+         or another kind"
+    )]
+    Uneven { part: Elapsed },
+}
+
+/// Runs of several weeks, before and after a date on which one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeekRun {
+    pub weeks: Weeks,
+    /// The first day of one run.
+    pub from: NaiveDate,
+}
+
+/// The number of weeks in a run: 2 to 52.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weeks(u8);
+
+impl Weeks {
+    /// `None` outside the bounds.
+    pub fn new(weeks: u8) -> Option<Self> {
+        (2..=52).contains(&weeks).then_some(Self(weeks))
+    }
+
+    pub fn get(self) -> u8 {
+        self.0
+    }
+
+    fn days(self) -> i64 {
+        7 * i64::from(self.0)
+    }
+}
+
+impl From<Length> for Division {
+    fn from(length: Length) -> Self {
+        Self::Length(length)
+    }
+}
+
 /// A half-open span of instants: `[start, end)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
@@ -109,14 +197,16 @@ impl Window {
 /// later. It ends where `d + 1` starts. So a day that loses or gains an hour by a clock change is
 /// one day. If the change skips the start of a day, the day starts at the change. If the start
 /// comes twice, the day starts at the first time. A date that the zone skipped has no day. Weeks
-/// (from `week_starts_on`), months (from the 1st), quarters and years (from 1 January) are runs of such days.
+/// (from `week_starts_on`), runs of weeks, months (from the 1st), quarters and years (from 1 January) are
+/// runs of such days.
 ///
 /// Minutes and hours follow the local clock in the same way, and do not depend on `day_starts_at`:
 /// the hour `H` starts at the first instant whose local date-time is `H:00` or later. If clocks are
 /// set back, the hour that comes twice is one window of two hours. No minute starts until clocks
-/// have caught up, so the last minute before the change is longer too.
+/// have caught up, so the last minute before the change is longer too. Parts of a day follow the local
+/// clock like hours, but from `day_starts_at` on: each day has whole parts.
 ///
-/// Invariant: for each `per` the windows are contiguous, none is empty, and none overlaps another.
+/// Invariant: for each division the windows are contiguous, none is empty, and none overlaps another.
 /// Each instant is in exactly one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
@@ -132,8 +222,8 @@ impl Calendar {
     /// The window that contains `at`.
     ///
     /// An `at` outside the years 0 to 9999 gets the window of the nearest instant inside.
-    pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
-        let (start, end) = self.span(per, self.zone.latest_local(in_range(at)));
+    pub fn window(&self, division: impl Into<Division>, at: DateTime<Utc>) -> Window {
+        let (start, end) = self.span(division.into(), self.zone.latest_local(in_range(at)));
         Window {
             start: self.zone.first_instant(start),
             end: self.zone.first_instant(end),
@@ -141,12 +231,12 @@ impl Calendar {
     }
 
     /// The local date of a window of this calendar. For a day: its own date, even if clocks jump
-    /// over its start into the next date. For a week, month, quarter or year: the date of its first day. For
-    /// a minute or hour: the date that clocks show at its start.
-    pub fn local_date(&self, per: Length, window: Window) -> NaiveDate {
+    /// over its start into the next date. For several days: the date of the first. For a minute, an hour or a
+    /// part of a day: the date that clocks show at its start.
+    pub fn local_date(&self, division: impl Into<Division>, window: Window) -> NaiveDate {
         // At the start of a window clocks show more than ever before: `local` equals
         // `latest_local`.
-        let (start, _) = self.span(per, self.zone.local(in_range(window.start)));
+        let (start, _) = self.span(division.into(), self.zone.local(in_range(window.start)));
         start.date()
     }
 
@@ -159,53 +249,66 @@ impl Calendar {
     /// All windows with an instant in `[from, to)`, in order.
     pub fn windows(
         &self,
-        per: Length,
+        division: impl Into<Division>,
         from: DateTime<Utc>,
         to: DateTime<Utc>,
     ) -> impl Iterator<Item = Window> {
-        let first = (from < to).then(|| self.window(per, from));
+        let division = division.into();
+        let first = (from < to).then(|| self.window(division, from));
         std::iter::successors(first, move |last| {
-            let next = self.window(per, last.end);
+            let next = self.window(division, last.end);
             (next.start == last.end).then_some(next)
         })
         .take_while(move |window| window.start < to)
     }
 
     /// The local start and end of the window that contains `local`.
-    fn span(&self, per: Length, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
-        let midnight = local.date().and_time(NaiveTime::MIN);
-        let hour = midnight + TimeDelta::hours(local.hour().into());
-        let minute = hour + TimeDelta::minutes(local.minute().into());
+    fn span(&self, division: Division, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
         let day = (local - (self.day_starts_at - NaiveTime::MIN)).date();
-        let days = |first: NaiveDate, next: NaiveDate| {
-            (
-                first.and_time(self.day_starts_at),
-                next.and_time(self.day_starts_at),
-            )
-        };
-        match per {
-            Length::Minute => (minute, minute + TimeDelta::minutes(1)),
-            Length::Hour => (hour, hour + TimeDelta::hours(1)),
-            Length::Day => days(day, day + Days::new(1)),
-            Length::Week => {
+        let begin = |date: NaiveDate| date.and_time(self.day_starts_at);
+        let days = |first: NaiveDate, next: NaiveDate| (begin(first), begin(next));
+        match division {
+            Division::Length(Length::Minute) => clock_span(local, TimeDelta::minutes(1)),
+            Division::Length(Length::Hour) => clock_span(local, TimeDelta::hours(1)),
+            Division::Length(Length::Day) => days(day, day + Days::new(1)),
+            Division::Length(Length::Week) => {
                 let first = day.week(self.week_starts_on).first_day();
                 days(first, first + Days::new(7))
             }
-            Length::Month => {
+            Division::Length(Length::Month) => {
                 let first = day - Days::new(day.day0().into());
                 days(first, first + Months::new(1))
             }
-            Length::Quarter => {
+            Division::Length(Length::Quarter) => {
                 let month = day - Days::new(day.day0().into());
                 let first = month - Months::new(day.month0() % 3);
                 days(first, first + Months::new(3))
             }
-            Length::Year => {
+            Division::Length(Length::Year) => {
                 let first = day - Days::new(day.ordinal0().into());
                 days(first, first + Months::new(12))
             }
+            Division::PartOfDay(PartOfDay(part)) => {
+                let part = part.delta();
+                let parts = (local - begin(day)).num_seconds() / part.num_seconds();
+                let start = begin(day) + TimeDelta::seconds(parts * part.num_seconds());
+                (start, start + part)
+            }
+            Division::Weeks(WeekRun { weeks, from }) => {
+                let since = (day - from).num_days();
+                let first = day - TimeDelta::days(since.rem_euclid(weeks.days()));
+                days(first, first + TimeDelta::days(weeks.days()))
+            }
         }
     }
+}
+
+/// The minute or hour of the local clock that contains `local`.
+fn clock_span(local: NaiveDateTime, length: TimeDelta) -> (NaiveDateTime, NaiveDateTime) {
+    let seconds = i64::from(local.num_seconds_from_midnight());
+    let start = seconds - seconds % length.num_seconds();
+    let start = local.date().and_time(NaiveTime::MIN) + TimeDelta::seconds(start);
+    (start, start + length)
 }
 
 /// The nearest instant in the years 0 to 9999: all dates near it are in the range of chrono.
@@ -276,9 +379,98 @@ mod tests {
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
         };
-        for per in Length::ALL {
-            let windows = calendar.windows(per, LAST, DateTime::<Utc>::MAX_UTC);
+        let weeks = Division::Weeks(WeekRun {
+            weeks: Weeks::new(52).unwrap(),
+            from: NaiveDate::MIN,
+        });
+        let divisions = Length::ALL.map(Division::Length);
+        for division in divisions.into_iter().chain([weeks, part("6h")]) {
+            let windows = calendar.windows(division, LAST, DateTime::<Utc>::MAX_UTC);
             assert!(windows.count() <= 2);
+        }
+    }
+
+    fn part(text: &str) -> Division {
+        Division::PartOfDay(PartOfDay::new(text.parse().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn parts_divide_a_day() {
+        for text in ["1s", "15m", "90m", "6h", "12h", "48m"] {
+            part(text);
+        }
+        for (text, says) in [
+            ("60s", "write per as \"minute\""),
+            ("1h", "write per as \"hour\""),
+            ("24h", "write per as \"day\""),
+            ("7h", "7h does not divide a day"),
+            ("48h", "48h does not divide a day"),
+            ("7s", "7s does not divide a day"),
+        ] {
+            let error = PartOfDay::new(text.parse().unwrap()).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        for weeks in [0, 1, 53] {
+            assert_eq!(Weeks::new(weeks), None);
+        }
+    }
+
+    /// Parts begin with the day, and runs of weeks on their date, also before it.
+    #[test]
+    fn parts_and_weeks_have_their_starts() {
+        let calendar = Calendar {
+            zone: Zone::parse("+08:00").unwrap(),
+            day_starts_at: NaiveTime::from_hms_opt(4, 30, 0).unwrap(),
+            week_starts_on: Weekday::Sun,
+        };
+        let weeks = Division::Weeks(WeekRun {
+            weeks: Weeks::new(2).unwrap(),
+            from: "2026-11-02".parse().unwrap(),
+        });
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        for (division, instant, start, end) in [
+            (
+                part("6h"),
+                "2026-11-02T20:29:59Z",
+                "2026-11-02T14:30:00Z",
+                "2026-11-02T20:30:00Z",
+            ),
+            (
+                part("6h"),
+                "2026-11-02T20:30:00Z",
+                "2026-11-02T20:30:00Z",
+                "2026-11-03T02:30:00Z",
+            ),
+            (
+                part("15m"),
+                "2026-11-02T00:00:00Z",
+                "2026-11-02T00:00:00Z",
+                "2026-11-02T00:15:00Z",
+            ),
+            (
+                weeks,
+                "2026-11-01T20:30:00Z",
+                "2026-11-01T20:30:00Z",
+                "2026-11-15T20:30:00Z",
+            ),
+            (
+                weeks,
+                "2026-11-01T20:29:59Z",
+                "2026-10-18T20:30:00Z",
+                "2026-11-01T20:30:00Z",
+            ),
+            (
+                weeks,
+                "2025-11-02T20:29:59Z",
+                "2025-10-19T20:30:00Z",
+                "2025-11-02T20:30:00Z",
+            ),
+        ] {
+            let window = Window {
+                start: at(start),
+                end: at(end),
+            };
+            assert_eq!(calendar.window(division, at(instant)), window, "{instant}");
         }
     }
 }

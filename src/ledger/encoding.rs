@@ -13,7 +13,7 @@ use domain::identity::EntryId;
 use domain::key::Role;
 use domain::kind::Kind;
 use domain::limit::draft::LimitDraft;
-use domain::limit::shape::{Limit, LimitKind};
+use domain::limit::shape::Limit;
 use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
 
 /// SQL names a grant by its number, 1. For all other kinds SQL reads `entry_kinds`.
@@ -158,18 +158,19 @@ struct LimitRecord {
     step: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
 }
 
 impl From<&Limit> for LimitRecord {
     fn from(limit: &Limit) -> Self {
-        let kind = limit.shape.kind();
-        let is_of_calendar = kind == LimitKind::Calendar;
         Self {
             max: limit.max,
             per: limit.per().to_string(),
-            kind: (!is_of_calendar).then(|| kind.as_str().to_owned()),
+            kind: limit.shape.told_kind().map(|kind| kind.as_str().to_owned()),
             step: limit.shape.step().map(|step| step.to_string()),
             burst: limit.shape.burst(),
+            from: limit.shape.from().map(|from| from.to_string()),
         }
     }
 }
@@ -205,6 +206,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         kind: limit.kind,
         step: limit.step,
         burst: limit.burst.map(i128::from),
+        from: limit.from,
     });
     let draft = RuleDraft {
         description: Some(record.description),

@@ -8,14 +8,14 @@ use crate::{InvalidCursor, ListFailure, Record};
 use domain::local_days::{InForce, Lived, LocalDays};
 use domain::policy::PolicyName;
 use domain::record::RecordPlace;
-use domain::window::{Length, Window};
+use domain::window::{Division, Window};
 use domain::zone::Zone;
 
 /// Which windows to list.
 #[derive(Debug, Clone)]
 pub struct WindowQuery {
-    /// The kind of window.
-    pub per: Length,
+    /// How the calendar is divided.
+    pub division: Division,
     /// From the window that contains this instant on; `None` means now.
     pub from: Option<Bound>,
     /// Windows that begin before this instant; `None` means one window.
@@ -87,7 +87,7 @@ impl Record {
             let from = if is_begun { after } else { from };
             let first = from.max(lived.from);
             let last = to.min(lived.until);
-            let windows = lived.calendar.windows(query.per, first, last);
+            let windows = lived.calendar.windows(query.division, first, last);
             windows.map(move |window| (lived, window))
         });
         let mut windows: Vec<(&Lived<'_>, Window)> = windows.take(limit as usize + 1).collect();
@@ -103,7 +103,7 @@ impl Record {
             let begun = in_force.iter().rev().find(|it| it.from <= from);
             LivedWindow {
                 window,
-                local_date: lived.calendar.local_date(query.per, window),
+                local_date: lived.calendar.local_date(query.division, window),
                 policy_version: begun.map_or(0, |it| it.version.version),
                 zone: lived.calendar.zone.clone(),
             }

@@ -9,8 +9,8 @@ use crate::local::Local;
 use crate::parts::{Heading, button_to, cell, empty, next_page, policy, table};
 use crate::visit::{Replied, Shown, Visit};
 use crate::words;
+use api::limits::LimitAnswer;
 use api::policies::{PolicyAnswer, PolicyList};
-use domain::limit::per::Per;
 
 pub async fn show(visit: &Visit<'_>) -> Replied {
     let with_archived = visit.query.get("archived") == "true";
@@ -118,16 +118,12 @@ impl ListedPolicy {
     }
 }
 
-/// When the shortest window of the calendar ends.
+/// When the first window of the calendar ends.
 pub fn next_window(of: &PolicyAnswer, local: &Local) -> String {
-    let lengths = of.limits.iter().filter_map(|limit| match limit.per {
-        Per::Calendar(length) => Some(length),
-        _ => None,
-    });
-    let shortest = lengths.min();
-    shortest.map_or_else(String::new, |length| {
-        local.distance(local.window_end(length))
-    })
+    let divisions = of.limits.iter().filter_map(LimitAnswer::division);
+    let ends = divisions.map(|division| local.window_end(division));
+    ends.min()
+        .map_or_else(String::new, |end| local.distance(end))
 }
 
 /// What is special about a policy now.

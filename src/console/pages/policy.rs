@@ -19,7 +19,6 @@ use api::overrides::OverrideList;
 use api::policies::PolicyAnswer;
 use api::statistics::DenialItemList;
 use api::subjects::NearList;
-use domain::limit::per::Per;
 
 pub async fn show(visit: &Visit<'_>) -> Replied {
     let name = visit.name(0);
@@ -77,10 +76,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
 
 /// When the next local day begins, in the policy's zone and in UTC.
 fn next_day(of: &PolicyAnswer, local: &Local) -> Markup {
-    let has_days = of
-        .limits
-        .iter()
-        .any(|limit| matches!(limit.per, Per::Calendar(_)));
+    let has_days = of.limits.iter().any(|limit| limit.division().is_some());
     let end = local.day(local.now()).end;
     html! {
         @if has_days {

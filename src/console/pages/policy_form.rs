@@ -32,8 +32,9 @@ const WEEKDAYS: [(&str, &str); 7] = [
     ("saturday", "Saturday"),
     ("sunday", "Sunday"),
 ];
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 5] = [
     ("", "per window of the calendar, or in all"),
+    ("calendar", "in each part of a local day"),
     ("sliding", "in any span of this length"),
     ("from_first_claim", "in a span from the first claim"),
     ("rate", "returning evenly"),
@@ -45,7 +46,7 @@ struct LimitRow {
     max: String,
     per: String,
     kind: String,
-    /// The step of a sliding limit, or the burst of a rate.
+    /// The step of a sliding limit, the burst of a rate, or the first day of several weeks.
     more: String,
 }
 
@@ -80,10 +81,11 @@ impl PolicyDraft {
             max: limit.max.to_string(),
             per: limit.per.to_string(),
             kind: limit.kind.as_deref().unwrap_or_default().to_owned(),
-            more: match (limit.step, limit.burst) {
-                (Some(step), _) => step.to_string(),
-                (None, Some(burst)) => burst.to_string(),
-                (None, None) => String::new(),
+            more: match (limit.step, limit.burst, limit.from) {
+                (Some(step), _, _) => step.to_string(),
+                (None, Some(burst), _) => burst.to_string(),
+                (None, None, Some(from)) => from.to_string(),
+                (None, None, None) => String::new(),
             },
         });
         let text = |name: &str| match name {
@@ -189,6 +191,9 @@ impl PolicyDraft {
                 ("rate", burst) => {
                     let burst = whole(format!("/limits/{index}/burst"), burst);
                     limit.insert("burst".to_owned(), burst);
+                }
+                ("", from) => {
+                    limit.insert("from".to_owned(), json!(from));
                 }
                 (_, step) => {
                     limit.insert("step".to_owned(), json!(step));
@@ -316,13 +321,13 @@ fn limit_row(index: usize, row: &LimitRow, fault: Option<String>) -> Markup {
             select id=(id("kind")) name="kind" {
                 @for (value, says) in KINDS { option value=(value) selected[value == row.kind] { (says) } }
             }
-            label for=(id("more")) { "step or burst" }
-            input id=(id("more")) name="more" size="6" value=(row.more);
+            label for=(id("more")) { "step, burst or first day" }
+            input id=(id("more")) name="more" size="10" value=(row.more);
             @if let Some(fault) = fault { p.fault id=(id("limit-fault")) { (fault) } }
         }
         @if index == 0 {
             datalist id="lengths" {
-                @for length in ["minute", "hour", "day", "week", "month", "quarter", "year", "ever", "24h", "7d"] {
+                @for length in ["minute", "hour", "day", "week", "month", "quarter", "year", "2 weeks", "ever", "24h", "7d"] {
                     option value=(length) {}
                 }
             }

@@ -100,6 +100,7 @@ if current and not number then
   at, totals = tonumber(at), ';' .. text .. ';'
   if ledger == '' then
     local is_readable = string.find(text, '^%a%d+,%d+,%-?%d+%+%d')
+      or string.find(text, '^[pk]%d+,[%d/-]+,%d+,%-?%d+%+%d')
     -- Holds that may have lapsed still take units until the ledger has their lapses.
     local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
     if not is_readable or tonumber(version) > tonumber(ARGV[4]) or may_have_lapses then

@@ -1,12 +1,14 @@
 //! Limits as a request has them, before they are checked.
 
-use super::per::{Elapsed, Per};
-use super::shape::{EXACT_MAX, LIMITS_MOST, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
-use crate::claim::UNITS_MAX;
-use crate::fault::Fault;
+use chrono::{Datelike, NaiveDate};
 
-/// The largest number of units a second of a rate.
-const RATE_MAX: u128 = 1_000_000;
+use super::fit::{misfit, parse_step};
+use super::per::Per;
+use super::shape::{LIMITS_MOST, Limit, LimitKind, OtherMax, Shape};
+use crate::claim::UNITS_MAX;
+use crate::elapsed::Elapsed;
+use crate::fault::Fault;
+use crate::window::{Division, PartOfDay, WeekRun, Weeks};
 
 /// The longest time in which a rate's bucket is refilled, in seconds: 4000 days.
 const REFILL_MAX_SECONDS: u128 = 4000 * 86_400;
@@ -24,6 +26,8 @@ pub struct LimitDraft {
     pub step: Option<String>,
     /// Any whole number. Only a rate has a burst.
     pub burst: Option<i128>,
+    /// Any text. Only a run of weeks begins on a date.
+    pub from: Option<String>,
 }
 
 /// Another `max` for a limit, as a request has it.
@@ -81,41 +85,6 @@ pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMa
     maxima
 }
 
-/// Says why a limit of a shape cannot have this `max`. `None`: it can.
-pub fn misfit(shape: Shape, max: u64) -> Option<String> {
-    match shape {
-        Shape::Sliding { per, step: None } if max > EXACT_MAX => Some(format!(
-            "a sliding limit without a step has a max of {EXACT_MAX} at most: give the limit a \
-             step, such as \"{}\"",
-            finest_step(per)
-        )),
-        Shape::Rate { per, .. } if u128::from(max) > RATE_MAX * u128::from(per.seconds()) => {
-            Some(format!(
-                "a rate has at most {RATE_MAX} units a second: write a max of {} at most per {per}",
-                RATE_MAX * u128::from(per.seconds())
-            ))
-        }
-        _ => None,
-    }
-}
-
-/// Common steps, in seconds.
-const STEPS: [u32; 19] = [
-    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200,
-    86_400,
-];
-
-/// Returns a short step that divides the time into at most as many cells as a log holds.
-fn finest_step(per: Elapsed) -> Elapsed {
-    let fits = |step: &u32| {
-        per.seconds().is_multiple_of(*step) && ((per.seconds() / step) as usize) < PAIRS_MOST
-    };
-    let steps = STEPS.into_iter().chain(1..=per.seconds());
-    let step = steps.into_iter().find(fits);
-    step.and_then(|step| Elapsed::from_seconds(step.into()))
-        .unwrap_or(per)
-}
-
 /// Finds what is wrong with one limit.
 struct Checking<'a> {
     index: usize,
@@ -154,19 +123,27 @@ impl Checking<'_> {
         }
     }
 
+    fn kind(&mut self, given: &str) -> Option<LimitKind> {
+        let kind = LimitKind::ALL.into_iter().find(|of| of.as_str() == given);
+        if kind.is_none() {
+            self.fault("kind", "write calendar, from_first_claim, sliding or rate");
+        }
+        kind
+    }
+
     fn shape(&mut self, draft: &LimitDraft, max: Option<u64>, per: Per) -> Option<Shape> {
-        let known = draft.kind.as_deref();
-        let known = known.map(|kind| LimitKind::ALL.into_iter().find(|of| of.as_str() == kind));
-        let shape = match (per, known) {
-            (_, Some(None)) => {
-                self.fault("kind", "write from_first_claim, sliding or rate");
-                return None;
+        let kind = match &draft.kind {
+            Some(given) => Some(self.kind(given)?),
+            None => None,
+        };
+        let shape = match (per, kind) {
+            (Per::Calendar(length), None | Some(LimitKind::Calendar)) => length.into(),
+            (Per::Ever, None | Some(LimitKind::Calendar)) => Shape::Ever,
+            (Per::Weeks(weeks), None | Some(LimitKind::Calendar)) => {
+                let from = self.from(draft.from.as_deref(), weeks)?;
+                Shape::Calendar(Division::Weeks(WeekRun { weeks, from }))
             }
-            (Per::Calendar(length), None | Some(Some(LimitKind::Calendar))) => {
-                Shape::Calendar(length)
-            }
-            (Per::Ever, None | Some(Some(LimitKind::Calendar))) => Shape::Ever,
-            (Per::Calendar(_) | Per::Ever, Some(Some(kind))) => {
+            (Per::Calendar(_) | Per::Weeks(_) | Per::Ever, Some(kind)) => {
                 let kind = kind.as_str();
                 let detail = format!(
                     "a limit per {per} is of the calendar: leave kind out, or write per as a \
@@ -175,23 +152,32 @@ impl Checking<'_> {
                 self.fault("kind", detail);
                 return None;
             }
-            (Per::Elapsed(per), None | Some(Some(LimitKind::Calendar))) => {
+            (Per::Elapsed(per), None) => {
+                let windows = match PartOfDay::new(per) {
+                    Ok(_) => format!("calendar (windows of {per} divide each local day), "),
+                    Err(_) => String::new(),
+                };
                 let detail = format!(
-                    "{per} is a duration: write from_first_claim (all units return {per} after the \
-                     first grant), sliding (each unit returns {per} after it was taken) or rate \
+                    "{per} is a duration: write {windows}from_first_claim (all units return {per} after \
+                     the first grant), sliding (each unit returns {per} after it was taken) or rate \
                      (units return evenly); or write per as a calendar word, such as \"day\""
                 );
                 self.fault("kind", detail);
                 return None;
             }
-            (Per::Elapsed(per), Some(Some(LimitKind::FromFirstClaim))) => {
-                Shape::FromFirstClaim(per)
-            }
-            (Per::Elapsed(per), Some(Some(LimitKind::Sliding))) => Shape::Sliding {
+            (Per::Elapsed(per), Some(LimitKind::Calendar)) => match PartOfDay::new(per) {
+                Ok(part) => Shape::Calendar(Division::PartOfDay(part)),
+                Err(error) => {
+                    self.fault("per", error);
+                    return None;
+                }
+            },
+            (Per::Elapsed(per), Some(LimitKind::FromFirstClaim)) => Shape::FromFirstClaim(per),
+            (Per::Elapsed(per), Some(LimitKind::Sliding)) => Shape::Sliding {
                 per,
                 step: self.step(draft.step.as_deref(), per),
             },
-            (Per::Elapsed(per), Some(Some(LimitKind::Rate))) => Shape::Rate {
+            (Per::Elapsed(per), Some(LimitKind::Rate)) => Shape::Rate {
                 per,
                 burst: self.burst(draft.burst, max, per),
             },
@@ -201,6 +187,12 @@ impl Checking<'_> {
         }
         if draft.burst.is_some() && shape.kind() != LimitKind::Rate {
             self.fault("burst", "only a rate has a burst: leave it out");
+        }
+        if draft.from.is_some() && shape.from().is_none() {
+            self.fault(
+                "from",
+                "only a limit per 2 weeks or more has a first day: leave it out",
+            );
         }
         // If the step cannot be read, the bounds of `max` are not known.
         let has_wrong_step =
@@ -212,31 +204,25 @@ impl Checking<'_> {
         Some(shape)
     }
 
-    fn step(&mut self, given: Option<&str>, per: Elapsed) -> Option<Elapsed> {
-        let step: Elapsed = match given?.parse() {
-            Ok(step) => step,
-            Err(error) => {
-                self.fault("step", error);
-                return None;
-            }
-        };
-        let cells = per.seconds() / step.seconds();
-        let finest = finest_step(per);
-        if !per.seconds().is_multiple_of(step.seconds()) {
-            let detail =
-                format!("{step} does not divide {per}: write a step that does, such as {finest}");
-            self.fault("step", detail);
-            return None;
-        }
-        if cells as usize >= PAIRS_MOST {
-            let most = PAIRS_MOST - 1;
+    /// The first day of a run of weeks.
+    fn from(&mut self, given: Option<&str>, weeks: Weeks) -> Option<NaiveDate> {
+        let date: Option<NaiveDate> = given.and_then(|text| text.parse().ok());
+        // Other forms of a date are not written again as they were.
+        let is_written = |date: &NaiveDate| given == Some(&*date.to_string());
+        let date = date.filter(|date| is_written(date) && (0..=9999).contains(&date.year()));
+        if date.is_none() {
             let detail = format!(
-                "{per} has {cells} steps of {step}, and {most} at most are kept: write {finest} or longer"
+                "write the first day of a window of {} weeks as a date, such as \"2026-01-05\"",
+                weeks.get()
             );
-            self.fault("step", detail);
-            return None;
+            self.fault("from", detail);
         }
-        Some(step)
+        date
+    }
+
+    fn step(&mut self, given: Option<&str>, per: Elapsed) -> Option<Elapsed> {
+        let step = parse_step(given?, per);
+        step.map_err(|detail| self.fault("step", detail)).ok()
     }
 
     fn burst(&mut self, given: Option<i128>, max: Option<u64>, per: Elapsed) -> Option<u64> {
@@ -288,6 +274,40 @@ mod tests {
         }
     }
 
+    fn from(date: &str) -> impl Fn(&mut LimitDraft) {
+        move |draft| draft.from = Some(date.to_owned())
+    }
+
+    #[test]
+    fn weeks_begin_on_a_date() {
+        let write = "write the first day of a window of 2 weeks as a date";
+        is_wrong(draft(80, "2 weeks", |_| {}), "from", write);
+        for wrong in [
+            "",
+            "monday",
+            "2026-1-5",
+            "2026-02-30",
+            " 2026-01-05",
+            "+2026-01-05",
+            "-0001-01-05",
+            "12026-01-05",
+            "2026-01-05T00:00:00Z",
+        ] {
+            is_wrong(draft(80, "2 weeks", from(wrong)), "from", write);
+        }
+        for per in ["week", "day", "ever"] {
+            is_wrong(draft(80, per, from("2026-01-05")), "from", "leave it out");
+        }
+        let mut sliding = draft(80, "24h", kind("sliding"));
+        sliding.from = Some("2026-01-05".to_owned());
+        is_wrong(sliding, "from", "leave it out");
+        is_wrong(
+            draft(80, "2 weeks", kind("sliding")),
+            "kind",
+            "leave kind out",
+        );
+    }
+
     fn elapsed(text: &str) -> Elapsed {
         text.parse().unwrap()
     }
@@ -321,13 +341,17 @@ mod tests {
             step: step.map(elapsed),
         };
         let rate = |burst| Shape::Rate { per: second, burst };
+        let part = PartOfDay::new(elapsed("6h")).unwrap();
+        let part = Shape::Calendar(Division::PartOfDay(part));
+        let weeks = Shape::Calendar(Division::Weeks(WeekRun {
+            weeks: Weeks::new(2).unwrap(),
+            from: "2026-01-05".parse().unwrap(),
+        }));
         for (draft, max, shape) in [
-            (draft(3, "day", |_| {}), 3, Shape::Calendar(Length::Day)),
-            (
-                draft(3, "day", kind("calendar")),
-                3,
-                Shape::Calendar(Length::Day),
-            ),
+            (draft(3, "day", |_| {}), 3, Length::Day.into()),
+            (draft(3, "day", kind("calendar")), 3, Length::Day.into()),
+            (draft(5, "360m", kind("calendar")), 5, part),
+            (draft(80, "2 weeks", from("2026-01-05")), 80, weeks),
             (draft(1, "ever", |_| {}), 1, Shape::Ever),
             (draft(1, "ever", kind("calendar")), 1, Shape::Ever),
             (
@@ -366,13 +390,13 @@ mod tests {
 
     #[test]
     fn a_kind_that_does_not_belong_to_the_time_is_told() {
-        for per in ["24h", "60s", "7d"] {
-            for draft in [draft(3, per, |_| {}), draft(3, per, kind("calendar"))] {
-                for word in ["from_first_claim", "sliding", "rate", "\"day\""] {
-                    is_wrong(draft.clone(), "kind", word);
-                }
+        for per in ["24h", "60s", "7d", "6h"] {
+            for word in ["from_first_claim", "sliding", "rate", "\"day\""] {
+                is_wrong(draft(3, per, |_| {}), "kind", word);
             }
         }
+        is_wrong(draft(3, "6h", |_| {}), "kind", "calendar (windows of 6h");
+        is_wrong(draft(3, "7h", kind("calendar")), "per", "does not divide");
         for per in ["day", "minute", "ever"] {
             for other in ["from_first_claim", "sliding", "rate"] {
                 is_wrong(draft(3, per, kind(other)), "kind", "leave kind out");
@@ -380,7 +404,7 @@ mod tests {
             }
         }
         for unknown in ["fixed", "", "Sliding", "from-first-claim"] {
-            let write = "write from_first_claim, sliding or rate";
+            let write = "write calendar, from_first_claim, sliding or rate";
             is_wrong(draft(3, "24h", kind(unknown)), "kind", write);
             is_wrong(draft(3, "day", kind(unknown)), "kind", write);
         }
@@ -395,6 +419,7 @@ mod tests {
             (sliding(3, "24h"), sliding(4, "1d"), "24h"),
             (sliding(3, "24h"), draft(3, "1440m", kind("rate")), "24h"),
             (sliding(3, "60s"), draft(3, "1m", with_burst(2)), "1m"),
+            (sliding(3, "6h"), draft(3, "360m", kind("calendar")), "6h"),
         ] {
             let found = faults(&[one, two]);
             let detail = format!("there is a limit per {name} already; keep one of them");
@@ -410,27 +435,11 @@ mod tests {
     }
 
     #[test]
-    fn a_step_divides_the_time_into_a_hundred_at_most() {
-        for (per, step, says) in [
-            ("24h", "7h", "write a step that does, such as 15m"),
-            ("1h", "24h", "24h does not divide 1h"),
-            ("7s", "2s", "such as 1s"),
-            ("24h", "863s", "such as 15m"),
-            ("24h", "10m", "write 15m or longer"),
-            (
-                "24h",
-                "1s",
-                "24h has 86400 steps of 1s, and 100 at most are kept",
-            ),
-            ("101s", "1s", "write 101s or longer"),
-            ("24h", "hour", "write one from 1s to 400d"),
-            ("24h", "0s", "write one from 1s to 400d"),
-            ("24h", "", "write one from 1s to 400d"),
-        ] {
-            is_wrong(draft(5, per, with_step(step)), "step", says);
-            // What fits under the max is not told before the step is right.
-            is_wrong(draft(500, per, with_step(step)), "step", says);
-        }
+    fn a_step_is_of_a_sliding_limit() {
+        let says = "write a step that does, such as 15m";
+        is_wrong(draft(5, "24h", with_step("7h")), "step", says);
+        // What fits under the max is not told before the step is right.
+        is_wrong(draft(500, "24h", with_step("7h")), "step", says);
         let leave_out = "only a sliding limit has a step: leave it out";
         for (per, other) in [
             ("day", None),
@@ -582,16 +591,5 @@ mod tests {
             ["/limits/0/max", "/limits/1/per", "/limits/2/max"]
         );
         assert_eq!(maxima(&[]).1, ["/limits"]);
-    }
-
-    /// Whatever a detail proposes can be written.
-    #[test]
-    fn the_finest_step_is_one() {
-        for seconds in (1..20_000).chain([86_400, 31_536_000, 34_560_000]) {
-            let per = Elapsed::from_seconds(seconds).unwrap();
-            let step = finest_step(per);
-            let draft = draft(5, &per.to_string(), with_step(&step.to_string()));
-            assert_eq!(faults(&[draft]), []);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::per::Elapsed;
+use crate::elapsed::Elapsed;
 use crate::window::Window;
 
 /// The window of a limit from the first claim. The first grant at or after the end of the window opens

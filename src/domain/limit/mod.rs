@@ -4,6 +4,7 @@
 
 pub mod draft;
 pub mod first_claim;
+pub mod fit;
 pub mod per;
 pub mod rate;
 pub mod shape;

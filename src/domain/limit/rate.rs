@@ -6,8 +6,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::per::Elapsed;
 use super::shape::TOTAL_MAX;
+use crate::elapsed::Elapsed;
 
 /// The longest time until parts are back that an answer tells, in microseconds: about 5,000 years.
 const RETURN_MAX: i64 = 160_000_000_000_000_000;

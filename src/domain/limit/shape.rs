@@ -1,7 +1,10 @@
 //! A limit: its `max`, and how the units that were taken return.
 
-use super::per::{Elapsed, Per};
-use crate::window::Length;
+use chrono::NaiveDate;
+
+use super::per::Per;
+use crate::elapsed::Elapsed;
+use crate::window::{Division, Length};
 
 /// The most units that a total can have: the stores sum this number exactly.
 pub const TOTAL_MAX: u64 = i64::MAX as u64;
@@ -20,7 +23,7 @@ pub const EXACT_MAX: u64 = PAIRS_MOST as u64 - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// All units return when the next window of the local calendar begins.
-    Calendar(Length),
+    Calendar(Division),
     /// No unit returns.
     Ever,
     /// All units return after this time, counted from the first grant of the window.
@@ -70,7 +73,7 @@ impl LimitKind {
 impl Shape {
     pub fn per(self) -> Per {
         match self {
-            Self::Calendar(length) => Per::Calendar(length),
+            Self::Calendar(division) => division.into(),
             Self::Ever => Per::Ever,
             Self::FromFirstClaim(per) | Self::Sliding { per, .. } | Self::Rate { per, .. } => {
                 Per::Elapsed(per)
@@ -90,6 +93,19 @@ impl Shape {
     pub fn step(self) -> Option<Elapsed> {
         match self {
             Self::Sliding { step, .. } => step,
+            _ => None,
+        }
+    }
+
+    /// The kind, where `per` alone does not tell it: a duration is of several kinds.
+    pub fn told_kind(self) -> Option<LimitKind> {
+        matches!(self.per(), Per::Elapsed(_)).then(|| self.kind())
+    }
+
+    /// The date on which a run of weeks begins.
+    pub fn from(self) -> Option<NaiveDate> {
+        match self {
+            Self::Calendar(Division::Weeks(run)) => Some(run.from),
             _ => None,
         }
     }
@@ -119,7 +135,7 @@ impl Shape {
 
 impl From<Length> for Shape {
     fn from(length: Length) -> Self {
-        Self::Calendar(length)
+        Self::Calendar(length.into())
     }
 }
 
@@ -185,7 +201,7 @@ mod tests {
         let calendar = "calendar";
         let from_first_claim = "from_first_claim";
         for (shape, per, kind, step, burst, at_once) in [
-            (Shape::Calendar(Length::Day), "day", calendar, None, None, 5),
+            (Length::Day.into(), "day", calendar, None, None, 5),
             (Shape::Ever, "ever", calendar, None, None, 5),
             (
                 Shape::FromFirstClaim(day),
@@ -236,7 +252,7 @@ mod tests {
         ] {
             assert_eq!(told(shape), (per.to_owned(), kind, step, burst, at_once));
             // Redis can lose a counter. Only a limit whose windows begin at zero stays right then.
-            let begins_anew = shape == Shape::Calendar(Length::Day);
+            let begins_anew = shape == Length::Day.into();
             assert_eq!(shape.may_be_counted(), begins_anew);
         }
     }

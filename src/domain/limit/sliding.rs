@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::per::Elapsed;
 use super::shape::PAIRS_MOST;
+use crate::elapsed::Elapsed;
 
 /// Units that were taken at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

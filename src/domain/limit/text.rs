@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate};
 
 use super::first_claim::OpenedWindow;
-use super::per::Elapsed;
 use super::rate::Bucket;
 use super::shape::{PAIRS_MOST, TOTAL_MAX};
 use super::sliding::{SlidingLog, TakenUnits};
 use super::total::{LimitState, Total, WindowUse};
-use crate::window::{Length, Window};
+use crate::elapsed::Elapsed;
+use crate::window::{Division, Length, PartOfDay, WeekRun, Weeks, Window};
 
 /// The text was not written by [`encode_totals`].
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,8 @@ use crate::window::{Length, Window};
 pub struct TotalsError(String);
 
 const EVER: char = 'e';
+const PART_OF_DAY: char = 'p';
+const WEEKS: char = 'k';
 const FROM_FIRST_CLAIM: char = 'f';
 const SLIDING: char = 's';
 const RATE: char = 'r';
@@ -32,6 +34,9 @@ const RESET: char = '~';
 /// ```text
 /// d3,1,1763654400+86400         1 of 3 units used in a day: the window's start in seconds since
 ///                               1970, and its length in seconds
+/// p3,21600,1,1763654400+21600   the same in a part of a day, with the seconds of a part
+/// k80,2/20458,1,1763654400+1209600        the same in a run of 2 weeks that begins on this day after
+///                               1970-01-01, or on one that is runs away
 /// e1,1                          1 of 1 used for ever
 /// f5,86400,2@1763654400000000   2 of 5 used in the window that was opened at this microsecond;
 /// f5,86400,0                    none is open
@@ -62,20 +67,26 @@ fn encode_total(text: &mut String, total: &Total) {
     };
     match &total.state {
         LimitState::Calendar(WindowUse {
-            length,
+            division: None,
+            used,
+            ..
+        }) => {
+            begin(EVER);
+            text.push_str(number.format(*used));
+        }
+        LimitState::Calendar(WindowUse {
+            division: Some(division),
             window,
             used,
         }) => {
-            begin(length.map_or(EVER, letter));
+            begin(letter(*division));
+            push_parameters(text, *division);
             text.push_str(number.format(*used));
-            if length.is_some() {
-                let start = window.start.timestamp();
-                let end = window.end.timestamp();
-                text.push(',');
-                text.push_str(number.format(start));
-                text.push('+');
-                text.push_str(number.format(end - start));
-            }
+            let start = window.start.timestamp();
+            text.push(',');
+            text.push_str(number.format(start));
+            text.push('+');
+            text.push_str(number.format(window.end.timestamp() - start));
         }
         LimitState::FromFirstClaim(OpenedWindow { per, opened, used }) => {
             begin(FROM_FIRST_CLAIM);
@@ -143,7 +154,7 @@ fn decode_total(text: &str) -> Option<Total> {
     let (max, rest) = text[1..].split_once(',')?;
     let state = match first {
         EVER => LimitState::Calendar(WindowUse {
-            length: None,
+            division: None,
             window: Window::EVER,
             used: decode_used(rest)?,
         }),
@@ -168,15 +179,31 @@ fn decode_per(text: &str) -> Option<Elapsed> {
 }
 
 fn decode_window_use(first: char, text: &str) -> Option<WindowUse> {
-    let mut lengths = Length::ALL.into_iter();
-    let length = lengths.find(|length| letter(*length) == first)?;
+    let (division, text) = match first {
+        PART_OF_DAY => {
+            let (seconds, rest) = text.split_once(',')?;
+            let part = PartOfDay::new(decode_per(seconds)?).ok()?;
+            (Division::PartOfDay(part), rest)
+        }
+        WEEKS => {
+            let (run, rest) = text.split_once(',')?;
+            let (weeks, from) = run.split_once('/')?;
+            let weeks = Weeks::new(weeks.parse().ok()?)?;
+            let from = NaiveDate::from_epoch_days(from.parse().ok()?)?;
+            (Division::Weeks(WeekRun { weeks, from }), rest)
+        }
+        _ => {
+            let mut lengths = Length::ALL.map(Division::Length).into_iter();
+            (lengths.find(|length| letter(*length) == first)?, text)
+        }
+    };
     let (used, window) = text.split_once(',')?;
     let (start, lasts) = window.split_once('+')?;
     let start: i64 = start.parse().ok()?;
     let lasts: u32 = lasts.parse().ok()?;
     let instant = |seconds| DateTime::from_timestamp(seconds, 0);
     Some(WindowUse {
-        length: Some(length),
+        division: Some(division),
         used: decode_used(used)?,
         window: Window {
             start: instant(start)?,
@@ -252,26 +279,48 @@ fn decode_instant(micros: i64) -> Option<DateTime<chrono::Utc>> {
 
 /// The pattern by which Lua finds the units used in a calendar window, in a text that
 /// [`encode_totals`] wrote, with a semicolon before and after it.
-pub fn used_pattern(length: Length, window: Window) -> String {
+pub fn used_pattern(division: Division, window: Window) -> String {
     let start = window.start.timestamp();
     let end = window.end.timestamp();
-    let letter = letter(length);
+    let letter = letter(division);
     let lasts = end - start;
+    let mut parameters = String::new();
+    push_parameters(&mut parameters, division);
     // A minus has a meaning in patterns.
-    let start = start.to_string().replace('-', "%-");
-    format!(";{letter}%d+,(%d+),{start}%+{lasts}[{RESET};]")
+    let [parameters, start] = [parameters, start.to_string()].map(|it| it.replace('-', "%-"));
+    format!(";{letter}%d+,{parameters}(%d+),{start}%+{lasts}[{RESET};]")
 }
 
-/// The letter of a calendar window's length.
-fn letter(length: Length) -> char {
-    match length {
-        Length::Minute => 'i',
-        Length::Hour => 'h',
-        Length::Day => 'd',
-        Length::Week => 'w',
-        Length::Month => 'm',
-        Length::Quarter => 'q',
-        Length::Year => 'y',
+/// The letter of a division of the calendar.
+fn letter(division: Division) -> char {
+    match division {
+        Division::Length(Length::Minute) => 'i',
+        Division::Length(Length::Hour) => 'h',
+        Division::Length(Length::Day) => 'd',
+        Division::Length(Length::Week) => 'w',
+        Division::Length(Length::Month) => 'm',
+        Division::Length(Length::Quarter) => 'q',
+        Division::Length(Length::Year) => 'y',
+        Division::PartOfDay(_) => PART_OF_DAY,
+        Division::Weeks(_) => WEEKS,
+    }
+}
+
+/// Writes what a letter does not say, with a comma after it.
+fn push_parameters(text: &mut String, division: Division) {
+    let mut number = itoa::Buffer::new();
+    match division {
+        Division::Length(_) => {}
+        Division::PartOfDay(part) => {
+            text.push_str(number.format(part.elapsed().seconds()));
+            text.push(',');
+        }
+        Division::Weeks(WeekRun { weeks, from }) => {
+            text.push_str(number.format(weeks.get()));
+            text.push('/');
+            text.push_str(number.format(from.to_epoch_days()));
+            text.push(',');
+        }
     }
 }
 
@@ -292,7 +341,7 @@ mod tests {
             max: 3,
             reset_at: None,
             state: LimitState::Calendar(WindowUse {
-                length: Some(Length::Day),
+                division: Some(Length::Day.into()),
                 window: Window {
                     start: instant(1_763_654_400),
                     end: instant(1_763_740_800),
@@ -305,7 +354,7 @@ mod tests {
             max: UNITS_MAX,
             reset_at: None,
             state: LimitState::Calendar(WindowUse {
-                length: Some(length),
+                division: Some(length.into()),
                 window: Window {
                     start: instant(-5),
                     end: instant(1_763_740_800),
@@ -325,6 +374,10 @@ mod tests {
     fn texts_of_other_kinds_are_written_in_one_way() {
         for text in [
             "e1,1",
+            "p3,21600,1,1763654400+21600",
+            "p3,1,0,-5+1~1763654400000001",
+            "k80,2/20458,1,1763654400+1209600",
+            "k80,52/-719162,1,1763654400+31449600",
             "e9007199254740991,0",
             "f5,86400,2@1763654400000000",
             "f5,86400,0@-1",
@@ -361,6 +414,11 @@ mod tests {
             "d1,1,0+-1",
             "d1,1,9223372036854775807+1",
             &format!("d1,{over_total},0+1"),
+            "p3,3600,1,0+3600",
+            "p3,7,1,0+7",
+            "k3,1/0,1,0+604800",
+            "k3,2/0/0,1,0+604800",
+            "k3,2/99999999999,1,0+604800",
             "e1",
             "e1,",
             "e1,-1",
@@ -421,12 +479,26 @@ mod tests {
         -1_000_000i64..4_000_000_000_000_000
     }
 
+    fn any_division() -> impl Strategy<Value = Division> {
+        let parts = ["1s", "15m", "6h"].map(|text| PartOfDay::new(text.parse().unwrap()));
+        let parts = parts.map(|part| Division::PartOfDay(part.unwrap()));
+        let run = |weeks, days| WeekRun {
+            weeks: Weeks::new(weeks).unwrap(),
+            from: NaiveDate::from_epoch_days(days).unwrap(),
+        };
+        prop_oneof![
+            proptest::sample::select(Length::ALL.map(Division::Length).to_vec()),
+            proptest::sample::select(parts.to_vec()),
+            (2u8..=52, -40_000i32..40_000).prop_map(move |(n, day)| Division::Weeks(run(n, day))),
+        ]
+    }
+
     fn any_window_use() -> impl Strategy<Value = WindowUse> {
-        let length = proptest::option::of(proptest::sample::select(Length::ALL.to_vec()));
+        let division = proptest::option::of(any_division());
         let window = (-100_000i64..4_000_000_000, 1u32..40_000_000);
-        (length, window, 0..=TOTAL_MAX).prop_map(|(length, (start, lasts), used)| WindowUse {
-            length,
-            window: match length {
+        (division, window, 0..=TOTAL_MAX).prop_map(|(division, (start, lasts), used)| WindowUse {
+            division,
+            window: match division {
                 Some(_) => Window {
                     start: instant(start),
                     end: instant(start + i64::from(lasts)),

@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 
 use super::first_claim::OpenedWindow;
-use super::per::{Elapsed, Per};
+use super::per::Per;
 use super::rate::{AfterGrant, Afterwards, Bucket};
 use super::shape::{Limit, LimitKind, Shape, TOTAL_MAX};
 use super::sliding::SlidingLog;
 use crate::almanac::Almanac;
 use crate::claim::{UNITS_MAX, Units};
-use crate::window::{Length, Window};
+use crate::elapsed::Elapsed;
+use crate::window::{Division, Window};
 
 /// More units would be used than can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +52,7 @@ pub enum LimitState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowUse {
     /// `None` for the window without an end.
-    pub length: Option<Length>,
+    pub division: Option<Division>,
     pub window: Window,
     /// At most [`TOTAL_MAX`]. A claim brings it to at most [`UNITS_MAX`]. It is higher only if Redis alone
     /// counted, or if the window's entries are older than the limit.
@@ -71,15 +72,15 @@ impl Total {
     /// The state of a limit without used units at an instant. `line` is the number of the first line that
     /// has this total.
     pub fn unused(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>, line: u64) -> Self {
-        let in_window = |length, window| {
+        let in_window = |division, window| {
             LimitState::Calendar(WindowUse {
-                length,
+                division,
                 window,
                 used: 0,
             })
         };
         let state = match limit.shape {
-            Shape::Calendar(length) => in_window(Some(length), calendar.window(length, at)),
+            Shape::Calendar(division) => in_window(Some(division), calendar.window(division, at)),
             Shape::Ever => in_window(None, Window::EVER),
             Shape::FromFirstClaim(per) => LimitState::FromFirstClaim(OpenedWindow::closed(per)),
             Shape::Sliding { per, step } => LimitState::Sliding(SlidingLog::empty(per, step)),
@@ -119,7 +120,7 @@ impl Total {
 
     pub fn per(&self) -> Per {
         match &self.state {
-            LimitState::Calendar(calendar) => calendar.length.map_or(Per::Ever, Per::Calendar),
+            LimitState::Calendar(calendar) => calendar.division.map_or(Per::Ever, Per::from),
             LimitState::FromFirstClaim(OpenedWindow { per, .. })
             | LimitState::Sliding(SlidingLog { per, .. }) => Per::Elapsed(*per),
             LimitState::Rate(bucket) => Per::Elapsed(bucket.per),
@@ -175,7 +176,7 @@ impl Total {
     pub fn fits_at(&self, units: Units) -> Option<DateTime<Utc>> {
         let room = self.at_once().checked_sub(units.get())?;
         match &self.state {
-            LimitState::Calendar(calendar) => calendar.length.map(|_| calendar.window.end),
+            LimitState::Calendar(calendar) => calendar.division.map(|_| calendar.window.end),
             LimitState::FromFirstClaim(opened) => opened.window().map(|window| window.end),
             LimitState::Sliding(log) => log.falls_to(room).and_then(instant),
             LimitState::Rate(bucket) => bucket.fits_at(self.max, units.get()).and_then(instant),
@@ -202,7 +203,7 @@ impl Total {
     /// The instant at which all units have returned, if nothing more is granted. `None`: no unit returns.
     pub fn resets_at(&self) -> Option<DateTime<Utc>> {
         match &self.state {
-            LimitState::Calendar(calendar) => calendar.length.map(|_| calendar.window.end),
+            LimitState::Calendar(calendar) => calendar.division.map(|_| calendar.window.end),
             LimitState::FromFirstClaim(opened) => opened.window().map(|window| window.end),
             LimitState::Sliding(log) => log.resets_at().and_then(instant),
             LimitState::Rate(bucket) => bucket.resets_at(self.max).and_then(instant),
@@ -214,7 +215,7 @@ impl Total {
         match &self.state {
             LimitState::Calendar(calendar) => {
                 let Window { start, end } = calendar.window;
-                calendar.length.map(|_| (end - start).num_seconds())
+                calendar.division.map(|_| (end - start).num_seconds())
             }
             LimitState::FromFirstClaim(OpenedWindow { per, .. })
             | LimitState::Sliding(SlidingLog { per, .. }) => Some(per.seconds().into()),
@@ -264,7 +265,7 @@ impl Total {
         let window = self.window().unwrap_or_else(|| {
             let seconds = match per {
                 Per::Elapsed(per) => i64::from(per.seconds()).max(DAY_SECONDS),
-                Per::Calendar(_) | Per::Ever => DAY_SECONDS,
+                Per::Calendar(_) | Per::Weeks(_) | Per::Ever => DAY_SECONDS,
             };
             let start = at.timestamp() - at.timestamp().rem_euclid(seconds);
             let [start, end] = [start, start + seconds]
@@ -294,7 +295,9 @@ impl Total {
     /// Tells whether both totals are of the same limit. Then the state goes on, also under another `max`.
     pub fn is_of_same_limit(&self, other: &Self) -> bool {
         match (&self.state, &other.state) {
-            (LimitState::Calendar(one), LimitState::Calendar(two)) => one.window == two.window,
+            (LimitState::Calendar(one), LimitState::Calendar(two)) => {
+                (one.division, one.window) == (two.division, two.window)
+            }
             (LimitState::Sliding(one), LimitState::Sliding(two)) => {
                 (one.per, one.step) == (two.per, two.step)
             }
@@ -476,9 +479,9 @@ impl Total {
     }
 
     /// The calendar window with the units used in it. `None` for `ever` and for other kinds.
-    pub fn in_window(&self) -> Option<(Length, Window, u64)> {
+    pub fn in_window(&self) -> Option<(Division, Window, u64)> {
         let calendar = self.window_use()?;
-        Some((calendar.length?, calendar.window, calendar.used))
+        Some((calendar.division?, calendar.window, calendar.used))
     }
 
     /// Sets the units used in a calendar window. Redis counts calendar windows only.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 
+use crate::elapsed::Elapsed;
 use crate::grant::{Direction, Entry, EntryKind};
 use crate::histories::History;
-use crate::limit::per::{Elapsed, Per};
+use crate::limit::per::Per;
 use crate::limit::shape::{Limit, Shape};
 use crate::policy::Policy;
 use crate::window::Window;
@@ -273,8 +274,8 @@ impl Book {
     pub fn used_and_left(&self, policy: &Policy, limit: &Limit, now: DateTime<Utc>) -> (u64, u64) {
         let at = now.timestamp_micros();
         let used = match limit.shape {
-            Shape::Calendar(length) => {
-                self.used_in(limit.per(), policy.rule.calendar.window(length, now))
+            Shape::Calendar(division) => {
+                self.used_in(limit.per(), policy.rule.calendar.window(division, now))
             }
             Shape::Ever => self.used_in(Per::Ever, Window::EVER),
             Shape::FromFirstClaim(per) => self.opened_by_claims(limit, per, at).1,

@@ -176,7 +176,7 @@ fn this_window(per: Per) -> String {
         Per::Calendar(Length::Quarter) => "for this quarter",
         Per::Calendar(Length::Year) => "for this year",
         Per::Ever => "for ever",
-        Per::Elapsed(_) => return format!("per {per}"),
+        Per::Weeks(_) | Per::Elapsed(_) => return format!("per {per}"),
     };
     word.to_owned()
 }

@@ -28,7 +28,7 @@ use api::words;
     ),
     servers((url = "/", description = "This instance.")),
     // The derive does not find the schemas of parameters and of completed answers.
-    components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue, words::WindowLength)),
+    components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue)),
     security(("key" = [])),
     tags(
         (name = "policies", description = "Named rules that limit how many units a subject may take in a window of local time."),

@@ -11,15 +11,18 @@ use crate::request::{
 };
 use api::policies::{WindowAnswer, WindowList};
 use api::words;
-use domain::window::Length;
+use domain::limit::per::Per;
+use domain::limit::shape::Shape;
+use domain::policy::Policy;
+use domain::window::{Division, Length};
 use engine::{LivedWindow, WindowQuery};
 
 /// The windows to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WindowListQuery {
-    /// Default: `day`.
-    #[param(value_type = Option<words::WindowLength>, example = "day")]
+    /// A word of the calendar, or the name of a limit of the policy. Default: `day`.
+    #[param(value_type = Option<words::LimitName>, example = "day")]
     per: Option<String>,
     /// Begins with the window that contains this instant. A date means the start of that local day of the
     /// policy. Default: now.
@@ -29,6 +32,21 @@ pub struct WindowListQuery {
     /// Default: one window.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
+}
+
+/// The division of the calendar that has a name: a word, or what a limit of the policy says.
+fn division(per: Per, policy: &Policy) -> Result<Division, String> {
+    if let Per::Calendar(length) = per {
+        return Ok(length.into());
+    }
+    let named = policy.rule.limits.iter().find(|limit| limit.per() == per);
+    match named.map(|limit| limit.shape) {
+        Some(Shape::Calendar(division)) => Ok(division),
+        _ => Err(format!(
+            "the policy has no limit per {per} of the calendar; write one that it has, or minute, hour, day, week, \
+             month, quarter or year"
+        )),
+    }
 }
 
 fn window_answer(lived: LivedWindow) -> WindowAnswer {
@@ -61,16 +79,21 @@ pub async fn list(
 ) -> HttpAnswer {
     let WindowListQuery { per, from, to } = query.0;
     let mut faults = Faults::default();
-    let per = faults.parameter("per", per.as_ref(), str::parse::<Length>);
-    let per = per.unwrap_or(Length::Day);
+    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
+    let per = per.unwrap_or(Length::Day.into());
     let from = faults.bound("from", from.as_ref());
     let to = faults.bound("to", to.as_ref());
     let page = page.0.check(&mut faults);
     faults.or(Some(()))?;
-    let query = WindowQuery { per, from, to };
     // An archived policy has no windows.
     let found = admin.policy(policy.0.clone()).await?;
-    found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let mut faults = Faults::default();
+    let division = faults.parameter("per", Some(&per.to_string()), |_| {
+        division(per, &found.newest)
+    });
+    let division = faults.or(division)?;
+    let query = WindowQuery { division, from, to };
     let windows = record.windows(&policy.0, &query, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, window_answer)))
 }

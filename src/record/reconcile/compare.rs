@@ -337,7 +337,7 @@ mod tests {
                 max: 9,
                 reset_at: None,
                 state: LimitState::Calendar(WindowUse {
-                    length: Some(Length::Day),
+                    division: Some(Length::Day.into()),
                     used,
                     window: Window {
                         start,

@@ -81,6 +81,33 @@ async fn a_policy_is_created_changed_and_restored(stack: Stack) {
     );
 }
 
+/// The form sends what each kind of limit needs beside its numbers, and shows it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_knows_parts_of_a_day_and_weeks() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let browser = Browser::signed_in(&app, KEY).await;
+    for (per, kind, more, says) in [
+        ("15m", "calendar", "", "5 per 15m of the day"),
+        ("2 weeks", "", "2026-01-05", "5 per 2 weeks from 2026-01-05"),
+        ("24h", "sliding", "1h", "5 in any 24h, in steps of 1h"),
+    ] {
+        let page = browser.page("/console/policies/benefit/edit").await;
+        let form = draft(&page, "/edit", "5");
+        let form = form.with("per", per).with("kind", kind).with("more", more);
+        let preview = browser.send(&form).await;
+        assert_eq!(preview.status, 200, "{preview:?}");
+        browser.act(&preview.form("/apply")).await.says(says);
+        let page = browser.page("/console/policies/benefit/edit").await;
+        assert!(page.html.contains(&format!("value=\"{per}\"")), "{per}");
+        assert!(
+            page.html.contains(&format!("size=\"10\" value=\"{more}\"")),
+            "{more}"
+        );
+        browser.page("/console").await.says(says);
+    }
+}
+
 /// Wrong values stand at their fields, and nothing changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_values_of_a_policy_are_told_at_their_fields() {

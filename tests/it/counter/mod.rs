@@ -115,11 +115,11 @@ fn now() -> DateTime<Utc> {
 
 fn line(number: u64) -> Line {
     let day = instant("2026-11-20T16:00:00Z");
-    let total = |length, used, days| Total {
+    let total = |length: Length, used, days| Total {
         max: 9_007_199_254_740_991,
         reset_at: None,
         state: LimitState::Calendar(WindowUse {
-            length: Some(length),
+            division: Some(length.into()),
             used,
             window: Window {
                 start: day,

@@ -16,6 +16,7 @@ use crate::support::{hand::Hand, process::Process};
 
 on_every_store_with_redis!(
     as_many_as_fit_and_all_of_them_are_recorded,
+    parts_of_a_day_and_weeks_are_counted_too,
     a_retry_gets_the_same_grant_before_and_after_it_is_recorded,
     a_retry_after_the_policy_stopped_counting_gets_its_grant,
     what_the_ledger_holds_counts,
@@ -29,6 +30,26 @@ fn counted(max: u64) -> Value {
         "durability": "counted",
         "reason": "a test",
     })
+}
+
+/// Redis finds these windows in a line as it finds days, also after a reset.
+async fn parts_of_a_day_and_weeks_are_counted_too(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    let mut body = counted(7);
+    body["limits"] = json!([
+        { "max": 4, "per": "6h", "kind": "calendar" },
+        { "max": 7, "per": "2 weeks", "from": "1969-12-29" },
+    ]);
+    let version = fleet.put_body(body).await;
+    fleet.everybody_knows(version).await;
+    let claims = |client| vec![Wish::of(&format!("member-{}", client % 3))];
+    assert_eq!(fleet.claim_all(60, claims).await, [12, 0, 48]);
+    fleet.finds_nothing().await;
+    fleet.clock.advance(chrono::TimeDelta::hours(6));
+    assert_eq!(fleet.claim_all(60, claims).await, [9, 0, 51]);
+    for entry in fleet.finds_nothing().await.entries {
+        assert_eq!(entry.provisional, Some(Provisional::Within), "{entry:?}");
+    }
 }
 
 /// The grants that a filter selects.

@@ -56,7 +56,7 @@ impl Bench {
             max: self.max,
             reset_at: None,
             state: LimitState::Calendar(WindowUse {
-                length: Some(Length::Day),
+                division: Some(Length::Day.into()),
                 used: 0,
                 window: Window {
                     start: at("2026-11-21T00:00:00Z"),

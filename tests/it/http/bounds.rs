@@ -163,10 +163,17 @@ async fn bad_parameters_are_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_but_good_parameters_make_no_fault() {
     let app = App::on(Stack::Sqlite).await;
-    app.benefit(3, "America/Havana").await;
+    let limits = json!([
+        { "max": 3, "per": "day" },
+        { "max": 3, "per": "15m", "kind": "calendar" },
+        { "max": 3, "per": "52 weeks", "from": "9999-12-31" },
+    ]);
+    let rule = json!({ "time_zone": "America/Havana", "limits": limits });
+    app.put_policy("benefit", rule).await.is(201);
     let windows = "/v1/policies/benefit/windows?limit=2";
     let ends = "from=0000-01-01T00:00:00Z&to=9999-12-31T23:59:59.999999999Z";
-    for per in ["minute", "hour", "day", "week", "month", "quarter", "year"] {
+    let words = ["minute", "hour", "day", "week", "month", "quarter", "year"];
+    for per in words.into_iter().chain(["15m", "52%20weeks"]) {
         for span in [
             ends,
             "from=9999-12-31T23:59:59Z",

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Breach;
 use super::corrections::Holds;
 use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores};
-use super::totals::{RuleLimit, State, Total, micros};
+use super::totals::{RuleLimit, State, Total, micros, told_name};
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 pub fn check(stores: &Stores) -> Vec<Breach> {
@@ -71,7 +71,7 @@ fn check_limits(
     breaches: &mut Vec<Breach>,
 ) {
     let is_limit = |(total, limit): (&Total, &RuleLimit)| {
-        let told = (total.per.clone(), total.max);
+        let told = (told_name(&total.per).to_owned(), total.max);
         let is_other_max = || overrides.iter().any(|limits| limits.contains(&told));
         total.is_of(limit) && (total.max == limit.max || is_other_max())
     };
@@ -322,7 +322,10 @@ fn reset_at(
     is_inside: impl Fn(&Entry) -> bool,
 ) -> Option<DateTime<Utc>> {
     let resets = |entry: &&&Entry| {
-        let is_named = entry.per.as_ref().is_none_or(|named| named == per);
+        let is_named = entry
+            .per
+            .as_ref()
+            .is_none_or(|named| named == told_name(per));
         entry.kind == Kind::Reset && is_named && is_inside(entry)
     };
     entries.iter().rev().find(resets).map(|entry| entry.at)

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::Breach;
 use super::history::{Attempt, History, Outcome, Told};
 use super::stores::{Entry, Kind, Stores};
+use super::totals::told_name;
 
 /// A history without wishes contains no facts about grants.
 pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
@@ -197,7 +198,7 @@ fn granted_since(
 fn tells(told: &Told, entry: &Entry) -> bool {
     let totals = entry.totals.iter();
     let totals: Vec<(String, u64, u64)> = totals
-        .map(|total| (total.per.clone(), total.max, total.used))
+        .map(|total| (told_name(&total.per).to_owned(), total.max, total.used))
         .collect();
     told.provisional || entry.provisional.is_none() && told.limits == totals
 }

@@ -1,6 +1,6 @@
 //! Limits, and their usage in lines.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::Value;
 
 use crate::plain::{PlainBucket, PlainLimit, PlainState, Return};
@@ -8,6 +8,7 @@ use crate::plain::{PlainBucket, PlainLimit, PlainState, Return};
 /// A limit of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleLimit {
+    /// The name of the limit; for several weeks with their first day, such as `2 weeks from 20458`.
     pub per: String,
     pub max: u64,
     pub returns: RuleReturn,
@@ -61,15 +62,28 @@ impl Total {
         let (letter, rest) = text.split_at(1);
         let (max, rest) = rest.split_once(',').expect("a max");
         let max = number(max).cast_unsigned();
-        let periods = ["minute", "hour", "day", "week", "month", "quarter", "year"];
-        match "ihdwmqy".find(letter) {
-            Some(place) => {
+        let words = ["minute", "hour", "day", "week", "month", "quarter", "year"];
+        let word = "ihdwmqy".find(letter).map(|place| words[place].to_owned());
+        let (per, rest) = match letter {
+            "p" => {
+                let (seconds, rest) = rest.split_once(',').expect("a part of a day");
+                (Some(period(number(seconds))), rest)
+            }
+            "k" => {
+                let (run, rest) = rest.split_once(',').expect("several weeks");
+                let (weeks, from) = run.split_once('/').expect("a day");
+                (Some(weeks_from(weeks, number(from))), rest)
+            }
+            _ => (word, rest),
+        };
+        match per {
+            Some(per) => {
                 let (used, window) = rest.split_once(',').expect("a window");
                 let (start, length) = window.split_once('+').expect("a length");
                 let start = number(start);
                 let end = start + number(length);
                 Self {
-                    per: periods[place].to_owned(),
+                    per,
                     max,
                     used: number(used).cast_unsigned(),
                     state: State::Window { start, end },
@@ -152,8 +166,15 @@ impl RuleLimit {
     /// Reads a limit of a rule.
     pub fn read(limit: &Value) -> Self {
         let per = limit["per"].as_str().expect("a time").to_owned();
+        let per = match limit["from"].as_str() {
+            Some(date) => {
+                let date: NaiveDate = date.parse().expect("a date");
+                weeks_from(per.trim_end_matches(" weeks"), date.to_epoch_days().into())
+            }
+            None => per,
+        };
         let returns = match limit["kind"].as_str() {
-            None => RuleReturn::Calendar,
+            None | Some("calendar") => RuleReturn::Calendar,
             Some("from_first_claim") => RuleReturn::FromFirstClaim,
             Some("sliding") => RuleReturn::Sliding(limit["step"].as_str().map(time)),
             Some("rate") => RuleReturn::Rate(limit["burst"].as_u64()),
@@ -182,6 +203,16 @@ impl RuleLimit {
             returns,
         })
     }
+}
+
+/// Several weeks, with the first day of one run, in days since 1970.
+fn weeks_from(weeks: &str, day: i64) -> String {
+    format!("{weeks} weeks from {day}")
+}
+
+/// The name of a limit in answers.
+pub fn told_name(per: &str) -> &str {
+    per.split(" from ").next().expect("a name")
 }
 
 fn number(text: &str) -> i64 {

@@ -1,8 +1,13 @@
 //! Windows by their definition: all instants with the same name in local time. chrono-tz has the
 //! rules of the zones.
 
-use chrono::{DateTime, Datelike, FixedOffset, NaiveDateTime, NaiveTime, TimeDelta, Utc, Weekday};
+use chrono::{
+    DateTime, Datelike, FixedOffset, NaiveDateTime, NaiveTime, TimeDelta, Timelike as _, Utc,
+    Weekday,
+};
 use chrono_tz::Tz;
+
+use super::totals::micros;
 
 /// The start of a policy's windows.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +64,20 @@ impl Calendar {
             "quarter" => i64::from(date.year()) * 4 + i64::from(date.month0() / 3),
             "year" => i64::from(date.year()),
             "ever" => 0,
-            other => panic!("no window is called {other}"),
+            other => match other.split_once(" weeks from ") {
+                Some((weeks, from)) => {
+                    let from: i64 = from.parse().expect("a day");
+                    let weeks: i64 = weeks.parse().expect("a number");
+                    let since_1970 = i64::from(date.to_epoch_days());
+                    (since_1970 - from).div_euclid(7 * weeks)
+                }
+                None => {
+                    let part = micros(other).expect("a part of a day") / 1_000_000;
+                    let into_day =
+                        seconds - i64::from(self.day_starts_at.num_seconds_from_midnight());
+                    into_day.div_euclid(part)
+                }
+            },
         }
     }
 

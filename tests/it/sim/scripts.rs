@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use perdiem::counter::{
     Ask, Count, Counted, CountedGrant, Counters, LedgerWord, Queued, QueuedGrant, RecordedGrants,
     RedisAccess, SettledKeys, Settlement,
@@ -15,8 +15,7 @@ use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::key::KeyNumber;
 use perdiem::domain::limit::total::{LimitState, Total, WindowUse};
 use perdiem::domain::policy::PolicyId;
-use perdiem::domain::window::Length;
-use perdiem::domain::window::Window;
+use perdiem::domain::window::{Division, Length, PartOfDay, WeekRun, Weeks, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;
@@ -37,17 +36,20 @@ struct Pair {
     real: Counters,
     model: Redis,
     now: DateTime<Utc>,
+    /// The limits of the policy: an hour and a day, or windows whose texts have parameters.
+    divisions: [Division; 2],
     /// The grants that left the queue last, in each Redis.
     recorded: [Vec<QueuedGrant>; 2],
 }
 
 impl Pair {
-    async fn new() -> Self {
+    async fn new(divisions: [Division; 2]) -> Self {
         let url = servers::redis().url();
         let access = RedisAccess::default();
         let real = Counters::open(&url, &access, Uuid::new_v4(), Duration::from_secs(10)).await;
         Self {
             real: real.expect("counters"),
+            divisions,
             model: Redis::new(Planted::Nothing),
             now: instant(NOON),
             recorded: [Vec::new(), Vec::new()],
@@ -97,7 +99,7 @@ impl Pair {
             policy_version: 3,
             now: self.now,
             observes: dice.percent(10),
-            totals: totals(self.now, word.unwrap_or_default()),
+            totals: totals(self.divisions, self.now, word.unwrap_or_default()),
             ledger: match word {
                 Some(number) => LedgerWord::Line(number),
                 None if dice.percent(50) => LedgerWord::Silent,
@@ -189,7 +191,7 @@ impl Pair {
             at: self.now,
             policy_version: 3 + u32::from(number == 4),
             lapses_at,
-            totals: totals(told_of, used).into(),
+            totals: totals(self.divisions, told_of, used).into(),
         };
         let keys = maybe(dice, 50, key_id).into_iter().collect();
         Settlement {
@@ -235,8 +237,8 @@ fn key_id(dice: &mut Dice) -> KeyId {
     KeyId(Uuid::from_u64_pair(7, dice.between(0, 2)))
 }
 
-fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
-    let total = |(length, (hours, max))| {
+fn totals(divisions: [Division; 2], at: DateTime<Utc>, used: u64) -> Vec<Total> {
+    let total = |(division, (hours, max))| {
         let seconds = hours * 3600;
         let start = at.timestamp().div_euclid(seconds) * seconds;
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
@@ -244,7 +246,7 @@ fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
             max,
             reset_at: None,
             state: LimitState::Calendar(WindowUse {
-                length: Some(length),
+                division: Some(division),
                 used,
                 window: Window {
                     start: instant(start),
@@ -253,9 +255,7 @@ fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
             }),
         }
     };
-    let limits = [Length::Hour, Length::Day]
-        .into_iter()
-        .zip(HOURS.into_iter().zip(MAX));
+    let limits = divisions.into_iter().zip(HOURS.into_iter().zip(MAX));
     limits.map(total).collect()
 }
 
@@ -267,10 +267,21 @@ fn the_scripts_do_as_the_simulators_redis_does() {
         failure_persistence: None,
         ..Config::default()
     });
+    let part = PartOfDay::new("15m".parse().expect("a time")).expect("a part");
+    let run = WeekRun {
+        weeks: Weeks::new(2).expect("weeks"),
+        from: NaiveDate::from_ymd_opt(1969, 12, 29).expect("a date"),
+    };
+    let divisions = [
+        [Length::Hour.into(), Length::Day.into()],
+        [Division::PartOfDay(part), Division::Weeks(run)],
+        [Division::Weeks(run), Division::PartOfDay(part)],
+    ];
     let choices = proptest::collection::vec(any::<u64>(), 1..40);
-    let result = runner.run(&choices, |choices| {
+    let histories = (proptest::sample::select(divisions.to_vec()), choices);
+    let result = runner.run(&histories, |(divisions, choices)| {
         runtime.block_on(async {
-            let mut pair = Pair::new().await;
+            let mut pair = Pair::new(divisions).await;
             for choice in choices {
                 pair.step(choice).await?;
             }

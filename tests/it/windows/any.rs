@@ -1,12 +1,11 @@
 //! Random zones, calendars, instants and texts.
 
-use chrono::{DateTime, Datelike, NaiveTime, TimeDelta, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::Length;
-use perdiem::domain::window::{Calendar, Window};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime, TimeDelta, Timelike as _, Utc, Weekday};
+use perdiem::domain::window::{Calendar, Division, Length, Window};
 use perdiem::domain::zone::Zone;
 use proptest::prelude::*;
 
-use super::{BUNDLED, assert_is_a_window, year};
+use super::{BUNDLED, assert_is_a_window, division, year};
 
 fn any_zone() -> impl Strategy<Value = Zone> {
     let names: Vec<String> = BUNDLED.names().map(str::to_owned).collect();
@@ -31,8 +30,17 @@ fn any_instant() -> impl Strategy<Value = DateTime<Utc>> {
         .prop_map(|micros| DateTime::from_timestamp_micros(micros).unwrap())
 }
 
-fn any_per() -> impl Strategy<Value = Length> {
-    prop::sample::select(Length::ALL.to_vec())
+fn any_per() -> impl Strategy<Value = Division> {
+    let lengths = Length::ALL.map(Division::Length);
+    let parts = ["1s", "15m", "48m", "6h", "12h"].map(|per| division(per, NaiveDate::MIN));
+    let weeks = (2..=52, -40_000..1_000_000)
+        .prop_map(|(weeks, day)| (weeks, NaiveDate::from_epoch_days(day).unwrap()))
+        .prop_map(|(weeks, from)| division(&format!("{weeks} weeks"), from));
+    prop_oneof![
+        6 => prop::sample::select(lengths.to_vec()),
+        3 => prop::sample::select(parts.to_vec()),
+        1 => weeks,
+    ]
 }
 
 proptest! {
@@ -60,7 +68,12 @@ proptest! {
         calendar in any_calendar(),
         per in prop::sample::select(vec![Length::Day, Length::Week, Length::Month, Length::Quarter, Length::Year]),
         instant in any_instant(),
+        (weeks, day) in (2..=52, -40_000..1_000_000),
     ) {
+        let from = NaiveDate::from_epoch_days(day).unwrap();
+        let run = division(&format!("{weeks} weeks"), from);
+        let first = calendar.local_date(run, calendar.window(run, instant));
+        prop_assert_eq!((first - from).num_days() % (7 * i64::from(weeks)), 0);
         let window = calendar.window(per, instant);
         let start = calendar.local_date(per, window).and_time(calendar.day_starts_at);
         prop_assert_eq!(calendar.zone.first_instant(start), window.start);

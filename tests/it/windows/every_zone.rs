@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Datelike, NaiveDateTime, Offset as _, TimeDelta};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, Offset as _, TimeDelta};
 use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::Length;
-use perdiem::domain::window::{Calendar, Window};
+use perdiem::domain::window::{Calendar, Division, Length, Window};
 use perdiem::domain::zone::Zone;
 use perdiem::host::zone_rules;
 
-use super::{BUNDLED, MIDNIGHT, assert_is_a_window, time, year};
+use super::{BUNDLED, MIDNIGHT, assert_is_a_window, division, time, year};
 
 const DAY_STARTS: [&str; 5] = ["00:00", "00:30", "02:30", "06:00", "23:45"];
 
@@ -58,7 +57,11 @@ fn seconds_ahead(zone: &Zone, instant: DateTime<Utc>) -> i32 {
 
 /// Asserts that the windows that touch `[from, to)` are in order and without gaps, contain their
 /// instants, and have increasing dates.
-fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to: DateTime<Utc>) {
+fn assert_windows_tile(calendar: &Calendar, per: Division, from: DateTime<Utc>, to: DateTime<Utc>) {
+    let is_short = matches!(
+        per,
+        Division::PartOfDay(_) | Division::Length(Length::Minute | Length::Hour)
+    );
     let mut last: Option<Window> = None;
     for window in calendar.windows(per, from, to) {
         assert_is_a_window(calendar, per, window);
@@ -68,7 +71,7 @@ fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to
                 assert_eq!(last.end, window.start);
                 let before = calendar.local_date(per, last);
                 let after = calendar.local_date(per, window);
-                assert!(before < after || (per < Length::Day && before == after));
+                assert!(before < after || (is_short && before == after));
             }
         }
         last = Some(window);
@@ -110,7 +113,7 @@ fn windows_of_every_zone_tile_time() {
         }
         walked += 1;
         let calendar = calendar_by_turns(&zone, turn);
-        assert_windows_tile(&calendar, Length::Year, from, to);
+        assert_windows_tile(&calendar, Length::Year.into(), from, to);
         for (turn, change) in changes.into_iter().enumerate() {
             // Rules without an end repeat.
             if change.year() > 2030 && turn % 20 > 1 {
@@ -118,11 +121,14 @@ fn windows_of_every_zone_tile_time() {
             }
             let near = |span: TimeDelta| (change - span, change + span);
             for (per, span) in [
-                (Length::Minute, TimeDelta::minutes(1)),
-                (Length::Hour, TimeDelta::hours(1)),
-                (Length::Day, TimeDelta::days(1)),
-                (Length::Week, TimeDelta::days(1)),
-                (Length::Month, TimeDelta::days(1)),
+                (Length::Minute.into(), TimeDelta::minutes(1)),
+                (division("15m", NaiveDate::MIN), TimeDelta::minutes(15)),
+                (Length::Hour.into(), TimeDelta::hours(1)),
+                (division("6h", NaiveDate::MIN), TimeDelta::hours(6)),
+                (Length::Day.into(), TimeDelta::days(1)),
+                (Length::Week.into(), TimeDelta::days(1)),
+                (division("2 weeks", change.date_naive()), TimeDelta::days(1)),
+                (Length::Month.into(), TimeDelta::days(1)),
             ] {
                 let (from, to) = near(span);
                 assert_windows_tile(&calendar_by_turns(&zone, turn), per, from, to);
@@ -200,20 +206,34 @@ fn windows_begin_where_chrono_tz_shows_them_first() {
                 .map(|minute| change + TimeDelta::minutes(minute))
                 .map(|instant| (instant, instant.with_timezone(&theirs).naive_local()))
                 .collect();
+            let into_part = |seconds| {
+                move |local: NaiveDateTime| {
+                    let shown = local - into_day;
+                    (shown.date(), shown.num_seconds_from_midnight() / seconds)
+                }
+            };
             for (per, expected) in [
                 (
-                    Length::Hour,
+                    Length::Hour.into(),
                     starts(&shown, |local| (local.date(), local.hour())),
                 ),
                 (
-                    Length::Day,
+                    Length::Day.into(),
                     starts(&shown, |local| (local - into_day).date()),
+                ),
+                (
+                    division("15m", NaiveDate::MIN),
+                    starts(&shown, into_part(15 * 60)),
+                ),
+                (
+                    division("6h", NaiveDate::MIN),
+                    starts(&shown, into_part(6 * 3600)),
                 ),
             ] {
                 let expected = expected.into_iter().filter(|start| from < *start);
                 let found = calendar.windows(per, from, to).map(|window| window.start);
                 let found = found.filter(|start| from < *start);
-                assert!(expected.eq(found), "{calendar:?} {per} {change}");
+                assert!(expected.eq(found), "{calendar:?} {per:?} {change}");
             }
             let minutes = starts(&shown, |local| local);
             for start in minutes

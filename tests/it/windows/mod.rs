@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime};
 use chrono::{TimeDelta, TimeZone as _, Utc, Weekday};
+use perdiem::domain::limit::per::Per;
 use perdiem::domain::window::Length;
-use perdiem::domain::window::{Calendar, Window};
+use perdiem::domain::window::{Calendar, Division, PartOfDay, WeekRun, Window};
 use perdiem::domain::zones::Zones;
 
 /// The tz database of the fixtures.
@@ -44,17 +45,28 @@ fn calendar(zone: &str) -> Calendar {
 
 /// Asserts that the window is the one of its first instant, of its last, and of one between, and
 /// that it touches its neighbours.
-fn assert_is_a_window(calendar: &Calendar, per: Length, window: Window) {
+fn assert_is_a_window(calendar: &Calendar, per: impl Into<Division>, window: Window) {
+    let per = per.into();
     let last = window.end - TimeDelta::nanoseconds(1);
     let middle = window.start + (window.end - window.start) / 2;
-    assert!(window.start < window.end, "{calendar:?} {per} {window:?}");
+    assert!(window.start < window.end, "{calendar:?} {per:?} {window:?}");
     for instant in [window.start, middle, last] {
         assert!(window.contains(instant));
         assert_eq!(
             calendar.window(per, instant),
             window,
-            "{calendar:?} {per} {instant}"
+            "{calendar:?} {per:?} {instant}"
         );
+    }
+}
+
+/// The division of the calendar with a name. A run of weeks begins on the date.
+fn division(per: &str, from: NaiveDate) -> Division {
+    match per.parse().unwrap() {
+        Per::Calendar(length) => length.into(),
+        Per::Elapsed(part) => Division::PartOfDay(PartOfDay::new(part).unwrap()),
+        Per::Weeks(weeks) => Division::Weeks(WeekRun { weeks, from }),
+        Per::Ever => panic!("not of the calendar"),
     }
 }
 
@@ -134,19 +146,16 @@ fn every_window_of_the_fixture_is_ours() {
     let mut empty = 0;
     for row in rows.records() {
         let row = row.unwrap();
-        let per: Length = row[1].parse().unwrap();
         let local = NaiveDateTime::parse_from_str(&row[2], "%Y-%m-%dT%H:%M").unwrap();
         let window = Window {
             start: row[3].parse().unwrap(),
             end: row[4].parse().unwrap(),
         };
+        let per = division(&row[1], local.date());
+        let is_short = ["minute", "15m", "hour", "6h"].contains(&&row[1]);
         let calendar = Calendar {
             zone: BUNDLED.get(&row[0]).unwrap(),
-            day_starts_at: if per < Length::Day {
-                MIDNIGHT
-            } else {
-                local.time()
-            },
+            day_starts_at: if is_short { MIDNIGHT } else { local.time() },
             week_starts_on: local.weekday(),
         };
         assert_eq!(calendar.zone.name(), &row[0]);

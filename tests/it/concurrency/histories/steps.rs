@@ -117,8 +117,8 @@ impl Adjustment {
 }
 
 /// Names of limits, those of many rules more often.
-const LIMITS: [&str; 10] = [
-    "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
+const LIMITS: [&str; 12] = [
+    "day", "day", "day", "day", "hour", "week", "2 weeks", "12h", "ever", "10s", "10s", "1h",
 ];
 
 impl Reset {
@@ -173,7 +173,7 @@ impl RuleChoice {
             zone: dice.below(ZONES.len()),
             // The first limits are drawn twice as often. No two numbers mean the same rule: the model
             // compares choices.
-            limits: dice.below(12).saturating_sub(1),
+            limits: dice.below(14).saturating_sub(1),
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
             is_paused: false,
@@ -199,6 +199,10 @@ impl RuleChoice {
             burst: Some(burst.into()),
             ..of_kind(max, per, "rate")
         };
+        let weeks = LimitDraft {
+            from: Some("2026-01-08".to_owned()),
+            ..limit(2 * max, "2 weeks")
+        };
         match self.limits {
             0 => vec![limit(max, "day")],
             1 => vec![limit(max, "day"), limit(2 * max, "week")],
@@ -214,6 +218,8 @@ impl RuleChoice {
             7 => vec![stepped(2 * max, "1h", "10m")],
             8 => vec![of_kind(max, "10s", "rate")],
             9 => vec![bursting(max, "1h", 2 * max)],
+            10 => vec![of_kind(max, "12h", "calendar"), limit(2 * max, "day")],
+            11 => vec![limit(max, "day"), weeks],
             _ => vec![
                 bursting(max, "10s", 3),
                 of_kind(max, "1h", "sliding"),
@@ -241,6 +247,7 @@ impl RuleChoice {
                 ("per", json!(limit.per)),
                 ("kind", json!(limit.kind)),
                 ("step", json!(limit.step)),
+                ("from", json!(limit.from)),
                 (
                     "burst",
                     json!(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{all_items, problem, replace};
+use crate::http::{all_items, invalid_places, problem, replace};
 use crate::support::app::{App, Stack};
 
 const WINDOWS: &str = "/v1/policies/benefit/windows";
@@ -58,6 +58,37 @@ async fn a_change_of_the_clocks_makes_short_and_long_windows() {
     for (per, from, expected) in rows {
         let found = windows(&app, &format!("per={per}&from={from}")).await;
         assert_eq!(found, [expected], "{per} {from}");
+    }
+}
+
+/// A limit's name says which windows, if the policy has such a limit of the calendar.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_a_day_and_weeks_have_the_names_of_limits() {
+    let app = App::on(Stack::Sqlite).await;
+    let limits = json!([
+        { "max": 3, "per": "6h", "kind": "calendar" },
+        { "max": 3, "per": "24h", "kind": "sliding" },
+        { "max": 9, "per": "2 weeks", "from": "2026-01-08" },
+    ]);
+    replace(
+        &app,
+        json!({ "time_zone": "America/New_York", "limits": limits }),
+    )
+    .await;
+    #[rustfmt::skip]
+    let rows = [
+        ("6h", "2026-03-08T06:00:00Z", "2026-03-08T05:00:00Z 2026-03-08T10:00:00Z 2026-03-08"),
+        ("360m", "2026-11-01T06:30:00Z", "2026-11-01T04:00:00Z 2026-11-01T11:00:00Z 2026-11-01"),
+        ("2%20weeks", "2026-03-08T06:00:00Z", "2026-03-05T05:00:00Z 2026-03-19T04:00:00Z 2026-03-05"),
+        ("2%20weeks", "2025-12-26T00:00:00Z", "2025-12-25T05:00:00Z 2026-01-08T05:00:00Z 2025-12-25"),
+    ];
+    for (per, from, expected) in rows {
+        let found = windows(&app, &format!("per={per}&from={from}")).await;
+        assert_eq!(found, [expected], "{per} {from}");
+    }
+    for per in ["24h", "15m", "3%20weeks", "ever"] {
+        let answer = app.get(&format!("{WINDOWS}?per={per}")).await;
+        assert_eq!(invalid_places(&answer), ["per"], "{answer:?}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! The usage of an account's limits, by the judge's own sums and windows and by the plain model.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::elapsed::Elapsed;
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::domain::limit::per::{Elapsed, Per};
+use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::total::{LimitState, Total};
 
 use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, PlainState, Return};

@@ -21,6 +21,8 @@ async fn limits_come_back_as_they_were_put(stack: Stack) {
         { "max": 500, "per": "24h", "kind": "sliding", "step": "3600s" },
         { "max": 10, "per": "1s", "kind": "rate", "burst": 20 },
         { "max": 10, "per": "2s", "kind": "rate" },
+        { "max": 5, "per": "15m", "kind": "calendar" },
+        { "max": 80, "per": "02 weeks", "from": "2026-01-05" },
     ]);
     let told = json!([
         { "max": 3, "per": "day" },
@@ -30,6 +32,8 @@ async fn limits_come_back_as_they_were_put(stack: Stack) {
         { "max": 500, "per": "24h", "kind": "sliding", "step": "1h" },
         { "max": 10, "per": "1s", "kind": "rate", "burst": 20 },
         { "max": 10, "per": "2s", "kind": "rate" },
+        { "max": 5, "per": "15m", "kind": "calendar" },
+        { "max": 80, "per": "2 weeks", "from": "2026-01-05" },
     ]);
     let rule = json!({ "time_zone": "UTC", "limits": put });
     assert_eq!(
@@ -58,8 +62,33 @@ async fn what_is_no_limit_is_told() {
         (json!({ "max": 5, "per": "24h" }), "kind", "rate"),
         (
             json!({ "max": 5, "per": "24h", "kind": "calendar" }),
-            "kind",
+            "per",
             "\"day\"",
+        ),
+        (
+            json!({ "max": 5, "per": "7h", "kind": "calendar" }),
+            "per",
+            "does not divide a day",
+        ),
+        (
+            json!({ "max": 5, "per": "2 weeks" }),
+            "from",
+            "\"2026-01-05\"",
+        ),
+        (
+            json!({ "max": 5, "per": "2 weeks", "from": "5 January" }),
+            "from",
+            "\"2026-01-05\"",
+        ),
+        (
+            json!({ "max": 5, "per": "week", "from": "2026-01-05" }),
+            "from",
+            "leave it out",
+        ),
+        (
+            json!({ "max": 5, "per": "1 weeks", "from": "2026-01-05" }),
+            "per",
+            "2 weeks",
         ),
         (
             json!({ "max": 5, "per": "day", "kind": "sliding" }),
@@ -74,7 +103,7 @@ async fn what_is_no_limit_is_told() {
         (
             json!({ "max": 5, "per": "24h", "kind": "leaky" }),
             "kind",
-            "write from_first_claim",
+            "write calendar, from_first_claim",
         ),
         (
             json!({ "max": 5, "per": "0s", "kind": "rate" }),

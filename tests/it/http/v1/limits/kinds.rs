@@ -10,6 +10,7 @@ use crate::support::app::{Answer, App, Stack, on_every_way};
 on_every_way!(
     a_sliding_limit_has_no_burst_at_a_boundary,
     a_calendar_limit_has_one,
+    parts_of_a_day_and_weeks_begin_by_the_clock,
     each_unit_of_a_sliding_limit_returns_by_itself,
     a_step_rounds_up,
     a_window_opens_with_the_first_claim,
@@ -51,6 +52,67 @@ async fn a_sliding_limit_has_no_burst_at_a_boundary(stack: Stack) {
 async fn a_calendar_limit_has_one(stack: Stack) {
     let limit = json!({ "max": 100, "per": "minute" });
     assert_eq!(burst_at_a_boundary(stack, limit).await, 200);
+}
+
+/// The clock of +05:30 shows 08:34 on Saturday 21 November. A reset of one limit, an override and a change of
+/// the first day know them by their names.
+async fn parts_of_a_day_and_weeks_begin_by_the_clock(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    let weeks = |from: &str| {
+        json!({
+            "time_zone": "+05:30",
+            "reason": "a test",
+            "limits": [
+                { "max": 2, "per": "6h", "kind": "calendar" },
+                { "max": 5, "per": "2 weeks", "from": from },
+            ],
+        })
+    };
+    app.put_policy("benefit", weeks("2026-11-23")).await;
+    let told = claim(&app, 2).await.is(201)["limits"].clone();
+    assert_eq!(
+        told[0],
+        json!({
+            "per": "6h", "kind": "calendar", "max": 2, "used": 2, "remaining": 0,
+            "window_start": "2026-11-21T00:30:00Z", "more_at": "2026-11-21T06:30:00Z",
+            "resets_at": "2026-11-21T06:30:00Z",
+        })
+    );
+    assert_eq!(told[1]["window_start"], "2026-11-08T18:30:00Z");
+    assert_eq!(told[1]["resets_at"], "2026-11-22T18:30:00Z");
+    let denied = claim(&app, 1).await;
+    problem(&denied, 429, "quota-exceeded");
+    assert_eq!(denied.json()["fits_at"], "2026-11-21T06:30:00Z");
+    has_fields(
+        &denied,
+        "\"6h\";q=2;w=21600, \"2 weeks\";q=5;w=1209600",
+        "\"6h\";r=0;t=12355, \"2 weeks\";r=3;t=141955",
+    );
+    clock.set("2026-11-21T06:30:00Z".parse().expect("an instant"));
+    claim(&app, 2).await.is(201);
+    clock.advance(TimeDelta::hours(6));
+    let denied = claim(&app, 2).await;
+    assert_eq!(
+        denied.json()["fits_at"],
+        "2026-11-22T18:30:00Z",
+        "{denied:?}"
+    );
+    // Another first day: the window has begun on 16 November, and both grants are in it.
+    app.put_policy("benefit", weeks("2026-11-30")).await.is(200);
+    assert_eq!(
+        claim(&app, 2).await.json()["fits_at"],
+        "2026-11-29T18:30:00Z"
+    );
+    let limits = json!({ "limits": [{ "max": 6, "per": "2 weeks" }], "reason": "a test" });
+    let path = format!("PUT /v1/policies/benefit/overrides/{SUBJECT}");
+    app.ask(&path, limits).await.is(201);
+    claim(&app, 2).await.is(201);
+    clock.advance(TimeDelta::hours(6));
+    assert_eq!(claim(&app, 1).await.status, 429);
+    let reset = json!({ "per": "2 weeks", "reason": "a test" });
+    let path = format!("POST /v1/policies/benefit/subjects/{SUBJECT}/resets");
+    app.ask(&path, reset).await.is(201);
+    claim(&app, 2).await.is(201);
 }
 
 async fn each_unit_of_a_sliding_limit_returns_by_itself(stack: Stack) {
