@@ -95,6 +95,14 @@ impl EntryBody {
         let time_zone = zone.map(|zone| zone.name().to_owned());
         Self { time_zone, ..self }
     }
+
+    /// The kind as people are told it: a grant that was taken as a hold is a hold.
+    pub fn told_kind(&self) -> &str {
+        match self.held_until {
+            Some(_) => "hold",
+            None => &self.kind,
+        }
+    }
 }
 
 impl From<&Entry> for EntryBody {

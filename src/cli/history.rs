@@ -179,7 +179,7 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
         .map(|limit| format!("{} of {} per {}", limit.used, limit.max, limit.per))
         .collect();
     let reason = entry.reason.as_ref();
-    let kind = kind_of(&entry.kind, entry.per.as_ref());
+    let kind = kind_of(entry.told_kind(), entry.per.as_ref());
     println!(
         "{:<32} {:<12} {:>6}  {:<36} {}{}",
         local.show(entry.at),

@@ -71,10 +71,9 @@ pub fn state(word: &str) -> Markup {
     html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word) } }
 }
 
-/// The kind of an entry. A grant that was taken as a hold is told as one.
+/// The kind of an entry.
 pub fn kind(entry: &EntryBody) -> Markup {
-    let is_hold = entry.held_until.is_some();
-    state(if is_hold { "hold" } else { &entry.kind })
+    state(entry.told_kind())
 }
 
 /// How much of a limit is used, as a bar and in words.

@@ -16,7 +16,7 @@ async fn entries_are_listed_in_the_zones_of_their_policies() {
     let rule = json!({ "time_zone": "America/New_York", "limits": [{ "max": 9, "per": "day" }] });
     app.put_policy("sms", rule).await;
     let grant = app.claim("member-42", None).await.grant_id();
-    let claim = json!({ "subject": "member-42" });
+    let claim = json!({ "subject": "member-42", "hold_seconds": 600 });
     let other = app.claim_under("sms", claim, None).await.grant_id();
     app.reverse(&grant, "a test").await.is(201);
     eventually("the entries have positions", || async {
@@ -34,7 +34,7 @@ async fn entries_are_listed_in_the_zones_of_their_policies() {
         ),
         format!(
             "{:>8} sms              member-42            2026-11-20T22:04:05.678901-05:00 \
-             grant             1  {other} 1 of 9 per day\n",
+             hold              1  {other} 1 of 9 per day\n",
             position(1)
         ),
         format!(
