@@ -3,12 +3,12 @@
 
 use std::rc::Rc;
 
-use actix_web::body::{BoxBody, MessageBody};
+use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{
     CACHE_CONTROL, HeaderName, HeaderValue, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
-use actix_web::http::{ConnectionType, Method};
+use actix_web::http::{ConnectionType, Method, Version};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
@@ -16,6 +16,7 @@ use tracing::{Instrument, Span};
 use super::bounds::keep;
 use super::credentials;
 use super::exchange::{AtWork, Exchange};
+use super::in_process::Logged;
 use super::kept::Kept;
 use super::request_id::{OwnId, RequestId, TRACEPARENT, X_REQUEST_ID};
 use crate::answer::ApiError;
@@ -56,6 +57,12 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
     if request.headers().contains_key(UPGRADE) {
         // perdiem takes no offer of another protocol. actix would confirm it, and end the connection.
         answer.head_mut().set_connection_type(ConnectionType::Close);
+    }
+    if request.version() < Version::HTTP_11 && answer.body().size() == BodySize::Stream {
+        // Such a client knows no chunks: the end of the connection is the end of the body.
+        let head = answer.head_mut();
+        head.no_chunking(true);
+        head.set_connection_type(ConnectionType::Close);
     }
     if is_sandbox {
         let says = HeaderValue::from_static("true");
@@ -118,7 +125,9 @@ pub fn complete(mut answer: HttpResponse, id: &RequestId) -> HttpResponse {
 pub fn log_end(method: &Method, path: &str, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
     let error = ApiError::of(answer);
-    let is_failure = status.is_server_error() && !error.is_some_and(ApiError::is_told_elsewhere);
+    let is_told = error.is_some_and(ApiError::is_told_elsewhere)
+        || answer.extensions().get::<Logged>().is_some();
+    let is_failure = status.is_server_error() && !is_told;
     if !is_failure && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }

@@ -68,12 +68,17 @@ impl InProcess {
         }
         // 2. The check of the key, which runs in this task, asks whose request it is.
         let answer = dispatch(request);
-        Some(match own.principal {
+        let mut answer = match own.principal {
             Some(principal) => SENDER.scope(principal, answer).await,
             None => answer.await,
-        })
+        };
+        answer.extensions_mut().insert(Logged);
+        Some(answer)
     }
 }
+
+/// Marks an answer whose failure the log has already.
+pub struct Logged;
 
 /// Whose rights the request has that this task answers, if the process sends it.
 pub fn sender() -> Option<Principal> {

@@ -219,6 +219,36 @@ async fn what_is_no_http_is_told_so() {
     }
 }
 
+/// nginx asks in HTTP/1.0 unless it is told otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_client_gets_no_chunks() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(9, "UTC").await;
+    let grant = app.claim("member-42", None).await.grant_id();
+    let path = "/v1/grants/export?format=csv";
+    let ask = |version: &str, fields: &str| {
+        let head =
+            format!("GET {path} HTTP/{version}\r\nAuthorization: Bearer {KEY}\r\n{fields}\r\n\r\n");
+        read_to_end(&sent(&app, &head))
+    };
+    let newer = ask("1.1", "Host: here\r\nConnection: close");
+    assert!(newer.contains("transfer-encoding: chunked"), "{newer}");
+    let answer = ask("1.0", "Connection: keep-alive");
+    assert!(answer.contains(" 200 OK\r\n"), "{answer}");
+    assert!(!answer.contains("transfer-encoding"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let mut lines = body.lines();
+    assert!(
+        lines.next().is_some_and(|line| line.contains("subject")),
+        "{answer}"
+    );
+    assert!(
+        lines.next().is_some_and(|line| line.contains(&grant)),
+        "{answer}"
+    );
+    assert_eq!(lines.next(), None, "{answer}");
+}
+
 /// A reader stops. The server closes the connection in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_nobody_reads_is_given_up() {
