@@ -40,6 +40,8 @@ impl Engine {
             .clocks
             .warnings(self.instance.clock.now());
         troubles.extend(warnings.map(Trouble::Clock));
+        let standbys = &self.instance.watch.standbys;
+        troubles.extend(standbys.trouble().map(Trouble::NoStandby));
         let standby = self.instance.standby.as_ref();
         let of_standby = standby.and_then(|standby| standby.trouble(Instant::now()));
         troubles.extend(of_standby.map(Trouble::Standby));
@@ -109,6 +111,14 @@ impl Engine {
         metrics.counters_available.set(available.into());
         let answers = !self.instance.watch.ledger_is_silent();
         metrics.ledger_answers.set(answers.into());
+        let standbys = &self.instance.watch.standbys;
+        metrics
+            .ledger_waits_for_standby
+            .set(standbys.waits().into());
+        let synchronous = standbys.synchronous();
+        metrics
+            .synchronous_standbys
+            .set(synchronous.map_or(f64::NAN, |count| count as f64));
         let age = zones::rules().age(self.instance.now()).unwrap_or_default();
         metrics.zone_rules_age.set(age.num_seconds());
         let unreadable = self.instance.policies.terms.unreadable(self.instance.now());

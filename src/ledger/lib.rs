@@ -25,6 +25,7 @@ mod schema;
 mod service_role;
 mod sessions;
 mod sqlite;
+mod standbys;
 mod subject_encoding;
 mod tables;
 mod time_bounds;
@@ -43,15 +44,14 @@ use domain::identity::Identity;
 
 pub use access::Snapshot;
 pub use advice::SettingAdvice;
-pub use checkup::{
-    Checkup, ClientLimits, FileFacts, RoleFacts, ServerFacts, StandbyFacts, VacuumFacts,
-};
+pub use checkup::{Checkup, ClientLimits, FileFacts, RoleFacts, ServerFacts, VacuumFacts};
 pub use encoding::{decode_rule, encode_rule};
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace, Untimely};
 pub use handles::{AdminTables, AuditTables, ClaimTables, FigureTables, RecordTables};
 pub use look::{Draft, LedgerView, Look};
 pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
+pub use standbys::StandbyFacts;
 pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};

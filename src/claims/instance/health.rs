@@ -13,6 +13,7 @@ use super::clocks::{ClockFindings, ClockTrouble};
 use super::metrics::Metrics;
 use super::policies::Policies;
 use super::standby::StandbyTrouble;
+use super::standby_watch::{NoStandby, StandbyWatch};
 use super::terms::FRESH;
 use super::writes::{WriteProber, WriteTrouble, Writes};
 use domain::zones;
@@ -51,6 +52,8 @@ pub enum Trouble {
     /// Nothing is decided, or only the wall clock is off.
     #[error(transparent)]
     Clock(ClockTrouble),
+    #[error(transparent)]
+    NoStandby(#[from] NoStandby),
     /// Of an instance that only reads.
     #[error(transparent)]
     Standby(#[from] StandbyTrouble),
@@ -129,6 +132,7 @@ pub struct Watch {
     silent_at: Mutex<Option<Instant>>,
     pub writes: Arc<Writes>,
     pub clocks: ClockFindings,
+    pub standbys: StandbyWatch,
     /// The rules of time zones of other instances.
     pub others_rules: ArcSwap<Vec<String>>,
     /// The newest reconciliation, and its number of alarms.
@@ -142,6 +146,7 @@ impl Watch {
             silent_at: Mutex::default(),
             writes: Arc::default(),
             clocks: ClockFindings::default(),
+            standbys: StandbyWatch::default(),
             others_rules: ArcSwap::default(),
             alarms: ArcSwap::default(),
         })
@@ -296,6 +301,10 @@ impl Watcher {
         if tick.is_multiple_of(REPORT_EVERY) {
             if self.reports {
                 self.report().await?;
+                // A server that does not tell its standbys is not silent.
+                if let Ok(facts) = self.ledger.standbys().await {
+                    self.watch.standbys.note(facts);
+                }
             }
             let now = self.clock.now();
             if let Some((reconciliation, count)) = self.ledger.audit().alarms(now).await? {

@@ -92,6 +92,8 @@ pub struct Metrics {
     waiting: Family<ByStage, Gauge>,
     pub counters_available: Gauge,
     pub ledger_answers: Gauge,
+    pub ledger_waits_for_standby: Gauge,
+    pub synchronous_standbys: Gauge<f64, AtomicU64>,
     clock_offset: Gauge<f64, AtomicU64>,
     wall_clock_offset: Gauge<f64, AtomicU64>,
     untimely: Counter,
@@ -131,6 +133,8 @@ impl Default for Metrics {
             waiting: Family::default(),
             counters_available: Gauge::default(),
             ledger_answers: Gauge::default(),
+            ledger_waits_for_standby: Gauge::default(),
+            synchronous_standbys: Gauge::default(),
             clock_offset: Gauge::default(),
             wall_clock_offset: Gauge::default(),
             untimely: Counter::default(),
@@ -243,6 +247,16 @@ impl Metrics {
             "ledger_answers",
             "1 while the ledger answers, 0 while it does not",
             self.ledger_answers.clone(),
+        );
+        registry.register(
+            "ledger_waits_for_standby",
+            "1 while commits of the ledger wait for a synchronous standby, 0 while they do not",
+            self.ledger_waits_for_standby.clone(),
+        );
+        registry.register(
+            "synchronous_standbys",
+            "Synchronous standbys that are connected to the ledger's server; NaN if that is not known",
+            self.synchronous_standbys.clone(),
         );
         registry.register_with_unit(
             "clock_offset",

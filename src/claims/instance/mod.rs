@@ -23,6 +23,7 @@ mod policies;
 mod sealed_texts;
 mod sign_ins;
 mod standby;
+mod standby_watch;
 mod terms;
 mod unknown;
 mod writes;

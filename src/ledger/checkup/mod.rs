@@ -4,7 +4,7 @@ mod file_facts;
 mod server_facts;
 
 pub use file_facts::FileFacts;
-pub use server_facts::{ClientLimits, RoleFacts, ServerFacts, StandbyFacts, VacuumFacts};
+pub use server_facts::{ClientLimits, RoleFacts, ServerFacts, VacuumFacts};
 
 use host::clock::Clock;
 

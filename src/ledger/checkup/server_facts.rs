@@ -10,6 +10,7 @@ use crate::cluster::numbers_go_on;
 use crate::schema::{check, check_made, migrator};
 use crate::service_role::{Ownership, lacks_right, missing_rights};
 use crate::sessions::{Sessions, shared_by};
+use crate::standbys::StandbyFacts;
 use crate::tables::instances::time_of;
 use crate::{ClockReading, OpenError, postgres};
 use host::clock::Clock;
@@ -49,16 +50,6 @@ pub struct RoleFacts {
     pub is_owner: bool,
     /// The rights that an instance needs and it lacks. Empty if there are no tables yet.
     pub missing: Vec<String>,
-}
-
-/// The standbys of a primary, as far as the user may see them.
-pub struct StandbyFacts {
-    /// The setting `synchronous_standby_names`.
-    pub names: String,
-    pub connected: i64,
-    pub synchronous: i64,
-    /// Those of which the user may see the state.
-    pub visible: i64,
 }
 
 /// The settings of autovacuum.
@@ -140,7 +131,7 @@ impl ServerFacts {
             is_standby,
             clock_offset: clock_offset(pool, clock).await.map_err(failed)?,
             role,
-            standbys: standbys(pool).await.map_err(failed)?,
+            standbys: StandbyFacts::of(pool).await.map_err(failed)?,
             advice: found(pool).await.map_err(failed)?,
             vacuum: vacuum(pool).await.map_err(failed)?,
             limits: limits(pool).await.map_err(failed)?,
@@ -230,22 +221,6 @@ async fn role(
     let goes_on = !may_write || numbers_go_on(pool).await.map_err(failed)?;
     let begun_again = (!goes_on).then(|| OpenError::NumbersBegunAgain(place.to_owned()));
     Ok((role, begun_again))
-}
-
-async fn standbys(pool: &PgPool) -> Result<StandbyFacts, sqlx::Error> {
-    let read = sqlx::query_as(
-        "SELECT current_setting('synchronous_standby_names') AS names, count(*) AS connected,
-             count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
-             count(sync_state) AS visible
-         FROM pg_stat_replication",
-    );
-    let (names, connected, synchronous, visible) = read.fetch_one(pool).await?;
-    Ok(StandbyFacts {
-        names,
-        connected,
-        synchronous,
-        visible,
-    })
 }
 
 async fn vacuum(pool: &PgPool) -> Result<VacuumFacts, sqlx::Error> {
