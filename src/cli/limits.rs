@@ -48,6 +48,7 @@ pub fn parse_limit(text: &str) -> Result<LimitBody, String> {
 fn split_per<'w>(words: &'w [&'w str]) -> Option<(WholeNumber, String, &'w [&'w str])> {
     let (per, rest) = match words {
         [_, "per", weeks, "weeks", rest @ ..] => (format!("{weeks} weeks"), rest),
+        [_, "per", _, week, ..] if week.to_lowercase().starts_with("week") => return None,
         [_, "per", per, rest @ ..] => ((*per).to_owned(), rest),
         _ => return None,
     };
@@ -178,6 +179,8 @@ mod tests {
             "3 per 1s rate burst x",
             "3 per 1s rate 20",
             "3 per 2 weeks from",
+            "3 per 2 week from 2026-01-05",
+            "3 per 2 Weeks from 2026-01-05",
             "3 per 2 weeks from 2026-01-05 sliding",
             "3 per weeks from 2026-01-05 step 1h",
             "3 per 1s rate burst 20 step 1s",

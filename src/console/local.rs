@@ -7,6 +7,7 @@ use chrono::{
 use maud::{Markup, html};
 
 use api::instant::shown_within;
+use api::policies::PolicyAnswer;
 use domain::window::{Calendar, Division, Length, Window};
 use domain::zone::Zone;
 
@@ -38,10 +39,12 @@ impl Local {
         }
     }
 
-    /// The same where each day begins at a time such as `06:00`.
-    pub fn with_days_from(mut self, day_starts_at: &str) -> Self {
-        let starts = NaiveTime::parse_from_str(day_starts_at, "%H:%M");
+    /// The same where days and weeks begin as those of a policy.
+    pub fn with_calendar_of(mut self, policy: &PolicyAnswer) -> Self {
+        let starts = NaiveTime::parse_from_str(&policy.day_starts_at, "%H:%M");
         self.calendar.day_starts_at = starts.unwrap_or(NaiveTime::MIN);
+        let weekday = policy.week_starts_on.parse();
+        self.calendar.week_starts_on = weekday.unwrap_or(Weekday::Mon);
         self
     }
 

@@ -203,14 +203,14 @@ impl<'f> Field<'f> {
 
     pub fn typed(&self, kind: &str) -> Markup {
         self.around(html! {
-            input type=(kind) id=(self.name) name=(self.name) value=(self.value) required[self.required]
+            input type=(kind) id=(self.id()) name=(self.name) value=(self.value) required[self.required]
                 aria-describedby=[self.described_by()] aria-invalid=[self.fault.map(|_| "true")];
         })
     }
 
     pub fn lines(&self) -> Markup {
         self.around(html! {
-            textarea id=(self.name) name=(self.name) rows="3" required[self.required]
+            textarea id=(self.id()) name=(self.name) rows="3" required[self.required]
                 aria-describedby=[self.described_by()] aria-invalid=[self.fault.map(|_| "true")] { (self.value) }
         })
     }
@@ -218,7 +218,7 @@ impl<'f> Field<'f> {
     /// One of some values, each with its words.
     pub fn choice(&self, values: &[(&str, &str)]) -> Markup {
         self.around(html! {
-            select id=(self.name) name=(self.name) aria-describedby=[self.described_by()] {
+            select id=(self.id()) name=(self.name) aria-describedby=[self.described_by()] {
                 @for (value, says) in values {
                     option value=(value) selected[*value == self.value] { (says) }
                 }
@@ -226,9 +226,14 @@ impl<'f> Field<'f> {
         })
     }
 
+    /// The name, without blanks: they divide lists of ids.
+    fn id(&self) -> String {
+        self.name.replace(' ', "-")
+    }
+
     fn described_by(&self) -> Option<String> {
-        let hint = (!self.hint.is_empty()).then(|| format!("{}-hint", self.name));
-        let fault = self.fault.map(|_| format!("{}-fault", self.name));
+        let hint = (!self.hint.is_empty()).then(|| format!("{}-hint", self.id()));
+        let fault = self.fault.map(|_| format!("{}-fault", self.id()));
         let both: Vec<String> = hint.into_iter().chain(fault).collect();
         (!both.is_empty()).then(|| both.join(" "))
     }
@@ -236,10 +241,10 @@ impl<'f> Field<'f> {
     fn around(&self, input: Markup) -> Markup {
         html! {
             div.field {
-                label for=(self.name) { (self.label) }
-                @if !self.hint.is_empty() { p.hint id={ (self.name) "-hint" } { (self.hint) } }
+                label for=(self.id()) { (self.label) }
+                @if !self.hint.is_empty() { p.hint id={ (self.id()) "-hint" } { (self.hint) } }
                 (input)
-                @if let Some(fault) = self.fault { p.fault id={ (self.name) "-fault" } { (fault) } }
+                @if let Some(fault) = self.fault { p.fault id={ (self.id()) "-fault" } { (fault) } }
             }
         }
     }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::window::{Calendar, Division, Length, Window};
 
-/// A [`Calendar`], with the last window of each length, of a part of a day and of a run of weeks.
+/// A [`Calendar`], with the last window of each division.
 ///
 /// Invariant: windows of one division do not overlap and never change, since a process reads the
 /// rules of a zone once. So a remembered window is right for every instant that it contains. Clones
@@ -15,36 +15,53 @@ use super::window::{Calendar, Division, Length, Window};
 #[derive(Debug, Clone)]
 pub struct Almanac {
     calendar: Calendar,
-    found: Arc<[RwLock<Option<Found>>; PLACES]>,
+    lengths: Arc<[RwLock<Option<Window>>; Length::ALL.len()]>,
+    /// Those of parts of a day and of weeks. A policy has few.
+    others: Arc<RwLock<Vec<(Division, Window)>>>,
 }
-
-type Found = (Division, Window);
-
-const PLACES: usize = Length::ALL.len() + 2;
 
 impl Almanac {
     /// The window that contains `at`; see [`Calendar::window`].
     pub fn window(&self, division: impl Into<Division>, at: DateTime<Utc>) -> Window {
         let division = division.into();
-        let place = &self.found[place(division)];
-        let found = *place.read().unwrap_or_else(PoisonError::into_inner);
-        match found.filter(|(of, window)| *of == division && window.contains(at)) {
-            Some((_, window)) => window,
+        match self.found(division).filter(|window| window.contains(at)) {
+            Some(window) => window,
             None => {
                 let window = self.calendar.window(division, at);
-                *place.write().unwrap_or_else(PoisonError::into_inner) = Some((division, window));
+                self.remember(division, window);
                 window
             }
         }
     }
-}
 
-/// Where the last window of a division is. Two parts of a day share their place.
-fn place(division: Division) -> usize {
-    match division {
-        Division::Length(length) => length as usize,
-        Division::PartOfDay(_) => PLACES - 2,
-        Division::Weeks(_) => PLACES - 1,
+    fn found(&self, division: Division) -> Option<Window> {
+        match division {
+            Division::Length(length) => {
+                let place = self.lengths[length as usize].read();
+                *place.unwrap_or_else(PoisonError::into_inner)
+            }
+            Division::PartOfDay(_) | Division::Weeks(_) => {
+                let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+                let found = others.iter().find(|(of, _)| *of == division);
+                found.map(|(_, window)| *window)
+            }
+        }
+    }
+
+    fn remember(&self, division: Division, window: Window) {
+        match division {
+            Division::Length(length) => {
+                let place = self.lengths[length as usize].write();
+                *place.unwrap_or_else(PoisonError::into_inner) = Some(window);
+            }
+            Division::PartOfDay(_) | Division::Weeks(_) => {
+                let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+                match others.iter_mut().find(|(of, _)| *of == division) {
+                    Some((_, last)) => *last = window,
+                    None => others.push((division, window)),
+                }
+            }
+        }
     }
 }
 
@@ -52,7 +69,8 @@ impl From<Calendar> for Almanac {
     fn from(calendar: Calendar) -> Self {
         Self {
             calendar,
-            found: Arc::default(),
+            lengths: Arc::default(),
+            others: Arc::default(),
         }
     }
 }
@@ -100,7 +118,7 @@ mod tests {
     ];
 
     proptest! {
-        /// The clock changes of Paris and New York are included. Parts of a day share a place.
+        /// The clock changes of Paris and New York are included.
         #[test]
         fn what_is_remembered_is_what_the_calendar_says(
             zone in 0..ZONES.len(),

@@ -9,8 +9,8 @@ use super::blocks::BlockTerms;
 use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
-use super::limit::shape::Limit;
-use super::window::Calendar;
+use super::limit::shape::{Limit, Shape};
+use super::window::{Calendar, Division};
 use super::zone::Zone;
 
 /// The longest description or reason, in characters.
@@ -150,6 +150,18 @@ impl Rule {
         self.durability == Durability::Counted || self.on_ledger_outage == OnLedgerOutage::Count
     }
 
+    /// How the calendar is divided by a word, or by the limit with this name.
+    pub fn division(&self, per: Per) -> Option<Division> {
+        if let Per::Calendar(length) = per {
+            return Some(length.into());
+        }
+        let named = self.limits.iter().find(|limit| limit.per() == per);
+        match named?.shape {
+            Shape::Calendar(division) => Some(division),
+            _ => None,
+        }
+    }
+
     /// The reason why the rule grants nothing at an instant; `None` while the rule is active.
     pub fn inactive(&self, now: DateTime<Utc>) -> Option<Inactive> {
         if self.paused {
@@ -258,7 +270,7 @@ impl RuleDraft {
             let detail = |instead| {
                 format!(
                     "Redis cannot count the limit per {}; write {instead}, or use only limits per \
-                     minute, hour, day, week, month, quarter or year",
+                     kind calendar, per a word such as day, a part of a day such as 15m, or weeks",
                     limit.per()
                 )
             };

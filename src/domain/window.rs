@@ -109,7 +109,6 @@ impl PartOfDay {
     pub fn new(part: Elapsed) -> Result<Self, NoPartOfDay> {
         let named = match part.seconds() {
             60 => Some(Length::Minute),
-            3600 => Some(Length::Hour),
             Self::DAY_SECONDS => Some(Length::Day),
             _ => None,
         };
@@ -231,8 +230,9 @@ impl Calendar {
     }
 
     /// The local date of a window of this calendar. For a day: its own date, even if clocks jump
-    /// over its start into the next date. For several days: the date of the first. For a minute, an hour or a
-    /// part of a day: the date that clocks show at its start.
+    /// over its start into the next date. For several days: the date of the first. For a minute or
+    /// an hour: the date that clocks show at its start. For a part of a day: the date that they show there, or would
+    /// show if they did not jump over it.
     pub fn local_date(&self, division: impl Into<Division>, window: Window) -> NaiveDate {
         // At the start of a window clocks show more than ever before: `local` equals
         // `latest_local`.
@@ -396,12 +396,11 @@ mod tests {
 
     #[test]
     fn parts_divide_a_day() {
-        for text in ["1s", "15m", "90m", "6h", "12h", "48m"] {
+        for text in ["1s", "15m", "90m", "1h", "6h", "12h", "48m"] {
             part(text);
         }
         for (text, says) in [
             ("60s", "write per as \"minute\""),
-            ("1h", "write per as \"hour\""),
             ("24h", "write per as \"day\""),
             ("7h", "7h does not divide a day"),
             ("48h", "48h does not divide a day"),

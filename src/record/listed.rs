@@ -42,6 +42,11 @@ pub enum Misfit {
     #[error("the policy has no such limit: write one that it has, such as day")]
     NoSuchLimit,
     #[error(
+        "no version of the policy has such windows of the calendar: write one that it has, or minute, hour, day, \
+         week, month, quarter or year"
+    )]
+    NoSuchWindows,
+    #[error(
         "figures are of whole days: write a date, or the instant at which a local day of the policy begins"
     )]
     WithinADay,

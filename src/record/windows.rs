@@ -1,21 +1,22 @@
 //! Lists of a policy's windows.
 
-use chrono::{DateTime, NaiveDate, TimeDelta};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use crate::cursor::{self, cut_page};
 use crate::day_span::Bound;
-use crate::{InvalidCursor, ListFailure, Record};
-use domain::local_days::{InForce, Lived, LocalDays};
-use domain::policy::PolicyName;
+use crate::{InvalidCursor, ListFailure, Misfit, Record};
+use domain::limit::per::Per;
+use domain::local_days::InForce;
+use domain::policy::{Policy, PolicyName};
 use domain::record::RecordPlace;
-use domain::window::{Division, Window};
+use domain::window::{Calendar, Division, Window};
 use domain::zone::Zone;
 
 /// Which windows to list.
 #[derive(Debug, Clone)]
 pub struct WindowQuery {
-    /// How the calendar is divided.
-    pub division: Division,
+    /// A word of the calendar, or the name of a limit of the policy.
+    pub per: Per,
     /// From the window that contains this instant on; `None` means now.
     pub from: Option<Bound>,
     /// Windows that begin before this instant; `None` means one window.
@@ -31,9 +32,51 @@ pub struct LivedWindow {
     pub zone: Zone,
 }
 
+/// A calendar that was divided in one way from an instant up to another.
+struct Divided<'p> {
+    from: DateTime<Utc>,
+    until: DateTime<Utc>,
+    calendar: &'p Calendar,
+    division: Division,
+}
+
+impl<'p> Divided<'p> {
+    /// The calendars of the versions that have such windows, oldest first.
+    fn of(versions: &'p [Policy], per: Per) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for InForce {
+            from,
+            until,
+            version,
+        } in InForce::of(versions)
+        {
+            let Some(division) = version.rule.division(per) else {
+                continue;
+            };
+            let calendar: &Calendar = &version.rule.calendar;
+            match all.last_mut() {
+                Some(earlier)
+                    if earlier.until == from
+                        && earlier.calendar == calendar
+                        && earlier.division == division =>
+                {
+                    earlier.until = until;
+                }
+                _ => all.push(Self {
+                    from,
+                    until,
+                    calendar,
+                    division,
+                }),
+            }
+        }
+        all
+    }
+}
+
 impl Record {
     /// A page of at most `limit` windows that touch a span, oldest first, and the cursor of the
-    /// next page. If the calendar changed in the middle of a window, the windows of both calendars
+    /// next page. If the calendar or the limit changed in the middle of a window, the windows of both
     /// are listed.
     ///
     /// # Errors
@@ -79,33 +122,36 @@ impl Record {
         if versions.is_empty() {
             return Err(ListFailure::UnknownPolicy(policy.clone()));
         }
-        let days = LocalDays::of(&versions);
-        let lived = days.lived().iter();
-        let lived = lived.filter(|lived| lived.from.timestamp_micros() >= since);
-        let windows = lived.flat_map(|lived| {
-            let is_begun = lived.from.timestamp_micros() == since;
+        let divided = Divided::of(&versions, query.per);
+        if divided.is_empty() {
+            return Err(ListFailure::Misfit("per", Misfit::NoSuchWindows));
+        }
+        let begun = divided.iter();
+        let begun = begun.filter(|divided| divided.from.timestamp_micros() >= since);
+        let windows = begun.flat_map(|divided| {
+            let is_begun = divided.from.timestamp_micros() == since;
             let from = if is_begun { after } else { from };
-            let first = from.max(lived.from);
-            let last = to.min(lived.until);
-            let windows = lived.calendar.windows(query.division, first, last);
-            windows.map(move |window| (lived, window))
+            let first = from.max(divided.from);
+            let last = to.min(divided.until);
+            let windows = divided.calendar.windows(divided.division, first, last);
+            windows.map(move |window| (divided, window))
         });
-        let mut windows: Vec<(&Lived<'_>, Window)> = windows.take(limit as usize + 1).collect();
-        let next = cut_page(&mut windows, limit).map(|(lived, window)| {
-            let since = i128::from(lived.from.timestamp_micros()) << 64;
+        let mut windows: Vec<(&Divided<'_>, Window)> = windows.take(limit as usize + 1).collect();
+        let next = cut_page(&mut windows, limit).map(|(divided, window)| {
+            let since = i128::from(divided.from.timestamp_micros()) << 64;
             let both = since | i128::from(window.end.timestamp().cast_unsigned());
             cursor::encode(identity, &list, &both.to_be_bytes())
         });
         let in_force = InForce::of(&versions);
-        let lived = |(lived, window): (&Lived<'_>, Window)| {
-            // Several versions may have the calendar: name the one of the window's beginning.
-            let from = window.start.max(lived.from);
+        let lived = |(divided, window): (&Divided<'_>, Window)| {
+            // Several versions may have the windows: name the one of the window's beginning.
+            let from = window.start.max(divided.from);
             let begun = in_force.iter().rev().find(|it| it.from <= from);
             LivedWindow {
                 window,
-                local_date: lived.calendar.local_date(query.division, window),
+                local_date: divided.calendar.local_date(divided.division, window),
                 policy_version: begun.map_or(0, |it| it.version.version),
-                zone: lived.calendar.zone.clone(),
+                zone: divided.calendar.zone.clone(),
             }
         };
         Ok((windows.into_iter().map(lived).collect(), next))

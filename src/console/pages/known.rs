@@ -36,9 +36,7 @@ impl Known {
         let none = || PageFailure::NotFound(format!("There is no policy {name}."));
         let in_force = in_force.ok_or_else(none)?;
         let in_force: PolicyAnswer = copy(in_force)?;
-        let local = visit
-            .local(&in_force.time_zone)
-            .with_days_from(&in_force.day_starts_at);
+        let local = visit.local(&in_force.time_zone).with_calendar_of(&in_force);
         Ok(Self {
             in_force,
             versions,

@@ -33,7 +33,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let known = ListedPolicy::all(visit, policies.items).await?;
     let row = |it: &ListedPolicy| {
         let of = it.in_force();
-        let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
+        let local = Local::of(&of.time_zone, visit.now).with_calendar_of(of);
         html! {
             tr {
                 (cell("Policy", policy(&of.name)))

@@ -192,7 +192,7 @@ impl PolicyDraft {
                     let burst = whole(format!("/limits/{index}/burst"), burst);
                     limit.insert("burst".to_owned(), burst);
                 }
-                ("", from) => {
+                ("" | "calendar", from) => {
                     limit.insert("from".to_owned(), json!(from));
                 }
                 (_, step) => {

@@ -168,7 +168,7 @@ async fn policy_table(visit: &Visit<'_>, policies: PolicyList, days: &Days) -> M
     };
     let row = |it: &ListedPolicy| {
         let of = it.in_force();
-        let local = Local::of(&of.time_zone, visit.now).with_days_from(&of.day_starts_at);
+        let local = Local::of(&of.time_zone, visit.now).with_calendar_of(of);
         let figures = days
             .as_ref()
             .map(|days| days.get(&of.name).map_or(&[][..], Vec::as_slice));

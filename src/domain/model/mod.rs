@@ -107,7 +107,8 @@ fn any_limit() -> impl Strategy<Value = String> {
             .prop_map(|(max, per)| format!("{max} per {per}")),
         (1u64..9, prop_oneof![Just("10s"), Just("30s")])
             .prop_map(|(max, per)| format!("{max} per {per} calendar")),
-        (10u64..60).prop_map(|max| format!("{max} per 2 weeks from 2026-10-19")),
+        (10u64..60, 19u8..22)
+            .prop_map(|(max, day)| format!("{max} per 2 weeks from 2026-10-{day}")),
         (10u64..60).prop_map(|max| format!("{max} per ever")),
         (1u64..9, per()).prop_map(|(max, per)| format!("{max} per {per} from_first_claim")),
         (1u64..9, per()).prop_map(|(max, per)| format!("{max} per {per} sliding")),

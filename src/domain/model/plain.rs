@@ -70,8 +70,8 @@ fn burst_of(limit: &Limit) -> u64 {
 
 /// Whether a limit continues from a line that another limit decided.
 fn goes_on(one: &Limit, two: &Limit) -> bool {
-    let step = one.shape.step() == two.shape.step();
-    one.per() == two.per() && one.shape.kind() == two.shape.kind() && step
+    let settings = |limit: &Limit| (limit.shape.step(), limit.shape.from());
+    one.per() == two.per() && one.shape.kind() == two.shape.kind() && settings(one) == settings(two)
 }
 
 impl Book {

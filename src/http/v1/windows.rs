@@ -12,9 +12,7 @@ use crate::request::{
 use api::policies::{WindowAnswer, WindowList};
 use api::words;
 use domain::limit::per::Per;
-use domain::limit::shape::Shape;
-use domain::policy::Policy;
-use domain::window::{Division, Length};
+use domain::window::Length;
 use engine::{LivedWindow, WindowQuery};
 
 /// The windows to list.
@@ -34,21 +32,6 @@ pub struct WindowListQuery {
     to: Option<String>,
 }
 
-/// The division of the calendar that has a name: a word, or what a limit of the policy says.
-fn division(per: Per, policy: &Policy) -> Result<Division, String> {
-    if let Per::Calendar(length) = per {
-        return Ok(length.into());
-    }
-    let named = policy.rule.limits.iter().find(|limit| limit.per() == per);
-    match named.map(|limit| limit.shape) {
-        Some(Shape::Calendar(division)) => Ok(division),
-        _ => Err(format!(
-            "the policy has no limit per {per} of the calendar; write one that it has, or minute, hour, day, week, \
-             month, quarter or year"
-        )),
-    }
-}
-
 fn window_answer(lived: LivedWindow) -> WindowAnswer {
     WindowAnswer {
         start: lived.window.start,
@@ -62,7 +45,7 @@ fn window_answer(lived: LivedWindow) -> WindowAnswer {
 describe! {
     /// List the windows of a policy in a span, each by the version that was in force then.
     ///
-    /// If a change of the calendar took effect in the middle of a window, the windows of both calendars are
+    /// If a change of the calendar or of the limit took effect in the middle of a window, the windows of both are
     /// listed.
     LIST: "list_windows" of "policies", |it| it
         .json::<WindowList>(200, "A page, oldest first.")
@@ -87,13 +70,8 @@ pub async fn list(
     faults.or(Some(()))?;
     // An archived policy has no windows.
     let found = admin.policy(policy.0.clone()).await?;
-    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let mut faults = Faults::default();
-    let division = faults.parameter("per", Some(&per.to_string()), |_| {
-        division(per, &found.newest)
-    });
-    let division = faults.or(division)?;
-    let query = WindowQuery { division, from, to };
+    found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let query = WindowQuery { per, from, to };
     let windows = record.windows(&policy.0, &query, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, window_answer)))
 }

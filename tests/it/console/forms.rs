@@ -90,6 +90,12 @@ async fn a_form_knows_parts_of_a_day_and_weeks() {
     for (per, kind, more, says) in [
         ("15m", "calendar", "", "5 per 15m of the day"),
         ("2 weeks", "", "2026-01-05", "5 per 2 weeks from 2026-01-05"),
+        (
+            "3 weeks",
+            "calendar",
+            "2026-01-06",
+            "5 per 3 weeks from 2026-01-06",
+        ),
         ("24h", "sliding", "1h", "5 in any 24h, in steps of 1h"),
     ] {
         let page = browser.page("/console/policies/benefit/edit").await;
@@ -105,6 +111,32 @@ async fn a_form_knows_parts_of_a_day_and_weeks() {
             "{more}"
         );
         browser.page("/console").await.says(says);
+    }
+}
+
+/// A week of a policy begins on its own weekday, and a list of ids has no blanks within them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_and_fields_are_those_of_the_policy() {
+    // Saturday 21 November, 03:04:05.
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    let limits =
+        json!([{ "max": 9, "per": "week" }, { "max": 9, "per": "2 weeks", "from": "2026-11-16" }]);
+    let rule = json!({ "time_zone": "UTC", "limits": limits, "week_starts_on": "sunday" });
+    app.put_policy("benefit", rule).await.is(201);
+    let browser = Browser::signed_in(&app, KEY).await;
+    browser
+        .page("/console/policies")
+        .await
+        .says("in 20 h 55 min");
+    let page = browser
+        .page("/console/policies/benefit/overrides/member-42")
+        .await;
+    for part in [
+        "id=\"max-2-weeks\"",
+        "name=\"max-2 weeks\"",
+        "aria-describedby=\"max-2-weeks-hint\"",
+    ] {
+        assert!(page.html.contains(part), "{part}: {}", page.html);
     }
 }
 

@@ -86,6 +86,39 @@ async fn parts_of_a_day_and_weeks_have_the_names_of_limits() {
         let found = windows(&app, &format!("per={per}&from={from}")).await;
         assert_eq!(found, [expected], "{per} {from}");
     }
+    // Each window is of a version that was in force then, and had it.
+    let weeks = json!([{ "max": 9, "per": "2 weeks", "from": "2026-01-09" }]);
+    let later = json!({
+        "time_zone": "America/New_York", "limits": weeks, "effective": "2030-01-01T00:00:00Z",
+    });
+    replace(&app, later).await;
+    let now = "2026-03-08T06:00:00Z";
+    let expected = "2026-03-08T05:00:00Z 2026-03-08T10:00:00Z 2026-03-08";
+    assert_eq!(
+        windows(&app, &format!("per=6h&from={now}")).await,
+        [expected]
+    );
+    let expected = "2026-03-05T05:00:00Z 2026-03-19T04:00:00Z 2026-03-05";
+    assert_eq!(
+        windows(&app, &format!("per=2%20weeks&from={now}")).await,
+        [expected]
+    );
+    let change = "from=2029-12-31T12:00:00Z&to=2030-01-01T12:00:00Z";
+    #[rustfmt::skip]
+    let both = [
+        "2029-12-20T05:00:00Z 2030-01-03T05:00:00Z 2029-12-20",
+        "2029-12-21T05:00:00Z 2030-01-04T05:00:00Z 2029-12-21",
+    ];
+    for limit in [1, 9] {
+        let query = format!("per=2%20weeks&{change}&limit={limit}");
+        assert_eq!(windows(&app, &query).await, both);
+    }
+    assert_eq!(windows(&app, &format!("per=6h&{change}")).await.len(), 3);
+    assert!(
+        windows(&app, "per=6h&from=2030-01-01T00:00:00Z")
+            .await
+            .is_empty()
+    );
     for per in ["24h", "15m", "3%20weeks", "ever"] {
         let answer = app.get(&format!("{WINDOWS}?per={per}")).await;
         assert_eq!(invalid_places(&answer), ["per"], "{answer:?}");
