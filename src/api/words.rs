@@ -125,8 +125,9 @@ pub const PROBLEM_CODES: [&str; 35] = [
 ];
 
 words! {
-    /// `calendar`: of the local calendar; a duration then divides each local day. `from_first_claim`: all units return together, one duration after the
-    /// first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units return evenly.
+    /// `calendar`: of the local calendar; a duration then divides each local day. `from_first_claim`: all units return
+    /// together, one duration after the first grant. `sliding`: each unit returns one duration after it was taken.
+    /// `rate`: units return evenly.
     LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
     Weekday = policy::WEEKDAYS.map(|(_, name)| name);
     /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`: Redis alone

@@ -193,8 +193,8 @@ fn decode_window_use(first: char, text: &str) -> Option<WindowUse> {
             (Division::Weeks(WeekRun { weeks, from }), rest)
         }
         _ => {
-            let mut lengths = Length::ALL.map(Division::Length).into_iter();
-            (lengths.find(|length| letter(*length) == first)?, text)
+            let place = LETTERS.iter().position(|letter| *letter == first)?;
+            (Division::Length(Length::ALL[place]), text)
         }
     };
     let (used, window) = text.split_once(',')?;
@@ -294,17 +294,14 @@ pub fn used_pattern(division: Division, window: Window) -> String {
 /// The letter of a division of the calendar.
 fn letter(division: Division) -> char {
     match division {
-        Division::Length(Length::Minute) => 'i',
-        Division::Length(Length::Hour) => 'h',
-        Division::Length(Length::Day) => 'd',
-        Division::Length(Length::Week) => 'w',
-        Division::Length(Length::Month) => 'm',
-        Division::Length(Length::Quarter) => 'q',
-        Division::Length(Length::Year) => 'y',
+        Division::Length(length) => LETTERS[length as usize],
         Division::PartOfDay(_) => PART_OF_DAY,
         Division::Weeks(_) => WEEKS,
     }
 }
+
+/// The letters of [`Length::ALL`].
+const LETTERS: [char; Length::ALL.len()] = ['i', 'h', 'd', 'w', 'm', 'q', 'y'];
 
 /// Writes what a letter does not say, with a comma after it.
 fn push_parameters(text: &mut String, division: Division) {
