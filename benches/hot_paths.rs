@@ -115,9 +115,11 @@ fn line(policy: &Policy, claims: u32, at: DateTime<Utc>) -> Option<Line> {
 type Account = (&'static Policy, Option<&'static Line>);
 
 fn account(limits: usize, claims: u32, ago: TimeDelta) -> Account {
-    let policy = policy(limits);
-    let line = line(&policy, claims, NOW - ago);
-    (keep(policy), line.map(keep))
+    let own = policy(limits);
+    let last = line(&own, claims, NOW - ago);
+    // What was freed until here is sorted by the next decision, which is not the counted one.
+    black_box(line(&policy(limits), claims.max(1), NOW));
+    (keep(own), last.map(keep))
 }
 
 const JUST_NOW: TimeDelta = TimeDelta::minutes(1);
