@@ -29,7 +29,9 @@ BEYOND_SCHEMAS = [
     (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
     (r"#(/policy)?/limits/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
     (r"#(/policy)?/limits/\d+/(max|burst)", "without a step|units a second|returns within"),
-    (r"#(/policy)?/limits/\d+/(per|step)", "from 1s to 400d"),
+    (r"#(/policy)?/limits/\d+/from", "only a limit per 2 weeks|write the first day of a window"),
+    (r"#(/policy)?/limits/\d+/per", "does not divide a day|this is the name of windows"),
+    (r"(#(/policy)?/limits/\d+/)?(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # White space of Unicode.
     ("#(/policy)?/reason|reason", "^the reason is empty; say why$"),
@@ -65,7 +67,7 @@ BEYOND_SCHEMAS = [
     ("#/policies", "an admin key cannot be limited"),
     (r"#/policies/\d+", "the policy name is invalid|there is no policy|names this policy twice"),
     # The limits of the policy; a number as a decimal.
-    ("(#/)?per", "the policy has no such limit|the policy has no limit per"),
+    ("(#/)?per", "the policy has no such limit|the policy has no limit per|of the policy has such windows"),
     ("at_least", "write a part from 0.001 to 1"),
     # A local day belongs to a policy; positions and keys must exist.
     ("on|from|to|recorded_from|recorded_to", "name the policy too"),
@@ -149,12 +151,14 @@ def map_case(context, case):
 
 def fit_kind(limit):
     """Removes the fields of a limit that its per or its kind does not allow."""
-    if not limit["per"][0].isdigit():
-        unused = ["kind", "step", "burst"]
+    if limit["per"].endswith(" weeks"):
+        limit["from"], unused = "2026-01-05", ["kind", "step", "burst"]
+    elif not limit["per"][0].isdigit():
+        unused = ["kind", "step", "burst", "from"]
     elif limit.get("kind") in ("sliding", "rate"):
-        unused = ["burst" if limit["kind"] == "sliding" else "step"]
+        unused = ["burst" if limit["kind"] == "sliding" else "step", "from"]
     else:
-        limit["kind"], unused = "from_first_claim", ["step", "burst"]
+        limit["kind"], unused = "from_first_claim", ["step", "burst", "from"]
     for field in unused:
         limit.pop(field, None)
 
