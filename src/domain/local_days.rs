@@ -15,15 +15,15 @@ use super::zone::Zone;
 /// the day of the change is longer.
 pub struct LocalDays<'p> {
     /// The calendars with their times, oldest first.
-    lived: Vec<Lived<'p>>,
+    lived: Vec<Lived<&'p Calendar>>,
 }
 
-/// A calendar that was active from an instant up to another.
+/// What versions had in common from an instant up to another.
 #[derive(Debug, Clone, Copy)]
-pub struct Lived<'p> {
+pub struct Lived<T> {
     pub from: DateTime<Utc>,
     pub until: DateTime<Utc>,
-    pub calendar: &'p Calendar,
+    pub common: T,
 }
 
 /// A version that was active from an instant up to another.
@@ -60,44 +60,52 @@ impl<'p> InForce<'p> {
     }
 }
 
-impl<'p> LocalDays<'p> {
-    /// The days of a policy with these versions, oldest first. Without versions, no day starts.
-    pub fn of(versions: &'p [Policy]) -> Self {
-        let mut lived: Vec<Lived<'p>> = Vec::new();
+impl<T: PartialEq> Lived<T> {
+    /// What neighbouring versions have in common, oldest first. Versions without it leave a gap.
+    pub fn of<'p>(versions: &'p [Policy], common: impl Fn(&'p Policy) -> Option<T>) -> Vec<Self> {
+        let mut lived: Vec<Self> = Vec::new();
         for InForce {
             from,
             until,
             version,
         } in InForce::of(versions)
         {
-            let calendar: &Calendar = &version.rule.calendar;
+            let Some(common) = common(version) else {
+                continue;
+            };
             match lived.last_mut() {
-                Some(earlier) if earlier.calendar == calendar => earlier.until = until,
-                _ => lived.push(Lived {
+                Some(last) if last.until == from && last.common == common => last.until = until,
+                _ => lived.push(Self {
                     from,
                     until,
-                    calendar,
+                    common,
                 }),
             }
         }
-        Self { lived }
+        lived
     }
+}
 
-    /// The calendars that were or will be active, oldest first, without gaps.
-    pub fn lived(&self) -> &[Lived<'p>] {
-        &self.lived
+impl<'p> LocalDays<'p> {
+    /// The days of a policy with these versions, oldest first. Without versions, no day starts.
+    pub fn of(versions: &'p [Policy]) -> Self {
+        let calendar =
+            |version: &'p Policy| -> Option<&'p Calendar> { Some(&version.rule.calendar) };
+        Self {
+            lived: Lived::of(versions, calendar),
+        }
     }
 
     /// The time zone that was active at an instant. Without versions there is none.
     pub fn zone(&self, at: DateTime<Utc>) -> Option<&'p Zone> {
         let begun = self.lived.iter().rev().find(|lived| lived.from <= at);
-        begun.map(|lived| &lived.calendar.zone)
+        begun.map(|lived| &lived.common.zone)
     }
 
     /// The first instant of a local day. A skipped date starts with the next date.
     pub fn start(&self, date: NaiveDate) -> DateTime<Utc> {
-        let begins = |lived: &Lived<'_>| {
-            let start = lived.calendar.day_start(date).max(lived.from);
+        let begins = |lived: &Lived<&Calendar>| {
+            let start = lived.common.day_start(date).max(lived.from);
             (start < lived.until).then_some(start)
         };
         let starts = self.lived.iter().filter_map(begins);
@@ -113,7 +121,7 @@ impl<'p> LocalDays<'p> {
     pub fn date(&self, at: DateTime<Utc>) -> NaiveDate {
         let shown = self.lived.iter().filter(|lived| lived.from <= at);
         let dates = shown.map(|lived| {
-            let calendar = lived.calendar;
+            let calendar = lived.common;
             let at = at.min(lived.until - TimeDelta::microseconds(1));
             calendar.local_date(Length::Day, calendar.window(Length::Day, at))
         });

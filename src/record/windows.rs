@@ -1,13 +1,13 @@
 //! Lists of a policy's windows.
 
-use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta};
 
 use crate::cursor::{self, cut_page};
 use crate::day_span::Bound;
 use crate::{InvalidCursor, ListFailure, Misfit, Record};
 use domain::limit::per::Per;
-use domain::local_days::InForce;
-use domain::policy::{Policy, PolicyName};
+use domain::local_days::{InForce, Lived};
+use domain::policy::PolicyName;
 use domain::record::RecordPlace;
 use domain::window::{Calendar, Division, Window};
 use domain::zone::Zone;
@@ -30,48 +30,6 @@ pub struct LivedWindow {
     pub local_date: NaiveDate,
     pub policy_version: u32,
     pub zone: Zone,
-}
-
-/// A calendar that was divided in one way from an instant up to another.
-struct Divided<'p> {
-    from: DateTime<Utc>,
-    until: DateTime<Utc>,
-    calendar: &'p Calendar,
-    division: Division,
-}
-
-impl<'p> Divided<'p> {
-    /// The calendars of the versions that have such windows, oldest first.
-    fn of(versions: &'p [Policy], per: Per) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for InForce {
-            from,
-            until,
-            version,
-        } in InForce::of(versions)
-        {
-            let Some(division) = version.rule.division(per) else {
-                continue;
-            };
-            let calendar: &Calendar = &version.rule.calendar;
-            match all.last_mut() {
-                Some(earlier)
-                    if earlier.until == from
-                        && earlier.calendar == calendar
-                        && earlier.division == division =>
-                {
-                    earlier.until = until;
-                }
-                _ => all.push(Self {
-                    from,
-                    until,
-                    calendar,
-                    division,
-                }),
-            }
-        }
-        all
-    }
 }
 
 impl Record {
@@ -122,36 +80,42 @@ impl Record {
         if versions.is_empty() {
             return Err(ListFailure::UnknownPolicy(policy.clone()));
         }
-        let divided = Divided::of(&versions, query.per);
+        let divided = Lived::of(&versions, |version| {
+            let calendar: &Calendar = &version.rule.calendar;
+            Some((calendar, version.rule.division(query.per)?))
+        });
         if divided.is_empty() {
             return Err(ListFailure::Misfit("per", Misfit::NoSuchWindows));
         }
-        let begun = divided.iter();
-        let begun = begun.filter(|divided| divided.from.timestamp_micros() >= since);
-        let windows = begun.flat_map(|divided| {
-            let is_begun = divided.from.timestamp_micros() == since;
+        let lived = divided.iter();
+        let lived = lived.filter(|lived| lived.from.timestamp_micros() >= since);
+        let windows = lived.flat_map(|lived| {
+            let is_begun = lived.from.timestamp_micros() == since;
             let from = if is_begun { after } else { from };
-            let first = from.max(divided.from);
-            let last = to.min(divided.until);
-            let windows = divided.calendar.windows(divided.division, first, last);
-            windows.map(move |window| (divided, window))
+            let first = from.max(lived.from);
+            let last = to.min(lived.until);
+            let (calendar, division) = lived.common;
+            let windows = calendar.windows(division, first, last);
+            windows.map(move |window| (lived, window))
         });
-        let mut windows: Vec<(&Divided<'_>, Window)> = windows.take(limit as usize + 1).collect();
-        let next = cut_page(&mut windows, limit).map(|(divided, window)| {
-            let since = i128::from(divided.from.timestamp_micros()) << 64;
+        let mut windows: Vec<(&Lived<(&Calendar, Division)>, Window)> =
+            windows.take(limit as usize + 1).collect();
+        let next = cut_page(&mut windows, limit).map(|(lived, window)| {
+            let since = i128::from(lived.from.timestamp_micros()) << 64;
             let both = since | i128::from(window.end.timestamp().cast_unsigned());
             cursor::encode(identity, &list, &both.to_be_bytes())
         });
         let in_force = InForce::of(&versions);
-        let lived = |(divided, window): (&Divided<'_>, Window)| {
+        let lived = |(lived, window): (&Lived<(&Calendar, Division)>, Window)| {
+            let (calendar, division) = lived.common;
             // Several versions may have the windows: name the one of the window's beginning.
-            let from = window.start.max(divided.from);
+            let from = window.start.max(lived.from);
             let begun = in_force.iter().rev().find(|it| it.from <= from);
             LivedWindow {
                 window,
-                local_date: divided.calendar.local_date(divided.division, window),
+                local_date: calendar.local_date(division, window),
                 policy_version: begun.map_or(0, |it| it.version.version),
-                zone: divided.calendar.zone.clone(),
+                zone: calendar.zone.clone(),
             }
         };
         Ok((windows.into_iter().map(lived).collect(), next))

@@ -68,10 +68,10 @@ pub async fn list(
     let to = faults.bound("to", to.as_ref());
     let page = page.0.check(&mut faults);
     faults.or(Some(()))?;
+    let query = WindowQuery { per, from, to };
     // An archived policy has no windows.
     let found = admin.policy(policy.0.clone()).await?;
     found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let query = WindowQuery { per, from, to };
     let windows = record.windows(&policy.0, &query, page.limit, page.cursor());
     Ok(HttpResponse::Ok().json(WindowList::new(windows.await?, window_answer)))
 }
