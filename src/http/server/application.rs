@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
-use actix_web::dev::{AppConfig, Server, ServiceRequest, ServiceResponse, fn_service};
+use actix_web::App;
+use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::web::Data;
-use actix_web::{App, Error};
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use super::every;
 use super::first_key::FirstKey;
 use super::gate::{Gate, GateOptions, gate_app};
 use super::in_process::{InProcess, OwnApplication};
-use super::listening::Listening;
+use super::listening::{AppHandlers, Listening};
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
 use super::read_only::only_reads;
@@ -330,18 +330,7 @@ struct Handlers {
 
 impl Handlers {
     /// The handlers behind their routes.
-    fn app(
-        self,
-        console: Option<Rc<Console>>,
-    ) -> App<
-        impl ServiceFactory<
-            ServiceRequest,
-            Config = (),
-            Response = ServiceResponse,
-            Error = Error,
-            InitError = (),
-        >,
-    > {
+    fn app(self, console: Option<Rc<Console>>) -> App<impl AppHandlers> {
         let Self {
             engine,
             read_time,

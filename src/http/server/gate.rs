@@ -8,20 +8,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix_service::ServiceFactory;
-use actix_web::dev::{ServiceRequest, ServiceResponse, fn_service};
+use actix_web::dev::{ServiceRequest, fn_service};
 use actix_web::http::header::{
     AUTHORIZATION, CONTENT_TYPE, COOKIE, FORWARDED, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHORIZATION, VIA, X_FORWARDED_FOR,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
-use actix_web::{App, Error, HttpRequest, HttpResponse};
+use actix_web::{App, HttpRequest, HttpResponse};
 use serde_json::json;
 
 use super::console::{read, request_id};
 use super::every;
 use super::in_process::{InProcess, OwnRequest};
+use super::listening::AppHandlers;
 use super::request_id::{TRACEPARENT, X_REQUEST_ID};
 use crate::answer::ApiError;
 use crate::request::{Bounded, GateKey, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
@@ -74,17 +74,7 @@ struct ProxySettings {
 
 /// The handlers of the gate. They know nothing of the engine, so nobody checks the key of a user, which is not for
 /// perdiem.
-pub fn gate_app(
-    gate: Rc<Gate>,
-) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse,
-        Error = Error,
-        InitError = (),
-    >,
-> {
+pub fn gate_app(gate: Rc<Gate>) -> App<impl AppHandlers> {
     let routes = ["/gate/{policy}/{settings}", "/gate/{settings}", "/gate"].map(|pattern| {
         Route::at(pattern, Bounded::Open)
             .with_slashes()

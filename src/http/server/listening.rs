@@ -31,23 +31,37 @@ pub struct Listening {
     pub in_progress: TaskTracker,
 }
 
+/// The handlers of an [`App`]: its type has no other name.
+pub trait AppHandlers:
+    ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse,
+        Error = Error,
+        InitError = (),
+    > + 'static
+{
+}
+
+impl<T> AppHandlers for T where
+    T: ServiceFactory<
+            ServiceRequest,
+            Config = (),
+            Response = ServiceResponse,
+            Error = Error,
+            InitError = (),
+        > + 'static
+{
+}
+
 impl Listening {
     /// The service of one listener in one worker.
-    pub fn serve<T>(
+    pub fn serve<T: AppHandlers>(
         &self,
         app: App<T>,
         acceptor: Option<TlsAcceptor>,
         plain_claims: Option<Rc<PlainClaims>>,
-    ) -> impl ServiceFactory<TcpStream, Config = (), InitError = (), Response = ()> + use<T>
-    where
-        T: ServiceFactory<
-                ServiceRequest,
-                Config = (),
-                Response = ServiceResponse,
-                Error = Error,
-                InitError = (),
-            > + 'static,
-    {
+    ) -> impl ServiceFactory<TcpStream, Config = (), InitError = (), Response = ()> + use<T> {
         let app = app.into_factory();
         let app = app.map_err(|error: Error| error.error_response());
         let in_progress = self.in_progress.clone();
