@@ -116,7 +116,7 @@ impl From<&Limit> for LimitAnswer {
             kind: limit.shape.told_kind().map(|kind| kind.as_str().into()),
             step: limit.shape.step(),
             burst: limit.shape.burst(),
-            from: limit.shape.from(),
+            from: limit.shape.first_day(),
         }
     }
 }

@@ -98,14 +98,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::draft::check_limits;
     use crate::limit::shape::Shape;
-    use crate::samples::limit;
+    use crate::samples::policy_of;
     use crate::zones::Zones;
 
     const ZONES: [&str; 4] = ["+08:00", "Europe/Paris", "Pacific/Apia", "America/New_York"];
 
-    const DIVISIONS: [&str; 9] = [
+    const LIMITS: [&str; 10] = [
         "1 per minute",
         "1 per hour",
         "1 per day",
@@ -115,6 +114,7 @@ mod tests {
         "1 per year",
         "1 per 6h calendar",
         "1 per 15m calendar",
+        "1 per 2 weeks from 2026-10-28",
     ];
 
     proptest! {
@@ -123,7 +123,7 @@ mod tests {
         fn what_is_remembered_is_what_the_calendar_says(
             zone in 0..ZONES.len(),
             hour in 0..24_u32,
-            asked in proptest::collection::vec((0..DIVISIONS.len(), 0i64..200 * 3600), 1..40),
+            asked in proptest::collection::vec((0..LIMITS.len(), 0i64..200 * 3600), 1..40),
         ) {
             let begin: DateTime<Utc> = "2026-10-25T00:00:00Z".parse().unwrap();
             let calendar = Calendar {
@@ -131,13 +131,11 @@ mod tests {
                 day_starts_at: NaiveTime::from_hms_opt(hour, 0, 0).unwrap(),
                 week_starts_on: Weekday::Mon,
             };
+            let limits = policy_of(1, "UTC", &LIMITS).rule.limits;
             let almanac = Almanac::from(calendar.clone());
             let other = almanac.clone();
             for (index, (per, seconds)) in asked.into_iter().enumerate() {
-                let limit = limit(DIVISIONS[per]);
-                let mut faults = Vec::new();
-                let limits = check_limits(&[limit], &mut faults);
-                let Shape::Calendar(per) = limits[0].shape else { panic!("{faults:?}") };
+                let Shape::Calendar(per) = limits[per].shape else { panic!("a window") };
                 let at = begin + TimeDelta::seconds(seconds);
                 let asked = if index % 2 == 0 { &almanac } else { &other };
                 prop_assert_eq!(asked.window(per, at), calendar.window(per, at));

@@ -45,21 +45,16 @@ pub fn limit(text: &str) -> LimitDraft {
         Some((text, from)) => (text, Some(from.to_owned())),
         None => (text, None),
     };
-    let (max, per) = text.split_once(" per ").unwrap();
-    if from.is_some() {
-        return LimitDraft {
-            max: max.parse().unwrap(),
-            per: per.to_owned(),
-            from,
-            ..LimitDraft::default()
-        };
-    }
-    let words: Vec<&str> = text.split(' ').collect();
-    let kind = words.get(3).copied();
-    let last = words.get(4).copied();
+    let (max, rest) = text.split_once(" per ").unwrap();
+    // Only weeks have a blank in their name, and only they have a first day.
+    let parts = if from.is_some() { 1 } else { 3 };
+    let mut words = rest.splitn(parts, ' ');
+    let per = words.next().unwrap().to_owned();
+    let kind = words.next();
+    let last = words.next();
     LimitDraft {
-        max: words[0].parse().unwrap(),
-        per: words[2].to_owned(),
+        max: max.parse().unwrap(),
+        per,
         kind: kind.map(str::to_owned),
         step: last.filter(|_| kind == Some("sliding")).map(str::to_owned),
         burst: last

@@ -170,7 +170,7 @@ impl From<&Limit> for LimitRecord {
             kind: limit.shape.told_kind().map(|kind| kind.as_str().to_owned()),
             step: limit.shape.step().map(|step| step.to_string()),
             burst: limit.shape.burst(),
-            from: limit.shape.from().map(|from| from.to_string()),
+            from: limit.shape.first_day().map(|day| day.to_string()),
         }
     }
 }

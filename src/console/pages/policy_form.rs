@@ -81,11 +81,11 @@ impl PolicyDraft {
             max: limit.max.to_string(),
             per: limit.per.to_string(),
             kind: limit.kind.as_deref().unwrap_or_default().to_owned(),
-            more: match (limit.step, limit.burst, limit.from) {
-                (Some(step), _, _) => step.to_string(),
-                (None, Some(burst), _) => burst.to_string(),
-                (None, None, Some(from)) => from.to_string(),
-                (None, None, None) => String::new(),
+            more: {
+                let step = limit.step.map(|step| step.to_string());
+                let burst = limit.burst.map(|burst| burst.to_string());
+                let from = limit.from.map(|from| from.to_string());
+                step.or(burst).or(from).unwrap_or_default()
             },
         });
         let text = |name: &str| match name {

@@ -165,13 +165,11 @@ impl Checking<'_> {
                 self.fault("kind", detail);
                 return None;
             }
-            (Per::Elapsed(per), Some(LimitKind::Calendar)) => match PartOfDay::new(per) {
-                Ok(part) => Shape::Calendar(Division::PartOfDay(part)),
-                Err(error) => {
-                    self.fault("per", error);
-                    return None;
-                }
-            },
+            (Per::Elapsed(per), Some(LimitKind::Calendar)) => {
+                let part = PartOfDay::new(per);
+                let part = part.map_err(|error| self.fault("per", error)).ok()?;
+                Shape::Calendar(Division::PartOfDay(part))
+            }
             (Per::Elapsed(per), Some(LimitKind::FromFirstClaim)) => Shape::FromFirstClaim(per),
             (Per::Elapsed(per), Some(LimitKind::Sliding)) => Shape::Sliding {
                 per,
@@ -188,7 +186,7 @@ impl Checking<'_> {
         if draft.burst.is_some() && shape.kind() != LimitKind::Rate {
             self.fault("burst", "only a rate has a burst: leave it out");
         }
-        if draft.from.is_some() && shape.from().is_none() {
+        if draft.from.is_some() && shape.first_day().is_none() {
             self.fault(
                 "from",
                 "only a limit per 2 weeks or more has a first day: leave it out",

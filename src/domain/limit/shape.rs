@@ -103,7 +103,7 @@ impl Shape {
     }
 
     /// The date on which a run of weeks begins.
-    pub fn from(self) -> Option<NaiveDate> {
+    pub fn first_day(self) -> Option<NaiveDate> {
         match self {
             Self::Calendar(Division::Weeks(run)) => Some(run.from),
             _ => None,

@@ -70,7 +70,7 @@ fn burst_of(limit: &Limit) -> u64 {
 
 /// Whether a limit continues from a line that another limit decided.
 fn goes_on(one: &Limit, two: &Limit) -> bool {
-    let settings = |limit: &Limit| (limit.shape.step(), limit.shape.from());
+    let settings = |limit: &Limit| (limit.shape.step(), limit.shape.first_day());
     one.per() == two.per() && one.shape.kind() == two.shape.kind() && settings(one) == settings(two)
 }
 
