@@ -19,6 +19,15 @@ pub struct GateArgs {
     )]
     gate_bind: Option<String>,
 
+    /// Address and port of Envoy's Rate Limit Service, where proxies ask over gRPC, such as 127.0.0.1:8082
+    #[arg(
+        long,
+        env = "PERDIEM_GATE_GRPC_BIND",
+        value_name = "ADDRESS",
+        conflicts_with_all = ["read_only", "sandbox"]
+    )]
+    gate_grpc_bind: Option<String>,
+
     /// The key with which the gate claims: one of the role claim, best confined to the policies of the gate
     #[arg(
         long,
@@ -54,7 +63,15 @@ impl GateArgs {
                 "has a blank or a second line: write only the secret, which begins with perdiem_";
             return Err(WrongSetting::new("PERDIEM_GATE_KEY", reason));
         }
-        match (&self.gate_bind, key) {
+        let binds = [
+            ("PERDIEM_GATE_BIND", &self.gate_bind),
+            ("PERDIEM_GATE_GRPC_BIND", &self.gate_grpc_bind),
+        ];
+        let mut set = binds
+            .into_iter()
+            .filter_map(|(setting, bind)| Some((setting, bind.as_ref()?)));
+        let public = set.clone().find(|(_, bind)| names_public(bind));
+        match (set.next(), key) {
             (None, None) if !self.gate_public => Ok(None),
             (None, _) => Err(missing(
                 "PERDIEM_GATE_BIND",
@@ -64,16 +81,19 @@ impl GateArgs {
                 "PERDIEM_GATE_KEY",
                 "write the key with which the gate claims",
             )),
-            (Some(bind), Some(_)) if !self.gate_public && names_public(bind) => {
-                let reason = "names an address that others than proxies may reach, and anyone who reaches the gate \
-                              claims with its key: write a private address, such as 127.0.0.1:8081, or set \
-                              PERDIEM_GATE_PUBLIC=true if only your proxies reach this one";
-                Err(WrongSetting::new("PERDIEM_GATE_BIND", reason))
-            }
-            (Some(bind), Some(key)) => Ok(Some(GateOptions {
-                bind: bind.clone(),
-                key: key.as_str().into(),
-            })),
+            (Some(_), Some(key)) => match public.filter(|_| !self.gate_public) {
+                Some((setting, _)) => {
+                    let reason = "names an address that others than proxies may reach, and anyone who reaches the \
+                                  gate claims with its key: write a private address, such as 127.0.0.1:8081, or \
+                                  set PERDIEM_GATE_PUBLIC=true if only your proxies reach this one";
+                    Err(WrongSetting::new(setting, reason))
+                }
+                None => Ok(Some(GateOptions {
+                    bind: self.gate_bind.clone(),
+                    grpc_bind: self.gate_grpc_bind.clone(),
+                    key: key.as_str().into(),
+                })),
+            },
         }
     }
 }

@@ -139,6 +139,9 @@ impl StartedServer {
         if let Some(gate) = self.application.gate_url() {
             pages += &format!(", gate: {gate}");
         }
+        if let Some(address) = self.application.rate_limits() {
+            pages += &format!(", rate limit service: {address}");
+        }
         format!("perdiem listens on {url} ({pages})")
     }
 

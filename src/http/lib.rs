@@ -11,7 +11,9 @@ mod v1;
 pub use console::Settings as ConsoleSettings;
 pub use docs::rights::rights;
 pub use docs::specification::{specification, specification_yaml};
-pub use server::{Application, FirstKey, GateOptions, ServeError, ServeOptions, TlsFiles};
+pub use server::{
+    Application, FirstKey, GateOptions, ServeError, ServeOptions, TlsFiles, rate_limit_messages,
+};
 
 // The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
 pub use answer::{Asked, Denial, insert_fields, respond};

@@ -441,7 +441,7 @@ fn the_first_build_stays_small() {
     for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys"] {
         assert!(!packages.contains(costly), "{costly} is compiled");
     }
-    assert!(packages.len() <= 271, "{}: {packages:?}", packages.len());
+    assert!(packages.len() <= 280, "{}: {packages:?}", packages.len());
 }
 
 #[test]

@@ -42,9 +42,23 @@ pub struct Denial {
 }
 
 impl Denial {
-    fn lacking(&self) -> impl Iterator<Item = &Total> {
+    /// The limits that lack room.
+    pub fn lacking(&self) -> impl Iterator<Item = &Total> {
         let units = self.asked.units;
         self.totals.iter().filter(move |total| !total.fits(units))
+    }
+
+    /// The limit that lacks room for longest.
+    pub fn binding(&self) -> Option<&Total> {
+        let fits_at = |total: &Total| total.fits_at(self.asked.units);
+        let later = |one: &&Total, two: &&Total| compare_ends(fits_at(one), fits_at(two));
+        self.lacking().max_by(later)
+    }
+
+    /// Seconds until the claim fits.
+    pub fn retry_after(&self) -> Option<u64> {
+        let wait = seconds_until(self.forecast.fits_at?, self.asked.now);
+        Some(wait.max(1).cast_unsigned())
     }
 
     pub fn body(&self) -> DenialBody {
@@ -81,8 +95,8 @@ impl Denial {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
         insert_fields(&mut response, &self.totals, &self.forecast, now);
-        if let Some(fits_at) = self.forecast.fits_at {
-            response.insert_header((header::RETRY_AFTER, seconds_until(fits_at, now).max(1)));
+        if let Some(seconds) = self.retry_after() {
+            response.insert_header((header::RETRY_AFTER, seconds));
         }
         response.content_type(MEDIA_TYPE).finish()
     }
@@ -96,9 +110,7 @@ impl fmt::Display for Denial {
             units,
             ..
         } = &self.asked;
-        let fits_at = |total: &Total| total.fits_at(*units);
-        let later = |one: &&Total, two: &&Total| compare_ends(fits_at(one), fits_at(two));
-        let Some(total) = self.lacking().max_by(later) else {
+        let Some(total) = self.binding() else {
             return Ok(());
         };
         write!(

@@ -332,6 +332,20 @@ impl ApiError {
         }
     }
 
+    /// Whether a claim was decided, and not granted. Any other error of a claim is one of settings, or passes.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Denied(_)
+                | Self::PolicyInactive(_)
+                | Self::SubjectBlocked { .. }
+                | Self::Invalid(_)
+                | Self::KeyReused
+                | Self::RetryOfReversed(_)
+                | Self::RetryOfLapsed(_)
+        )
+    }
+
     /// Whether a standby ended the read for its replay.
     pub fn is_replay_conflict(&self) -> bool {
         matches!(self, Self::Unavailable(Failure::Ledger(error)) if error.is_replay_conflict())
@@ -445,8 +459,9 @@ impl ApiError {
     }
 
     /// After how many seconds the client should try again.
-    fn retry_after(&self) -> Option<u64> {
+    pub fn retry_after(&self) -> Option<u64> {
         match self {
+            Self::Denied(denial) => denial.retry_after(),
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
             Self::PolicyInactive(inactive) => inactive.retry_after(),
             Self::SubjectBlocked { fits_at, now, .. } => {

@@ -11,8 +11,8 @@ use domain::limit::total::Total;
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
 
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item for
 /// each limit, named by its `per`. Quotas are in units, times in seconds. `t` is the time until
@@ -39,8 +39,8 @@ pub fn insert_fields(
             (";t=", seconds),
         );
     }
-    response.insert_header((RATELIMIT_POLICY, policies));
-    response.insert_header((RATELIMIT, limits));
+    response.insert_header((RATE_LIMIT_POLICY, policies));
+    response.insert_header((RATE_LIMIT, limits));
 }
 
 /// Adds an item to the list in a header field.

@@ -11,9 +11,10 @@ use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::App;
 use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::web::Data;
-use futures_util::future::{BoxFuture, LocalBoxFuture};
-use tokio::net::{TcpSocket, lookup_host};
+use futures_util::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::Bounds;
@@ -25,6 +26,7 @@ use super::in_process::{InProcess, OwnApplication};
 use super::listening::{AppHandlers, Listening};
 use super::newcomers::Newcomers;
 use super::plain_claims::PlainClaims;
+use super::rate_limits::RateLimits;
 use super::read_only::only_reads;
 use super::tls::{Tls, TlsFault, TlsFiles};
 use crate::request::{GateKey, OpenMetrics, ReadTime, Routes};
@@ -36,6 +38,8 @@ use sign_on::{NoCertificates, SignOn, SignOnSettings};
 const BACKLOG: u32 = 1024;
 /// The setting with the address of the gate.
 const GATE_BIND: &str = "PERDIEM_GATE_BIND";
+/// The setting with the address of the rate limit service.
+const GATE_GRPC_BIND: &str = "PERDIEM_GATE_GRPC_BIND";
 
 /// Why the application could not start. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +131,7 @@ pub struct Application {
     listener: TcpListener,
     address: SocketAddr,
     gate: Option<TcpListener>,
+    rate_limits: Option<TcpListener>,
     gate_key: GateKey,
     first_key: Option<FirstKey>,
     tls: Option<Tls>,
@@ -156,14 +161,16 @@ impl Application {
         let sign_on = sign_on.map_err(ServeError::SignOn)?.map(Arc::new);
         let socket = BoundSocket::to("PERDIEM_BIND", &options.bind).await?;
         let address = socket.address;
-        let gate = match &options.gate {
-            None => None,
-            Some(gate) => Some(BoundSocket::to(GATE_BIND, &gate.bind).await?),
-        };
+        let of_gate = options.gate.as_ref();
+        let bind = of_gate.and_then(|gate| gate.bind.as_deref());
+        let gate = BoundSocket::to_some(GATE_BIND, bind).await?;
+        let bind = of_gate.and_then(|gate| gate.grpc_bind.as_deref());
+        let rate_limits = BoundSocket::to_some(GATE_GRPC_BIND, bind).await?;
         let engine = Engine::build(engine).await?;
         let listener = socket.listen()?;
         let gate = gate.map(BoundSocket::listen).transpose()?;
-        let gate_key = GateKey(options.gate.as_ref().map(|gate| gate.key.clone()));
+        let rate_limits = rate_limits.map(BoundSocket::listen).transpose()?;
+        let gate_key = GateKey::new(options.gate.as_ref().map(|gate| gate.key.clone()));
         if let Some(trouble) = gate_key.trouble(&engine).await {
             tracing::warn!("{trouble}");
         }
@@ -173,6 +180,7 @@ impl Application {
             listener,
             address,
             gate,
+            rate_limits,
             gate_key,
             first_key,
             tls,
@@ -190,6 +198,11 @@ impl Application {
     pub fn gate_url(&self) -> Option<String> {
         let address = self.gate.as_ref()?.local_addr().ok()?;
         Some(format!("http://{address}/gate"))
+    }
+
+    /// Where proxies find the rate limit service, if there is one.
+    pub fn rate_limits(&self) -> Option<SocketAddr> {
+        self.rate_limits.as_ref()?.local_addr().ok()
     }
 
     /// Where clients find the server.
@@ -275,7 +288,20 @@ impl Application {
             };
             builder = builder.listen("gate", listener, service)?;
         }
-        // 3. Say how a worker serves everything else.
+        // 3. Say the same for the rate limit service.
+        let ending = CancellationToken::new();
+        if let Some(listener) = self.rate_limits {
+            let engine = self.engine.clone();
+            let key = self.gate_key.clone();
+            let bounds = self.options.bounds();
+            let ending = ending.clone();
+            let service = move || {
+                let own = RateLimits::new(engine.clone(), key.clone(), bounds, ending.clone());
+                fn_service(move |io: TcpStream| own.clone().serve(io).map(Ok::<(), ()>))
+            };
+            builder = builder.listen("rate limits", listener, service)?;
+        }
+        // 4. Say how a worker serves everything else.
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
         let service = move || {
             let shared = handlers();
@@ -287,11 +313,11 @@ impl Application {
                 has_plain_claims.then(|| PlainClaims::new(engine.clone(), in_progress.clone()));
             listening.serve(shared.app(console), acceptor.clone(), plain_claims)
         };
-        // 4. Start the workers.
+        // 5. Start the workers.
         let server = builder.listen("perdiem", self.listener, service)?.run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
-        // 5. Serve until the stop. Then the server takes no new connections, and finishes the
+        // 6. Serve until the stop. Then the server takes no new connections, and finishes the
         // requests in progress.
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
@@ -308,11 +334,12 @@ impl Application {
                 deadline = Instant::now() + self.options.drain_time;
                 self.engine.begin_ending();
                 plain_claims.close();
+                ending.cancel();
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }
         }
-        // 6. Close the stores, within what is left of the drain time.
+        // 7. Close the stores, within what is left of the drain time.
         self.engine.close(deadline).await;
         Ok(())
     }
@@ -436,6 +463,17 @@ impl BoundSocket {
             address: named.to_owned(),
             source,
         })
+    }
+
+    /// As [`BoundSocket::to`], if there is a name.
+    async fn to_some(
+        setting: &'static str,
+        named: Option<&str>,
+    ) -> Result<Option<Self>, ServeError> {
+        match named {
+            None => Ok(None),
+            Some(named) => Self::to(setting, named).await.map(Some),
+        }
     }
 
     fn listen(self) -> Result<TcpListener, ServeError> {

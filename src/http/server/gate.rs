@@ -4,7 +4,6 @@
 //! The settings are in the path, because Envoy puts the path and the query of the user's request behind it. A field
 //! of the header counts only if the settings name it, because Traefik and Caddy pass on all fields of the user's.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,16 +22,13 @@ use super::every;
 use super::in_process::{InProcess, OwnRequest};
 use super::listening::AppHandlers;
 use super::request_id::{TRACEPARENT, X_REQUEST_ID};
-use crate::answer::ApiError;
+use crate::answer::{ApiError, RATE_LIMIT, RATE_LIMIT_POLICY};
 use crate::request::{Bounded, GateKey, IDEMPOTENCY_KEY_FIELD, Route, Routes, segment};
 use api::grants::ClaimAnswer;
 use domain::claim::Units;
 use domain::policy::PolicyName;
-use engine::{Engine, Principal};
-use host::retried::Retried;
+use engine::Engine;
 
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
 const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
@@ -45,8 +41,10 @@ const FORM: &str = "there is nothing at this path: ask the gate with /gate/POLIC
 /// The settings of the gate.
 #[derive(Debug, Clone)]
 pub struct GateOptions {
-    /// The address and port to listen on.
-    pub bind: String,
+    /// The address and port for questions over HTTP/1.1; `None` for no such questions.
+    pub bind: Option<String>,
+    /// The address and port of Envoy's Rate Limit Service; `None` without it.
+    pub grpc_bind: Option<String>,
     /// The key with which the gate claims.
     pub key: Arc<str>,
 }
@@ -55,8 +53,6 @@ pub struct GateOptions {
 pub struct Gate {
     engine: Arc<Engine>,
     key: GateKey,
-    /// Whether the key could claim, when it was last tried.
-    tried: RefCell<Retried>,
     in_process: InProcess,
 }
 
@@ -102,7 +98,6 @@ impl Gate {
         Rc::new(Self {
             engine,
             key,
-            tried: RefCell::default(),
             in_process,
         })
     }
@@ -135,7 +130,7 @@ impl Gate {
             target: &format!("/v1/policies/{policy}/claims"),
             fields,
             body: Bytes::from(body),
-            principal: Some(self.principal(&policy).await?),
+            principal: Some(self.key.claimer_of(&self.engine, &policy).await?),
             peer: request.peer_addr(),
         };
         let answer = self.in_process.send(own).await;
@@ -144,20 +139,11 @@ impl Gate {
         if answer.status().is_success() {
             return Ok(granted(answer).await);
         }
-        let is_refused = ApiError::of(&answer).is_some_and(is_refusal);
+        let is_refused = ApiError::of(&answer).is_some_and(ApiError::is_refusal);
         if let Some(status) = settings.denied.filter(|_| is_refused) {
             answer.head_mut().status = status;
         }
         Ok(answer)
-    }
-
-    /// The owner of the gate's key. The log tells that it cannot claim, and not at each request.
-    async fn principal(&self, policy: &PolicyName) -> Result<Principal, ApiError> {
-        let found = self.key.claimer(&self.engine, Some(policy)).await;
-        if let Some(error) = self.tried.borrow_mut().first_failure(&found) {
-            tracing::error!(%error, "the gate cannot claim");
-        }
-        found
     }
 }
 
@@ -238,20 +224,6 @@ fn not_one(name: &HeaderName) -> ApiError {
     ApiError::Malformed(format!(
         "the field {name} must have one value, in UTF-8: let the proxy set it, in place of the user's"
     ))
-}
-
-/// Whether the claim was decided, and not granted. Any other error is one of the settings, or passes.
-fn is_refusal(error: &ApiError) -> bool {
-    matches!(
-        error,
-        ApiError::Denied(_)
-            | ApiError::PolicyInactive(_)
-            | ApiError::SubjectBlocked { .. }
-            | ApiError::Invalid(_)
-            | ApiError::KeyReused
-            | ApiError::RetryOfReversed(_)
-            | ApiError::RetryOfLapsed(_)
-    )
 }
 
 /// The answer to a proxy whose claim is granted.

@@ -13,7 +13,7 @@ use crate::request::{Body, ByHandler, Caller, Claimer, ClaimsData, KeyHeader, Th
 use api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
 use domain::claim::{Claim, IdempotencyKey};
 use domain::policy::PolicyName;
-use engine::Admission;
+use engine::{Admission, Claims};
 use host::chain::Chain;
 
 /// The most claims of a batch.
@@ -24,10 +24,10 @@ const UNDER_WAY_MOST: usize = 256;
 pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A claim that can be decided, or the error that it gets.
-type Checked = Result<(PolicyName, Claim), ApiError>;
+pub type Checked = Result<(PolicyName, Claim), ApiError>;
 
 /// The answer to a claim.
-type BatchMember = Result<GrantedClaim, ApiError>;
+pub type BatchMember = Result<GrantedClaim, ApiError>;
 
 /// Checks a claim. `of_batch` is its key if it has none of its own.
 fn check(
@@ -121,10 +121,10 @@ async fn claim_each(
 }
 
 /// Decides the claims of an atomic batch.
-async fn claim_together(
+pub async fn claim_together(
     caller: &Arc<str>,
     checked: Vec<Checked>,
-    claims: &ClaimsData,
+    claims: &Arc<Claims>,
 ) -> Result<Vec<BatchMember>, ApiError> {
     // 1. Refuse the whole batch if two claims have the same key.
     let mut keys = HashSet::new();

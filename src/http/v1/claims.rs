@@ -66,10 +66,10 @@ pub struct GrantedClaim {
     /// Whether the claim was granted before.
     pub is_repeat: bool,
     pub answer: ClaimAnswer,
-    totals: Arc<[Total]>,
-    forecast: Forecast,
+    pub totals: Arc<[Total]>,
+    pub forecast: Forecast,
     /// The instant of the answer.
-    now: DateTime<Utc>,
+    pub now: DateTime<Utc>,
 }
 
 /// Decides a claim that is no dry run.

@@ -78,7 +78,8 @@ fn refused(answer: &Answer, elsewhere: u16, kind: &str) {
 async fn serve(ground: &Ground, key: &str) -> App {
     let mut options = serve_options();
     options.gate = Some(GateOptions {
-        bind: "127.0.0.1:0".to_owned(),
+        bind: Some("127.0.0.1:0".to_owned()),
+        grpc_bind: None,
         key: key.into(),
     });
     let app = App::try_serve(ground, options, |_| {}).await;

@@ -17,6 +17,7 @@ mod plain_claims;
 mod preconditions;
 mod queries;
 mod questions;
+mod rate_limits;
 mod reads;
 mod refusals;
 mod request_id;

@@ -1,5 +1,6 @@
 //! Running applications, and requests to them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -244,6 +245,8 @@ pub struct App {
     pub url: String,
     /// Where proxies find the gate, if there is one.
     pub gate_url: Option<String>,
+    /// The address of the rate limit service, if there is one.
+    pub rate_limits: Option<SocketAddr>,
     client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -309,7 +312,12 @@ impl App {
                 match Application::build(serve, options).await {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(application) => {
-                        drop(started.send(Ok((application.url(), application.gate_url()))));
+                        let urls = (
+                            application.url(),
+                            application.gate_url(),
+                            application.rate_limits(),
+                        );
+                        drop(started.send(Ok(urls)));
                         let stop = Box::pin(async { drop(stopped.await) });
                         application.run(stop).await.expect("the application runs");
                     }
@@ -317,10 +325,11 @@ impl App {
             });
         });
         let urls = starts.await.expect("the application's thread lives");
-        let (url, gate_url) = urls?;
+        let (url, gate_url, rate_limits) = urls?;
         Ok(Self {
             url,
             gate_url,
+            rate_limits,
             client: client(),
             stop: Some(stop),
             thread: Some(thread),
