@@ -75,7 +75,7 @@ impl GateArgs {
             (None, None) if !self.gate_public => Ok(None),
             (None, _) => Err(missing(
                 "PERDIEM_GATE_BIND",
-                "write the address of the gate, such as 127.0.0.1:8081",
+                "write the address of the gate, such as 127.0.0.1:8081, or set PERDIEM_GATE_GRPC_BIND",
             )),
             (Some(_), None) => Err(missing(
                 "PERDIEM_GATE_KEY",

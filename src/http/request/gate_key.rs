@@ -1,32 +1,36 @@
 //! The key with which the gate claims.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::answer::ApiError;
 use domain::key::Role;
 use domain::policy::PolicyName;
 use engine::{Engine, Principal};
-use host::retried::Retried;
+use host::chain::Chain;
+
+/// The most policies whose failures are told.
+const FAILING_MOST: usize = 100;
 
 /// The key of the gate, shared by the threads.
 #[derive(Clone)]
 pub struct GateKey {
     /// `None` without a gate.
     secret: Option<Arc<str>>,
-    /// Whether the key could claim, when it was last tried.
-    tried: Arc<Mutex<Retried>>,
+    /// The policies of which the key could not claim, when it was last tried.
+    failing: Arc<Mutex<BTreeSet<PolicyName>>>,
 }
 
 impl GateKey {
     pub fn new(secret: Option<Arc<str>>) -> Self {
         Self {
             secret,
-            tried: Arc::default(),
+            failing: Arc::default(),
         }
     }
 
-    /// The owner of the key, who claims of a policy. The log tells that the key cannot claim, and not at each
-    /// question.
+    /// The owner of the key, who claims of a policy. The log tells that the key cannot claim of a policy, once
+    /// until it can.
     ///
     /// # Errors
     /// As for [`GateKey::claimer`].
@@ -36,9 +40,13 @@ impl GateKey {
         policy: &PolicyName,
     ) -> Result<Principal, ApiError> {
         let found = self.claimer(engine, Some(policy)).await;
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = tried.first_failure(&found) {
-            tracing::error!(%error, "the gate cannot claim");
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        match &found {
+            Ok(_) => drop(failing.remove(policy)),
+            Err(error) if failing.len() < FAILING_MOST && failing.insert(policy.clone()) => {
+                tracing::error!(%policy, error = %Chain(error), "the gate cannot claim");
+            }
+            Err(_) => {}
         }
         found
     }

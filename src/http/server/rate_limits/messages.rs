@@ -32,8 +32,9 @@ pub struct Descriptor {
 pub struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub key: String,
-    #[prost(string, tag = "2")]
-    pub value: String,
+    /// A text. A user can have written it, so it may be no UTF-8, and that must not make the message unreadable.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
 }
 
 /// A limit of the proxy's own. perdiem refuses it, so its fields do not matter.

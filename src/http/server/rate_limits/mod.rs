@@ -2,6 +2,7 @@
 //! question is a claim of the gate's key, and the claims of one question are granted together or not at all.
 
 mod connection;
+mod keys;
 pub mod messages;
 mod question;
 mod told;
@@ -11,13 +12,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::ResponseError;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use self::keys::keys;
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::question::{AskedClaim, RateLimitQuestion};
-use self::told::{Became, Passed, tell};
+use self::told::{Became, Passed, refused, tell};
 use super::connection::Bounds;
 use super::request_id::RequestId;
 use crate::answer::ApiError;
@@ -27,6 +30,10 @@ use crate::v1::claims::{Claimed, GrantedClaim, check_claim, decide};
 use domain::claim::IdempotencyKey;
 use engine::{Engine, Principal, Rehearsal};
 use host::chain::Chain;
+
+/// The most looks of a question at once.
+const LOOKS_AT_ONCE: usize = 16;
+const NO_TEXT: &str = "the subject is no text: let the proxy send UTF-8";
 
 /// The service of one thread.
 pub struct RateLimits {
@@ -89,6 +96,13 @@ impl RateLimits {
         })
     }
 
+    /// The answer to a question that is too large. The user can have made it so.
+    fn too_large(most: usize, id: &RequestId) -> RateLimitResponse {
+        refused(&ApiError::TooLarge(most), |error| {
+            error.json(id.text(), id.trace_id())
+        })
+    }
+
     /// What becomes of the claim of each descriptor.
     async fn decide(
         &self,
@@ -96,22 +110,43 @@ impl RateLimits {
         claimer: &Principal,
     ) -> Result<Vec<Became>, ApiError> {
         let claims = &question.claims;
-        // 1. Look where a descriptor only looks. If that is refused, nothing is taken anywhere.
+        let taking: Vec<_> = claims.iter().filter(|asked| !asked.only_looks()).collect();
+        let keys = match keys(question.key.as_deref(), &taking) {
+            Ok(keys) => keys,
+            // The user can have written it, so it refuses the question, as a wrong subject does.
+            Err(error) => {
+                let others = repeat_with(|| Err(ApiError::FailedDependency));
+                return Ok(once(Err(error)).chain(others).take(claims.len()).collect());
+            }
+        };
+        let taking = taking.into_iter().zip(keys);
+        let taking: Vec<Checked> = taking
+            .map(|(asked, key)| check(asked, key, claimer))
+            .collect();
+        // 1. Look where a descriptor only looks. If that is refused, nothing is taken anywhere. A question that was
+        //    granted before is granted again, whatever its looks would find now.
         let looks = claims.iter().map(async |asked| {
             let look = asked.only_looks().then(|| self.look(asked, claimer));
             Some(look?.await)
         });
-        let looks = join_all(looks).await;
+        let mut looks: Vec<Option<Became>> =
+            stream::iter(looks).buffered(LOOKS_AT_ONCE).collect().await;
         let may_take = looks.iter().flatten().all(Result::is_ok);
-        // 2. Take what the others ask for.
-        let taking: Vec<_> = claims.iter().filter(|asked| !asked.only_looks()).collect();
         let mut taken = if may_take {
-            self.take(&taking, question.key.as_deref(), claimer).await?
+            self.take(taking, claimer).await?
+        } else if question.key.is_some()
+            && let Some(before) = self.taken_before(taking, claimer).await
+        {
+            let now = self.engine.claims.instance.now();
+            for look in looks.iter_mut().flatten().filter(|look| look.is_err()) {
+                *look = Ok(Passed::without_limits(now));
+            }
+            before
         } else {
             Vec::new()
         }
         .into_iter();
-        // 3. Answer in the order of the descriptors.
+        // 2. Answer in the order of the descriptors.
         let missing = || Err(ApiError::FailedDependency);
         let became = looks.into_iter();
         let became = became.map(|look| look.or_else(|| taken.next()).unwrap_or_else(missing));
@@ -120,7 +155,12 @@ impl RateLimits {
 
     /// Whether one unit would be granted, and what would be left.
     async fn look(&self, asked: &AskedClaim, claimer: &Principal) -> Became {
-        let (policy, claim) = check(asked, None, claimer)?;
+        self.rehearse(check(asked, None, claimer), claimer).await
+    }
+
+    /// What would become of a claim, or what became of it before.
+    async fn rehearse(&self, checked: Checked, claimer: &Principal) -> Became {
+        let (policy, claim) = checked?;
         let claims = &self.engine.claims;
         let claimed = Claimed::of(&policy, &claim);
         let admission = claims.admit(&claimer.key)?;
@@ -140,29 +180,28 @@ impl RateLimits {
         }
     }
 
+    /// What became of these claims, if all of them were granted before.
+    async fn taken_before(&self, taking: Vec<Checked>, claimer: &Principal) -> Option<Vec<Became>> {
+        let mut before = Vec::with_capacity(taking.len());
+        for checked in taking {
+            let became = self.rehearse(checked, claimer).await;
+            became.as_ref().ok()?.grant?;
+            before.push(became);
+        }
+        (!before.is_empty()).then_some(before)
+    }
+
     /// Takes the units of all these claims, or of none.
     async fn take(
         &self,
-        asked: &[&AskedClaim],
-        key: Option<&str>,
+        mut taking: Vec<Checked>,
         claimer: &Principal,
     ) -> Result<Vec<Became>, ApiError> {
         let claims = &self.engine.claims;
-        let keys = match keys(key, asked.len()) {
-            Ok(keys) => keys,
-            // The user can have written it, so it refuses the question, as a wrong subject does.
-            Err(error) => {
-                let others = repeat_with(|| Err(ApiError::FailedDependency));
-                return Ok(once(Err(error)).chain(others).take(asked.len()).collect());
-            }
-        };
-        let checked = asked.iter().zip(keys);
-        let checked = checked.map(|(asked, key)| check(asked, key, claimer));
-        let mut checked: Vec<Checked> = checked.collect();
-        let granted = if asked.len() > 1 {
-            claim_together(&claimer.key, checked, claims).await?
+        let granted = if taking.len() > 1 {
+            claim_together(&claimer.key, taking, claims).await?
         } else {
-            let Some(one) = checked.pop() else {
+            let Some(one) = taking.pop() else {
                 return Ok(Vec::new());
             };
             let decided = async {
@@ -175,18 +214,10 @@ impl RateLimits {
     }
 }
 
-/// The key of each claim. A claim alone has the key of the question, and one of several also its number.
-fn keys(key: Option<&str>, count: usize) -> Result<Vec<Option<IdempotencyKey>>, ApiError> {
-    let key = key.map_or(Ok(KeyHeader(None)), |key| KeyHeader::parse(key.as_bytes()))?;
-    if count > 1 {
-        key.of_members(count)
-    } else {
-        Ok(vec![key.0])
-    }
-}
-
 fn check(asked: &AskedClaim, key: Option<IdempotencyKey>, claimer: &Principal) -> Checked {
-    let (claim, _) = check_claim(asked.body(), KeyHeader(key), claimer.number)?;
+    let body = asked.body();
+    let body = body.ok_or_else(|| ApiError::invalid_body("/subject", NO_TEXT))?;
+    let (claim, _) = check_claim(body, KeyHeader(key), claimer.number)?;
     Ok((asked.policy.clone(), claim))
 }
 

@@ -19,14 +19,14 @@ const DESCRIPTORS_MOST: usize = 100;
 pub struct RateLimitQuestion {
     /// One for each descriptor.
     pub claims: Vec<AskedClaim>,
-    pub key: Option<String>,
+    pub key: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 pub struct AskedClaim {
     pub policy: PolicyName,
-    /// The values of the other entries.
-    subject: String,
+    /// The values of the other entries; `None` if one of them is no text.
+    pub subject: Option<String>,
     /// `None` only looks whether a unit is left.
     units: Option<u64>,
 }
@@ -69,7 +69,7 @@ impl AskedClaim {
     fn parse(
         descriptor: Descriptor,
         hits_addend: u32,
-        keys: &mut Vec<String>,
+        keys: &mut Vec<Vec<u8>>,
     ) -> Result<Self, String> {
         if descriptor.limit.is_some() {
             return Err("it has a limit of its own: perdiem takes the limits of the policy".into());
@@ -87,11 +87,17 @@ impl AskedClaim {
                 POLICY => policies.push(entry.value),
                 KEY => keys.push(entry.value),
                 // The values stay apart behind each other.
-                _ => values.push(entry.value.replace('%', "%25").replace('/', "%2F")),
+                _ => {
+                    let value = String::from_utf8(entry.value).ok();
+                    values.push(value.map(|value| value.replace('%', "%25").replace('/', "%2F")));
+                }
             }
         }
         let policy = match policies.as_slice() {
-            [policy] => PolicyName::new(policy).map_err(|error| error.to_string())?,
+            [policy] => {
+                let policy = PolicyName::new(&String::from_utf8_lossy(policy));
+                policy.map_err(|error| error.to_string())?
+            }
             [] => {
                 return Err(format!(
                     "it has no entry {POLICY}: name the policy in a generic_key"
@@ -104,12 +110,13 @@ impl AskedClaim {
                 "it has no entry with the subject: write one beside {POLICY}, such as remote_address"
             ));
         }
+        let subject: Option<Vec<String>> = values.into_iter().collect();
         let units = descriptor
             .hits_addend
             .unwrap_or_else(|| hits_addend.max(1).into());
         Ok(Self {
             policy,
-            subject: values.join("/"),
+            subject: subject.map(|values| values.join("/")),
             units: Some(units).filter(|units| *units > 0),
         })
     }
@@ -118,15 +125,15 @@ impl AskedClaim {
         self.units.is_none()
     }
 
-    /// The claim, as in the body of a request.
-    pub fn body(&self) -> ClaimBody {
-        ClaimBody {
-            subject: self.subject.clone(),
+    /// The claim, as in the body of a request; `None` if its subject is no text.
+    pub fn body(&self) -> Option<ClaimBody> {
+        Some(ClaimBody {
+            subject: self.subject.clone()?,
             units: self.units.map(|units| WholeNumber(units.into())),
             hold_seconds: None,
             dry_run: self.only_looks(),
             metadata: None,
-        }
+        })
     }
 }
 
@@ -138,7 +145,7 @@ mod tests {
     fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
         let entries = entries.iter().map(|(key, value)| DescriptorEntry {
             key: (*key).to_owned(),
-            value: (*value).to_owned(),
+            value: value.as_bytes().to_vec(),
         });
         Descriptor {
             entries: entries.collect(),
@@ -188,7 +195,8 @@ mod tests {
             ),
         ] {
             let question = asked(&entries);
-            assert_eq!(question.claims[0].subject, subject, "{entries:?}");
+            let found = question.claims[0].subject.as_deref();
+            assert_eq!(found, Some(subject), "{entries:?}");
             let has_key = entries.contains(&("idempotency_key", "k"));
             assert_eq!(question.key.is_some(), has_key);
         }
@@ -214,7 +222,8 @@ mod tests {
             let question = RateLimitQuestion::parse(request).expect("a right question");
             let claim = &question.claims[0];
             assert_eq!(claim.units, units);
-            assert_eq!(claim.body().dry_run, units.is_none());
+            let body = claim.body().expect("a text");
+            assert_eq!(body.dry_run, units.is_none());
         }
     }
 
@@ -225,7 +234,7 @@ mod tests {
         let question = RateLimitQuestion::parse(request(vec![with("k"), without, with("k")]));
         assert_eq!(
             question.expect("a right question").key.as_deref(),
-            Some("k")
+            Some(&b"k"[..])
         );
         refused(request(vec![with("k"), with("l")]), "several values");
     }

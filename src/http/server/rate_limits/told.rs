@@ -32,9 +32,30 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// A claim of which nothing else is told.
+    pub fn without_limits(now: DateTime<Utc>) -> Self {
+        Self {
+            totals: Arc::default(),
+            forecast: Forecast::default(),
+            now,
+            grant: None,
+            would_deny: false,
+        }
+    }
+
     /// The limit with the fewest units left.
     fn binding(&self) -> Option<&Total> {
         self.totals.iter().min_by_key(|total| total.remaining())
+    }
+}
+
+/// The answer to a question that is refused whole.
+pub fn refused(error: &ApiError, document: impl FnOnce(&ApiError) -> Vec<u8>) -> RateLimitResponse {
+    RateLimitResponse {
+        overall_code: Code::OverLimit.into(),
+        response_headers_to_add: fields(&error.error_response()),
+        raw_body: document(error),
+        ..RateLimitResponse::default()
     }
 }
 
@@ -84,8 +105,8 @@ pub fn tell(
 fn tell_least(became: &[Became]) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     let passed = became.iter().flatten();
-    let least = passed.min_by_key(|passed| passed.binding().map(Total::remaining));
-    if let Some(passed) = least {
+    let told = passed.filter_map(|passed| Some((passed, passed.binding()?.remaining())));
+    if let Some((passed, _)) = told.min_by_key(|(_, remaining)| *remaining) {
         insert_fields(&mut response, &passed.totals, &passed.forecast, passed.now);
     }
     response.finish()
@@ -114,7 +135,7 @@ fn status(policy: &PolicyName, became: &Became) -> DescriptorStatus {
     DescriptorStatus {
         code: code.into(),
         current_limit: binding.map(|total| CurrentLimit {
-            requests_per_unit: narrow(total.max),
+            requests_per_unit: narrow(total.at_once()),
             unit: unit(total.per()).into(),
             name: named(policy, total),
         }),
