@@ -32,6 +32,7 @@ use perdiem::domain::limit::total::Total;
 use perdiem::domain::past::Past;
 use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::schedule::Versions;
+use perdiem::domain::warning::Levels;
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
@@ -329,6 +330,7 @@ fn grant(limits: usize) -> &'static Grant {
             metadata: None,
             provisional: None,
             would_deny: false,
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: None,
             note: None,

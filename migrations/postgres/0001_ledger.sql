@@ -214,6 +214,7 @@ CREATE INDEX entries_policy ON entries (policy, substring(uuid_send(id), 1, 5))
 CREATE UNIQUE INDEX entries_key ON entries (key) WHERE key IS NOT NULL;
 CREATE INDEX entries_provisional ON entries (id) WHERE (flags & 1) <> 0;
 CREATE INDEX entries_would_deny ON entries (id) WHERE (flags & 4) <> 0;
+CREATE INDEX entries_crossed ON entries (id) WHERE flags >= 16;
 -- The follower of the record reads the newest entries; a BRIN index would not know their pages yet. This index
 -- grows at its end only: its pages may be full.
 CREATE INDEX entries_xact ON entries (xact) WITH (fillfactor = 100);

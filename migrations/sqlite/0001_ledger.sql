@@ -199,6 +199,7 @@ CREATE INDEX entries_policy ON entries (policy, substr(id, 1, 5));
 CREATE UNIQUE INDEX entries_key ON entries (key) WHERE key IS NOT NULL;
 CREATE INDEX entries_provisional ON entries (id) WHERE (flags & 1) <> 0;
 CREATE INDEX entries_would_deny ON entries (id) WHERE (flags & 4) <> 0;
+CREATE INDEX entries_crossed ON entries (id) WHERE flags >= 16;
 
 
 -- Details of entries.

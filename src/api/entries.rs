@@ -84,6 +84,10 @@ pub struct EntryBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "+08:00")]
     pub time_zone: Option<String>,
+    /// The levels that the entry reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<words::WarningLevel>)]
+    pub crossed: Vec<u8>,
     /// The limits after the entry.
     pub limits: Vec<LimitUsage>,
 }
@@ -122,6 +126,7 @@ impl From<&Entry> for EntryBody {
             reason: note.and_then(|note| note.reason.clone()),
             policy_version: entry.line.policy_version,
             time_zone: None,
+            crossed: entry.crossed.percents().collect(),
             limits: LimitUsage::all(&entry.line.totals),
         }
     }

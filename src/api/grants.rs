@@ -69,6 +69,10 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub would_deny: bool,
+    /// The levels that the grant reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<words::WarningLevel>)]
+    pub crossed: Vec<u8>,
     /// When the hold lapses unless it is confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -139,6 +143,7 @@ impl GrantBody {
             provisional: entry.provisional.is_some(),
             over: entry.provisional == Some(Provisional::Over),
             would_deny: entry.would_deny,
+            crossed: entry.crossed.percents().collect(),
             held_until: entry.held_until(),
             confirmation: confirmation.as_ref().map(|confirmation| ConfirmationBody {
                 units: confirmation.units.get(),

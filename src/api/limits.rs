@@ -85,6 +85,12 @@ impl LimitUsage {
     }
 }
 
+/// Levels of use as people read them, such as `80 %, 100 %`; `None` without one.
+pub fn in_percent(levels: &[u8]) -> Option<String> {
+    let texts: Vec<String> = levels.iter().map(|level| format!("{level} %")).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LimitAnswer {
     #[schema(example = 3)]

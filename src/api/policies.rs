@@ -73,6 +73,10 @@ pub struct PolicyBody {
     #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_ledger_outage: Option<String>,
+    /// The entry that brings a limit to one of these levels is marked with it. Default: none.
+    #[schema(value_type = Option<Vec<words::WarningLevel>>, example = json!([80, 100]))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warn_at: Option<Vec<WholeNumber>>,
     /// When the change takes effect: `now`; `next_window`, the start of the policy's next local day; the start
     /// of a local day, such as `2026-12-01`; or an instant. Default: `now`.
     #[schema(example = "now", format = "effective-time")]
@@ -164,6 +168,13 @@ pub struct PolicyPatch {
     )]
     #[schema(value_type = Option<words::OnLedgerOutage>)]
     pub on_ledger_outage: Option<Option<String>>,
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<Vec<words::WarningLevel>>)]
+    pub warn_at: Option<Option<Vec<WholeNumber>>>,
     /// Default: when the version that it changes takes effect, if that is later; otherwise now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "effective-time")]
@@ -207,6 +218,7 @@ impl PolicyPatch {
             mode: self.mode.unwrap_or(before.mode),
             durability: self.durability.unwrap_or(before.durability),
             on_ledger_outage: self.on_ledger_outage.unwrap_or(before.on_ledger_outage),
+            warn_at: self.warn_at.unwrap_or(before.warn_at),
             effective: self.effective,
             reason: self.reason,
             orphaned_overrides: self.orphaned_overrides,
@@ -226,6 +238,7 @@ impl From<PolicyBody> for RuleDraft {
             burst: limit.burst.map(|burst| burst.0),
             from: limit.from,
         });
+        let levels = body.warn_at.unwrap_or_default().into_iter();
         Self {
             description: body.description,
             time_zone: body.time_zone,
@@ -238,12 +251,14 @@ impl From<PolicyBody> for RuleDraft {
             mode: body.mode,
             durability: body.durability,
             on_ledger_outage: body.on_ledger_outage,
+            warn_at: levels.map(|level| level.0).collect(),
         }
     }
 }
 
 impl From<PolicyAnswer> for PolicyBody {
     fn from(version: PolicyAnswer) -> Self {
+        let levels = version.warn_at.into_iter();
         Self {
             description: Some(version.description),
             time_zone: version.time_zone,
@@ -262,6 +277,7 @@ impl From<PolicyAnswer> for PolicyBody {
             effective: None,
             durability: Some(version.durability.into_owned()),
             on_ledger_outage: Some(version.on_ledger_outage.into_owned()),
+            warn_at: Some(levels.map(|level| WholeNumber(level.into())).collect()),
             reason: None,
             orphaned_overrides: None,
         }
@@ -353,6 +369,9 @@ pub struct PolicyAnswer {
     pub durability: Word,
     #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
     pub on_ledger_outage: Word,
+    #[serde(default)]
+    #[schema(required, value_type = Vec<words::WarningLevel>)]
+    pub warn_at: Vec<u8>,
     /// An archived policy takes no more claims.
     pub archived: bool,
     /// When this version takes effect. From then on it is in force, unless a higher version is.
@@ -398,6 +417,7 @@ impl From<Policy> for PolicyAnswer {
             mode: policy.rule.mode.as_str().into(),
             durability: policy.rule.durability.as_str().into(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str().into(),
+            warn_at: policy.rule.warn_at.percents().collect(),
             archived: policy.archived,
             effective_at: policy.effective_at,
             in_force_version: None,

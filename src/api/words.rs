@@ -9,7 +9,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::format;
-use domain::{grant, key, limit, orphans, policy, reads, reconciliation};
+use domain::{grant, key, limit, orphans, policy, reads, reconciliation, warning};
 
 /// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
 /// here, and a reader shows it as it is.
@@ -190,6 +190,23 @@ words! {
     Sealing = ["sealed", "not sealed"];
     Store = STORES;
 }
+
+/// A level of use that a policy can watch.
+pub enum WarningLevel {}
+
+impl PartialSchema for WarningLevel {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .description(Some(
+                "A level of use, in percent of the most units at once.",
+            ))
+            .enum_values(Some(warning::LEVELS))
+            .into()
+    }
+}
+
+impl ToSchema for WarningLevel {}
 
 /// The name of a limit.
 pub enum LimitName {}

@@ -16,6 +16,7 @@ use super::refusal::Refused;
 use super::{DENIED, ServerArgs};
 use api::claims::{ClaimBody, DenialBody, UsageBody};
 use api::grants::ClaimAnswer;
+use api::limits::in_percent;
 use api::problem::Problem;
 use api::strict::WholeNumber;
 
@@ -124,6 +125,9 @@ fn print_grant(claim: &ClaimAnswer, is_repeat: bool, local: &LocalTime) {
     let notes = [
         is_repeat.then(|| "same grant as before".to_owned()),
         held,
+        grant
+            .and_then(|grant| in_percent(&grant.crossed))
+            .map(|levels| format!("reached {levels}")),
         claim.would_deny.then(|| WOULD_DENY.to_owned()),
     ];
     let notes = notes

@@ -27,6 +27,7 @@ pub fn differences<'a>(
 fn words(value: &Value, local: &LocalTime) -> String {
     match value {
         Value::Null => "none".to_owned(),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::String(text) => local.show_within(&in_one_line(text)),
         Value::Array(items) => {
             let words = items.iter().map(|item| match (item, api::read(item)) {

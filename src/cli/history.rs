@@ -13,6 +13,7 @@ use super::local::{LocalTime, present};
 use super::scope::ScopeArgs;
 use super::times::{GivenDay, GivenPlace, GivenTime};
 use api::entries::{EntryBody, HistoryItem};
+use api::limits::in_percent;
 
 /// Filters for entries. They combine.
 #[derive(Debug, Args)]
@@ -23,6 +24,10 @@ pub struct EntryFilters {
     /// Only entries of this kind, such as grant or adjustment
     #[arg(long)]
     kind: Option<String>,
+
+    /// Only entries that brought a limit to this level of use, in percent, such as 80
+    #[arg(long, value_name = "PERCENT")]
+    crossed: Option<u8>,
 
     /// Only entries that count on this local day of the policy
     #[arg(long, value_name = "DAY")]
@@ -89,6 +94,7 @@ impl EntryFilters {
             ("policy", policy.cloned()),
             ("subject", self.scope.subject().cloned()),
             ("kind", self.kind.clone()),
+            ("crossed", self.crossed.map(|level| level.to_string())),
             ("on", on.map(|date| date.to_string())),
             ("from", bound(from)?),
             ("to", bound(until)?),
@@ -180,13 +186,15 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
         .collect();
     let reason = entry.reason.as_ref();
     let kind = kind_of(entry.told_kind(), entry.per.as_ref());
+    let crossed = in_percent(&entry.crossed);
     println!(
-        "{:<32} {:<12} {:>6}  {:<36} {}{}",
+        "{:<32} {:<12} {:>6}  {:<36} {}{}{}",
         local.show(entry.at),
         kind,
         entry.units,
         entry.id.to_string(),
         used.join(", "),
+        crossed.map_or_else(String::new, |levels| format!("  (reached {levels})")),
         reason.map_or_else(String::new, |reason| format!("  ({reason})")),
     );
 }

@@ -126,6 +126,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("effective", "--effective"),
     ("durability", "--durability"),
     ("on_ledger_outage", "--on-ledger-outage"),
+    ("warn_at", "--warn-at"),
     ("orphaned_overrides", "--orphaned-overrides"),
     ("reason", "--reason"),
 ];

@@ -12,6 +12,7 @@ use super::difference::in_one_line;
 use super::key_names::KeyNames;
 use super::limits::describe_limits;
 use super::local::LocalTime;
+use api::limits::in_percent;
 use api::policies::PolicyAnswer;
 
 #[derive(Debug, Args)]
@@ -93,6 +94,10 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
         ("mode", policy.mode.to_string()),
         ("durability", policy.durability.to_string()),
         ("on ledger outage", policy.on_ledger_outage.to_string()),
+        (
+            "warn at",
+            in_percent(&policy.warn_at).unwrap_or_else(|| "none".to_owned()),
+        ),
         ("effective", local.show(policy.effective_at)),
         ("changed", changed),
     ] {

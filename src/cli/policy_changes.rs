@@ -19,7 +19,7 @@ use super::policies::{path_of, show_with_warnings};
 use super::refusal::Refused;
 use super::times::{EffectTime, TimeOrNone, Unplaced};
 use api::policies::{LimitBody, PolicyAnswer, PolicyBody, PolicyPatch};
-use api::strict::Object;
+use api::strict::{Object, WholeNumber};
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
@@ -110,6 +110,32 @@ struct OtherSettings {
     /// refuse]
     #[arg(long)]
     on_ledger_outage: Option<String>,
+
+    /// Levels of use in percent, such as 80,100: the entry that brings a limit to one of them is marked
+    /// [default: none]
+    #[arg(long, value_name = "PERCENTS", value_parser = parse_levels)]
+    warn_at: Option<LevelList>,
+}
+
+/// Levels of use, as written.
+#[derive(Debug, Clone)]
+struct LevelList(Vec<i64>);
+
+fn parse_levels(text: &str) -> Result<LevelList, &'static str> {
+    let levels = match text {
+        "none" => Ok(Vec::new()),
+        _ => text.split(',').map(|level| level.trim().parse()).collect(),
+    };
+    levels
+        .map(LevelList)
+        .map_err(|_| "write percents with commas between them, such as 80,100, or none")
+}
+
+impl LevelList {
+    fn numbers(&self) -> Vec<WholeNumber> {
+        let levels = self.0.iter();
+        levels.map(|level| WholeNumber((*level).into())).collect()
+    }
 }
 
 /// How a policy is changed.
@@ -213,6 +239,7 @@ impl CreateArgs {
             effective: change.effective(local)?,
             durability: others.durability.clone(),
             on_ledger_outage: others.on_ledger_outage.clone(),
+            warn_at: others.warn_at.as_ref().map(LevelList::numbers),
             orphaned_overrides: change.orphaned_overrides.clone(),
             reason: change.reason.clone(),
         })
@@ -241,6 +268,7 @@ impl SetArgs {
             mode: given(&others.mode),
             durability: given(&others.durability),
             on_ledger_outage: given(&others.on_ledger_outage),
+            warn_at: others.warn_at.as_ref().map(|levels| Some(levels.numbers())),
             effective: change.effective(local)?,
             reason: change.reason.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),

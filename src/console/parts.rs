@@ -7,7 +7,7 @@ use super::local::Local;
 use super::visit::{FormFields, Shown, Visit};
 use super::words;
 use api::entries::EntryBody;
-use api::limits::LimitUsage;
+use api::limits::{LimitUsage, in_percent};
 use api::policies::PolicyList;
 use api::problem::{InvalidPart, Problem};
 
@@ -73,7 +73,10 @@ pub fn state(word: &str) -> Markup {
 
 /// The kind of an entry.
 pub fn kind(entry: &EntryBody) -> Markup {
-    state(entry.told_kind())
+    html! {
+        (state(entry.told_kind()))
+        @if let Some(levels) = in_percent(&entry.crossed) { " " span.muted { "reached " (levels) } }
+    }
 }
 
 /// How much of a limit is used, as a bar and in words.

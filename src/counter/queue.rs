@@ -20,6 +20,7 @@ use domain::limit::per::Per;
 use domain::limit::text::{decode_totals, encode_totals, used_pattern};
 use domain::limit::total::{Total, with_used};
 use domain::policy::PolicyId;
+use domain::warning::Levels;
 use domain::window::{Division, Window};
 
 const COUNT_LUA: &str = concat!(
@@ -68,6 +69,7 @@ impl CountedGrant {
             metadata: self.metadata.clone(),
             provisional: Some(provisional),
             would_deny: are_over(totals),
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: Some(self.claimed_by),
             note: None,

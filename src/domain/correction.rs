@@ -16,6 +16,7 @@ use super::limit::total::{GivenBack, Total};
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
+use super::warning::Levels;
 
 /// A hold without a confirmation, reversal or lapse.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,7 @@ impl Hold {
             metadata: None,
             provisional: None,
             would_deny: false,
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: None,
             note: None,

@@ -333,7 +333,9 @@ impl<'a> Drafting<'a> {
         } else if let Some(HoldChange::Opens(hold)) = change {
             line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
         }
-        // 2. The next entry follows this one.
+        // 2. The entry is marked if it brings a limit to a level that the policy watches.
+        entry.mark(self.policy.rule.warn_at);
+        // 3. The next entry follows this one.
         self.line = Some(entry.line.clone());
         self.entries.push(entry);
     }

@@ -11,6 +11,7 @@ use super::kind::Follows;
 pub use super::kind::{Direction, EntryKind, KindWord};
 use super::limit::total::Total;
 use super::policy::PolicyName;
+use super::warning::Levels;
 
 /// The part of the last entry of an account that a decision needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Entry {
     pub provisional: Option<Provisional>,
     /// Whether a policy that only observes would have denied the grant.
     pub would_deny: bool,
+    /// The levels of use that the entry reached.
+    pub crossed: Levels,
     /// Whether the texts were erased: then missing metadata does not mean that there was none.
     pub is_erased: bool,
     /// The key that claimed or corrected; `None` for a lapse.
@@ -234,6 +237,14 @@ impl Entry {
         match self.kind {
             EntryKind::Grant { held_until } => held_until,
             _ => None,
+        }
+    }
+
+    /// Marks the entry with those of some levels to which its units bring a limit.
+    pub fn mark(&mut self, levels: Levels) {
+        if let Ok(units @ 1..) = u64::try_from(self.units_added()) {
+            let Line { totals, at, .. } = &self.line;
+            self.crossed = levels.crossed(totals, units, self.counted_at(), *at);
         }
     }
 

@@ -19,6 +19,7 @@ use super::limit::total::{LimitState, Total};
 use super::past::{Movement, Past, WantedPast, WindowSum};
 use super::policy::Policy;
 use super::reset::reset;
+use super::warning::Levels;
 
 /// The action of a step.
 #[derive(Debug, Clone)]
@@ -141,6 +142,7 @@ impl History {
             metadata: None,
             provisional: None,
             would_deny: false,
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: None,
             note: None,

@@ -47,6 +47,7 @@ pub mod samples;
 pub mod schedule;
 pub mod seal;
 pub mod statistics;
+pub mod warning;
 pub mod window;
 pub mod work;
 pub mod zone;

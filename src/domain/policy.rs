@@ -10,6 +10,7 @@ use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
 use super::limit::shape::{Limit, Shape};
+use super::warning::Levels;
 use super::window::{Calendar, Division};
 use super::zone::Zone;
 
@@ -132,6 +133,8 @@ pub struct Rule {
     pub durability: Durability,
     /// Who decides claims while the ledger is unavailable.
     pub on_ledger_outage: OnLedgerOutage,
+    /// The levels of use whose crossing is marked.
+    pub warn_at: Levels,
 }
 
 /// Why a policy grants nothing now.
@@ -206,6 +209,8 @@ pub struct RuleDraft {
     pub durability: Option<String>,
     /// `refuse` or `count`; `refuse` by default.
     pub on_ledger_outage: Option<String>,
+    /// Levels of use in percent, without an order; none by default.
+    pub warn_at: Vec<i128>,
 }
 
 impl RuleDraft {
@@ -264,6 +269,10 @@ impl RuleDraft {
             "/on_ledger_outage",
             &mut faults,
         );
+        let warn_at = Levels::of(&self.warn_at).unwrap_or_else(|error| {
+            faults.push(Fault::new("/warn_at", error));
+            Levels::default()
+        });
         // 2. Members are checked against each other.
         let uncounted = limits.iter().find(|limit| !limit.shape.may_be_counted());
         if let Some(limit) = uncounted {
@@ -305,6 +314,7 @@ impl RuleDraft {
                 mode,
                 durability,
                 on_ledger_outage,
+                warn_at,
             }),
             _ => Err(faults),
         }
@@ -472,6 +482,7 @@ mod tests {
             mode: Some("enforced".to_owned()),
             durability: Some("count".to_owned()),
             on_ledger_outage: Some(String::new()),
+            warn_at: vec![80, 81],
         };
         assert_eq!(
             pointers(wrong),
@@ -488,6 +499,7 @@ mod tests {
                 "/mode",
                 "/durability",
                 "/on_ledger_outage",
+                "/warn_at",
                 "/active_until",
             ]
         );

@@ -10,6 +10,7 @@ use super::identity::{AccountId, EntryId, KeyId};
 use super::key::KeyNumber;
 use super::limit::per::Per;
 use super::policy::Policy;
+use super::warning::Levels;
 
 #[derive(Debug, Clone)]
 pub enum Task {
@@ -108,6 +109,7 @@ impl Work {
             metadata: self.metadata.clone(),
             provisional: None,
             would_deny: false,
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: Some(self.claimed_by),
             note: self.note.clone(),

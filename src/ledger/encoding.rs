@@ -15,6 +15,7 @@ use domain::kind::Kind;
 use domain::limit::draft::LimitDraft;
 use domain::limit::shape::Limit;
 use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
+use domain::warning::Levels;
 
 /// SQL names a grant by its number, 1. For all other kinds SQL reads `entry_kinds`.
 const _: () = assert!(Kind::Grant.facts().number == 1);
@@ -24,6 +25,9 @@ pub const PROVISIONAL: i16 = 1;
 pub const OVER: i16 = 2;
 pub const WOULD_DENY: i16 = 4;
 pub const ERASED: i16 = 8;
+/// The bits of the levels of use that the entry reached, the lowest level first.
+pub const CROSSED: i16 = 0xff * CROSSED_ONE;
+const CROSSED_ONE: i16 = 16;
 
 /// The number of an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
@@ -86,8 +90,13 @@ pub fn decode_follower(
     }))
 }
 
-/// The flags of an entry. As a filter: the flags that an entry must have to be listed.
-pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
+/// The flags of an entry. An erasure adds its own later.
+pub fn encode_flags(entry: &Entry) -> i16 {
+    encode_marks(entry.provisional, entry.would_deny) + encode_crossed(entry.crossed)
+}
+
+/// The flags that these marks make. As a filter: the flags that a grant must have to be listed.
+pub fn encode_marks(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     let provisional = match provisional {
         None => 0,
         Some(Provisional::Within) => PROVISIONAL,
@@ -96,14 +105,25 @@ pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     provisional + if would_deny { WOULD_DENY } else { 0 }
 }
 
-/// Whether a grant is provisional, and whether the policy would have denied it. [`is_erased`] reads
-/// the remaining flag.
+/// The flags of levels of use. As a filter: of these an entry must have one to be listed.
+pub fn encode_crossed(crossed: Levels) -> i16 {
+    i16::from(crossed.bits()) * CROSSED_ONE
+}
+
+/// The levels of use that the flags tell.
+pub fn decode_crossed(flags: i16) -> Levels {
+    let bits = (flags & CROSSED) / CROSSED_ONE;
+    Levels::of_bits(u8::try_from(bits).unwrap_or_default())
+}
+
+/// Whether a grant is provisional, and whether the policy would have denied it. [`is_erased`] and
+/// [`decode_crossed`] read the remaining flags.
 ///
 /// # Errors
 /// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never writes.
 pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerError> {
     let would_deny = flags & WOULD_DENY != 0;
-    let provisional = match flags & !WOULD_DENY & !ERASED {
+    let provisional = match flags & !WOULD_DENY & !ERASED & !CROSSED {
         0 => None,
         PROVISIONAL => Some(Provisional::Within),
         flags if flags == PROVISIONAL + OVER => Some(Provisional::Over),
@@ -145,6 +165,8 @@ struct RuleRecord {
     mode: String,
     durability: String,
     on_ledger_outage: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warn_at: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -189,6 +211,7 @@ pub fn encode_rule(rule: &Rule) -> String {
         mode: rule.mode.as_str().to_owned(),
         durability: rule.durability.as_str().to_owned(),
         on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
+        warn_at: rule.warn_at.percents().collect(),
     };
     serde_json::to_string(&record).expect("texts, numbers and instants are JSON")
 }
@@ -220,6 +243,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         mode: Some(record.mode),
         durability: Some(record.durability),
         on_ledger_outage: Some(record.on_ledger_outage),
+        warn_at: record.warn_at.into_iter().map(i128::from).collect(),
     };
     draft.check().map_err(|faults| {
         let faults = faults
@@ -316,6 +340,7 @@ mod tests {
             mode: Some("observe".to_owned()),
             durability: Some("counted".to_owned()),
             on_ledger_outage: Some("count".to_owned()),
+            warn_at: vec![100, 80],
         };
         let rule = draft.check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);

@@ -1,6 +1,6 @@
 //! An entry, its line and its details, read from rows.
 
-use super::encoding::{decode_flags, decode_kind, decode_note, is_erased};
+use super::encoding::{decode_crossed, decode_flags, decode_kind, decode_note, is_erased};
 use super::fence::Fence;
 use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
@@ -37,6 +37,7 @@ pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
             .map(Metadata::from_stored),
         provisional,
         would_deny,
+        crossed: decode_crossed(row.get("flags")?),
         is_erased: is_erased(row.get("flags")?),
         claimed_by: row.get("claimed_by")?,
         note: decode_note(row.get("made_by")?, row.get("reason")?),

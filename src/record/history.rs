@@ -16,6 +16,7 @@ use domain::claim::{MetadataFilter, Subject};
 use domain::grant::KindWord;
 use domain::policy::PolicyName;
 use domain::record::Mark;
+use domain::warning::Levels;
 use ledger::EntryFilter;
 
 /// The point up to which a list shows the record.
@@ -36,6 +37,8 @@ pub struct HistoryQuery {
     pub by: Option<MadeBy>,
     /// Entries that count in this span.
     pub span: DaySpan,
+    /// Entries that reached one of these levels of use; none for all entries.
+    pub crossed: Levels,
     /// Entries whose own metadata has this member: grants. Needs a policy and a span.
     pub metadata: Option<MetadataFilter>,
     /// Entries that got their positions at this instant or later.
@@ -299,6 +302,7 @@ impl Record {
             kind: query.kind,
             by,
             counted: counted.map(InstantSpan::ids),
+            crossed: query.crossed,
             metadata: metadata.cloned(),
         };
         Ok((filter, counted))

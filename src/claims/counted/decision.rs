@@ -230,14 +230,15 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
         // 1. Granted: the grant waits in the queue.
         Some(Counted::Granted(used)) => match count.grant {
             Some(grant) => {
-                let entry = entry_of(&grant, with_used(count.totals, used));
+                let totals = with_used(count.totals, used);
+                let entry = marked(claim, entry_of(&grant, totals));
                 Step::End(Ok(Outcome::Entered(entry)))
             }
             None => leave_to_ledger(claim),
         },
         // 2. The same key already waits in the queue.
         Some(Counted::Queued(queued)) => {
-            let entry = entry_of(&queued.grant, queued.totals);
+            let entry = marked(claim, entry_of(&queued.grant, queued.totals));
             // What waits in the queue was not given back: nothing corrects it there.
             let outcome = Outcome::of_key(&claim.work, &entry, &[], count.now);
             Step::End(Ok(outcome))
@@ -341,6 +342,12 @@ fn grant_of(counted: &mut CountedClaim, totals: &[Total], now: DateTime<Utc>) ->
         metadata: claim.work.metadata.clone(),
         claimed_by: claim.work.claimed_by,
     }
+}
+
+/// The entry with the levels of use that Redis' totals reach.
+fn marked(claim: &InFlight, mut entry: Entry) -> Entry {
+    entry.mark(claim.work.policy.rule.warn_at);
+    entry
 }
 
 /// The entry of a grant before the ledger has it: its number is not known yet.

@@ -310,6 +310,7 @@ impl Drainer {
         }
         // 5. The metrics.
         for (_, recording) in committed() {
+            self.metrics.crossed(&recording.draft.entries);
             let entries = recording.draft.entries.iter();
             let grants = entries.filter_map(|entry| entry.provisional);
             let repeated = recording.settled - grants.clone().count();

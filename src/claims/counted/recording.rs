@@ -117,10 +117,12 @@ impl Round<'_> {
                 Err(missing) => return Err(missing),
             };
             self.keys.extend(key);
-            entries.push(Entry {
+            let mut entry = Entry {
                 key,
                 ..grant.entry(line, provisional, &queued.totals)
-            });
+            };
+            entry.mark(policy.rule.warn_at);
+            entries.push(entry);
             recording.settled += 1;
         }
         Ok(Ok(recording))

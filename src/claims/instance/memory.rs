@@ -325,6 +325,7 @@ mod tests {
     use domain::claim::Units;
     use domain::grant::EntryKind;
     use domain::identity::EntryId;
+    use domain::warning::Levels;
     use ledger::LedgerPlace;
     use uuid::Uuid;
 
@@ -346,6 +347,7 @@ mod tests {
             metadata: None,
             provisional: None,
             would_deny: false,
+            crossed: Levels::default(),
             is_erased: false,
             claimed_by: None,
             note: None,

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use domain::grant::Provisional;
+use domain::grant::{Entry, Provisional};
 use domain::reconciliation::Tally;
 use ledger::PolicyDay;
 
@@ -60,6 +60,11 @@ struct ByStage {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByLevel {
+    percent: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStanding {
     standing: &'static str,
 }
@@ -87,6 +92,7 @@ pub struct Metrics {
     conflicts: Counter,
     bursts_fallen_back: Counter,
     recorded: Family<ByStanding, Counter>,
+    crossed: Family<ByLevel, Counter>,
     pub claims_under_way: Gauge,
     pub requests_waiting: Gauge,
     waiting: Family<ByStage, Gauge>,
@@ -128,6 +134,7 @@ impl Default for Metrics {
             conflicts: Counter::default(),
             bursts_fallen_back: Counter::default(),
             recorded: Family::default(),
+            crossed: Family::default(),
             claims_under_way: Gauge::default(),
             requests_waiting: Gauge::default(),
             waiting: Family::default(),
@@ -181,6 +188,11 @@ impl Metrics {
     /// The metrics of the way of claims.
     fn register_way(&self, registry: &mut Registry) {
         registry.register("claims", "Claims by outcome", self.claims.clone());
+        registry.register(
+            "crossed",
+            "Entries that brought a limit to a level of use in percent, where the policy watches it",
+            self.crossed.clone(),
+        );
         registry.register_with_unit(
             "claim",
             "Time from the arrival of a claim to its decision",
@@ -417,6 +429,13 @@ impl Metrics {
     /// Notes a batch whose burst was refused.
     pub fn burst_fell_back(&self) {
         self.bursts_fallen_back.inc();
+    }
+
+    /// Notes the levels of use that committed entries reached.
+    pub fn crossed(&self, entries: &[Entry]) {
+        for percent in entries.iter().flat_map(|entry| entry.crossed.percents()) {
+            self.crossed.get_or_create(&ByLevel { percent }).inc();
+        }
     }
 
     /// Notes a counted grant that the ledger recorded.

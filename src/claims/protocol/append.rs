@@ -153,6 +153,11 @@ impl LaneWorker {
         let mut all = Vec::new();
         let mut failure = None;
         for EndedTransaction { mut groups, result } in ended {
+            if let Ok(committed) = &result {
+                let drafts = groups.iter().flat_map(Group::drafts);
+                let committed = drafts.filter(|draft| committed.contains(&draft.account));
+                committed.for_each(|draft| self.metrics.crossed(&draft.entries));
+            }
             let losses = after_append(&mut groups, &result, &present, steps);
             self.metrics.conflicts(losses);
             if let Err(error) = result {

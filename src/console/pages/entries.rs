@@ -15,7 +15,9 @@ use api::entries::{HistoryItem, HistoryList};
 use api::policies::PolicyList;
 
 /// The filters that `/v1/entries` and its export take.
-const FILTERS: [&str; 7] = ["policy", "subject", "kind", "on", "from", "to", "as_of"];
+const FILTERS: [&str; 8] = [
+    "policy", "subject", "kind", "crossed", "on", "from", "to", "as_of",
+];
 const KINDS: [(&str, &str); 7] = [
     ("", "all"),
     ("grant", "grants"),
@@ -108,6 +110,7 @@ fn filter_form(visit: &Visit<'_>, policies: &PolicyList) -> Markup {
                     }
                 }
             }
+            (line("crossed", "Reached percent", "text"))
             (line("on", "On the local day", "date"))
             (line("from", "From the day", "date"))
             (line("to", "Before the day", "date"))

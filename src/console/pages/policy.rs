@@ -15,6 +15,7 @@ use crate::parts::{
 use crate::visit::{Replied, Shown, Visit};
 use crate::words;
 use api::blocks::BlockList;
+use api::limits::in_percent;
 use api::overrides::OverrideList;
 use api::policies::PolicyAnswer;
 use api::statistics::DenialItemList;
@@ -281,5 +282,9 @@ fn settings(of: &PolicyAnswer, local: &Local) -> Markup {
         ("Mode", html! { (of.mode) }),
         ("Durability", html! { (of.durability) }),
         ("Without the ledger", html! { (of.on_ledger_outage) }),
+        (
+            "Warn at",
+            html! { (in_percent(&of.warn_at).unwrap_or_else(|| "no level".to_owned())) },
+        ),
     ])
 }

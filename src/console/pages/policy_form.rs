@@ -10,7 +10,7 @@ use api::policies::PolicyAnswer;
 use api::problem::InvalidPart;
 
 /// The fields of the form that are texts of the policy.
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 10] = [
     "description",
     "time_zone",
     "day_starts_at",
@@ -20,6 +20,7 @@ const TEXTS: [&str; 9] = [
     "mode",
     "durability",
     "on_ledger_outage",
+    "warn_at",
 ];
 /// Those that say how the change is made.
 const OF_CHANGE: [&str; 3] = ["effective", "reason", "orphaned_overrides"];
@@ -97,7 +98,11 @@ impl PolicyDraft {
             "active_until" => of.active_until.map_or_else(String::new, written),
             "mode" => of.mode.to_string(),
             "durability" => of.durability.to_string(),
-            _ => of.on_ledger_outage.to_string(),
+            "on_ledger_outage" => of.on_ledger_outage.to_string(),
+            _ => {
+                let levels: Vec<String> = of.warn_at.iter().map(u8::to_string).collect();
+                levels.join(", ")
+            }
         };
         Self {
             name: of.name.clone(),
@@ -204,7 +209,18 @@ impl PolicyDraft {
         // What a policy must have is sent in any case: `/v1` says what to write.
         let is_sent = |(name, text): &&(&str, String)| !text.is_empty() || *name == "time_zone";
         let given = texts.iter().filter(is_sent);
-        let texts = given.map(|(name, text)| ((*name).to_owned(), json!(text)));
+        let texts = given.map(|(name, text)| {
+            let value = match *name {
+                "warn_at" => {
+                    let levels = text.split(',').map(str::trim);
+                    levels
+                        .map(|level| whole("/warn_at".to_owned(), level))
+                        .collect()
+                }
+                _ => json!(text),
+            };
+            ((*name).to_owned(), value)
+        });
         let mut body: Map<String, Value> = texts.collect();
         body.insert("limits".to_owned(), Value::Array(limits));
         if faults.is_empty() {
@@ -287,6 +303,7 @@ impl PolicyDraft {
                 ("refuse", "refuse: claims wait until the ledger is back"),
                 ("count", "count: Redis decides meanwhile"),
             ])))
+            (field("warn_at", "Warn at", "Percents such as 80, 100: the entry that reaches one is marked. Empty: none.", Input::Line))
             (field("effective", "Takes effect", "now, next_window, a local date, or an instant. Empty: now.", Input::Line))
             (field("orphaned_overrides", "Overrides without their limit", "", Input::Choice(&[
                 ("", "ask me"),
@@ -350,7 +367,7 @@ mod tests {
             ],
             "day_starts_at": "06:00", "week_starts_on": "sunday", "active_from": null,
             "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
-            "durability": "recorded", "on_ledger_outage": "refuse", "archived": false,
+            "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100], "archived": false,
             "effective_at": "2026-11-01T00:00:00Z", "changed_at": "2026-11-01T00:00:00Z",
             "changed_by": "x", "reason": null,
         });

@@ -139,6 +139,7 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
         provisional: false,
         over: false,
         would_deny: false,
+        crossed,
         held_until: None,
         confirmation: None,
         reversal: None,
@@ -147,6 +148,9 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
     else {
         return None;
     };
+    if !crossed.is_empty() {
+        return None;
+    }
     // The fields, in the order in which serde writes them.
     let mut id_text = uuid::Uuid::encode_buffer();
     let id_text = id.hyphenated().encode_lower(&mut id_text);
@@ -260,7 +264,7 @@ mod tests {
             subject in proptest::option::weighted(0.9, any::<String>()),
             units: u64,
             granted_at in instants(),
-            rare in proptest::array::uniform4(proptest::bool::weighted(0.1)),
+            rare in proptest::array::uniform5(proptest::bool::weighted(0.1)),
             held_until in proptest::option::weighted(0.1, instants()),
             limits in proptest::collection::vec(limits(), 0..4),
         ) -> ClaimAnswer {
@@ -276,6 +280,7 @@ mod tests {
                 provisional: rare[0],
                 over: rare[1],
                 would_deny: rare[2],
+                crossed: if rare[4] { vec![80, 100] } else { Vec::new() },
                 held_until,
                 confirmation: None,
                 reversal: None,
@@ -332,7 +337,10 @@ mod tests {
         fn plain_answers_are_what_serde_writes(answer in answers()) {
             let is_plain = || {
                 let grant = answer.grant.as_ref()?;
-                let is_marked = grant.provisional || grant.over || grant.would_deny;
+                let is_marked = grant.provisional
+                    || grant.over
+                    || grant.would_deny
+                    || !grant.crossed.is_empty();
                 let says_more = is_marked || grant.held_until.is_some();
                 (!says_more && grant.subject.is_some()).then_some(())
             };

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
+use super::manifests::levels_cell;
 use crate::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
 use crate::operation::describe;
 use crate::request::{
@@ -69,7 +70,7 @@ pub async fn export(
     Ok(file_answer(format, "grants").streaming(rows))
 }
 
-const CSV_COLUMNS: [&str; 15] = [
+const CSV_COLUMNS: [&str; 16] = [
     "id",
     "policy",
     "policy_version",
@@ -85,6 +86,7 @@ const CSV_COLUMNS: [&str; 15] = [
     "reversed_at",
     "reversal_reason",
     "returned_units",
+    "crossed",
 ];
 
 fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
@@ -94,7 +96,7 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
     }
 }
 
-fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
+fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 16] {
     let body = GrantBody::new(grant, now);
     let reversal = body.reversal.as_ref();
     [
@@ -116,5 +118,6 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 15] {
             .unwrap_or_default(),
         reversal.map_or_else(String::new, |reversal| reversal.reason.clone()),
         body.returned_units.to_string(),
+        levels_cell(&body.crossed),
     ]
 }

@@ -25,6 +25,7 @@ use domain::claim::Subject;
 use domain::grant::KindWord;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
+use domain::warning::Levels;
 use engine::{AsOf, HistoryPage, HistoryQuery, RecordedEntry, Share, SharedPage};
 
 pub fn history_item(recorded: RecordedEntry) -> HistoryItem {
@@ -74,6 +75,9 @@ pub struct HistoryFilterQuery {
     subject: Option<String>,
     #[param(value_type = Option<words::EntryKind>)]
     kind: Option<String>,
+    /// Only entries that reached this level.
+    #[param(value_type = Option<words::WarningLevel>, example = 80)]
+    crossed: Option<String>,
     /// Only entries that got their positions at this instant or later. A date means the start of that local day
     /// of the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
@@ -111,6 +115,9 @@ impl HistoryFilterQuery {
             policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
             subject: faults.parameter("subject", self.subject.as_ref(), Subject::existing),
             kind: faults.parameter("kind", self.kind.as_ref(), parse_kind),
+            crossed: faults
+                .parameter("crossed", self.crossed.as_ref(), parse_level)
+                .unwrap_or_default(),
             by,
             span,
             metadata: metadata.check(faults),
@@ -146,6 +153,13 @@ fn parse_kind(text: &str) -> Result<KindWord, String> {
         let names = KindWord::ALL.map(KindWord::as_str);
         format!("write one of the kinds {}", names.join(", "))
     })
+}
+
+fn parse_level(text: &str) -> Result<Levels, String> {
+    let percent = text
+        .parse()
+        .map_err(|_| "write a percent, such as 80".to_owned())?;
+    Levels::of(&[percent]).map_err(|error| error.to_string())
 }
 
 pub fn parse_as_of(text: &str) -> Result<AsOf, String> {

@@ -28,7 +28,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 21] = [
+const CSV_COLUMNS: [&str; 22] = [
     "position",
     "recorded_at",
     "policy",
@@ -46,6 +46,7 @@ const CSV_COLUMNS: [&str; 21] = [
     "by",
     "reason",
     "policy_version",
+    "crossed",
     "limits",
     "key_id",
     "key_name",
@@ -161,7 +162,13 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 21] {
+/// Levels of use in a cell: percents with blanks between them.
+pub fn levels_cell(levels: &[u8]) -> String {
+    let texts: Vec<String> = levels.iter().map(u8::to_string).collect();
+    texts.join(" ")
+}
+
+fn csv_cells(item: &HistoryItem) -> [String; 22] {
     let entry = &item.entry;
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
@@ -186,6 +193,7 @@ fn csv_cells(item: &HistoryItem) -> [String; 21] {
         entry.by.clone().unwrap_or_default(),
         entry.reason.clone().unwrap_or_default(),
         entry.policy_version.to_string(),
+        levels_cell(&entry.crossed),
         serde_json::json!(entry.limits).to_string(),
         key.map(|key| key.id.to_string()).unwrap_or_default(),
         key.map(|key| key.name.clone()).unwrap_or_default(),

@@ -293,6 +293,7 @@ impl<'a> Row<'a> {
         entry.kind == (EntryKind::Grant { held_until: None })
             && entry.provisional.is_none()
             && !entry.would_deny
+            && entry.crossed.is_empty()
             && entry.line.lapses_at.is_none()
             && entry.metadata.is_none()
             && entry.note.is_none()
@@ -338,9 +339,7 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
     let note = |entry: &'q Entry| entry.note.as_ref();
     statement
         .bind(column(rows, |row| encode_kind(row.entry.kind)))
-        .bind(column(rows, |row| {
-            encode_flags(row.entry.provisional, row.entry.would_deny)
-        }))
+        .bind(column(rows, |row| encode_flags(row.entry)))
         .bind(column(rows, |row| row.entry.line.lapses_at))
         .bind(column(rows, |row| {
             row.entry.metadata.as_ref().map(Metadata::as_str)

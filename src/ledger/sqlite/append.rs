@@ -371,7 +371,7 @@ fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &Row<'_>) -> Statement<'
         .bind(entry.id.0)
         .bind(entry.line.at.timestamp_micros())
         .bind(encode_kind(entry.kind))
-        .bind(encode_flags(entry.provisional, entry.would_deny))
+        .bind(encode_flags(entry))
         .bind(draft.policy.0)
         .bind(entry.line.policy_version)
         .bind(signed(entry.units.get()))

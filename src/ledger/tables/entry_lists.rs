@@ -3,8 +3,8 @@
 use crate::query::Texts;
 
 // Each list chooses entries first: after ($1, $2) and up to ($3, $4), at most $5, of the policy $6, of the kinds
-// from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata $12 and $13, and, unless $15, of
-// the accounts $14. Then it reads what belongs to them.
+// from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata $12 and $13, unless $15 of the
+// accounts $14, and, unless $16 is 0, with one of these flags. Then it reads what belongs to them.
 
 /// The list of the entries among `$found` that fit the filter, on PostgreSQL.
 macro_rules! postgres_list {
@@ -19,7 +19,7 @@ macro_rules! postgres_list {
                 WHERE xact >= $1 AND (xact, id) > ($1, $2)
                     AND xact <= $3 AND (xact, id) <= ($3, $4)
                     AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                    AND ($9 IS NULL OR claimed_by = $9)
+                    AND ($9 IS NULL OR claimed_by = $9) AND ($16 = 0 OR flags & $16 <> 0)
                     AND counted_id >= $10 AND counted_id < $11
                     AND ($15 OR account = ANY($14))
                     AND ($12 IS NULL OR CASE
@@ -49,7 +49,7 @@ macro_rules! sqlite_list {
                 WHERE xact >= $1 AND (xact, id) > ($1, $2)
                     AND xact <= $3 AND (xact, id) <= ($3, $4)
                     AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
-                    AND ($9 IS NULL OR claimed_by = $9)
+                    AND ($9 IS NULL OR claimed_by = $9) AND ($16 = 0 OR flags & $16 <> 0)
                     AND counted_id >= $10 AND counted_id < $11
                     AND ($15 OR account IN (SELECT unhex(value) FROM json_each($14)))
                     AND ($12 IS NULL OR CASE json_type(metadata, '$."' || $12 || '"')
@@ -81,6 +81,7 @@ pub(super) const FEW: u64 = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryIndex {
     Accounts,
+    Crossed,
     Kinds,
     Policy,
     Counted,
@@ -116,6 +117,32 @@ const ACCOUNTS: Indexed = Indexed {
             "(
             SELECT * FROM counted_entries WHERE account IN (SELECT unhex(value) FROM json_each($14))
             ORDER BY account, number LIMIT 8193
+        ) AS first"
+        ),
+    },
+};
+const CROSSED: Indexed = Indexed {
+    count: Texts {
+        postgres: "SELECT count(*) FROM (
+            SELECT 1 FROM entries WHERE flags >= 16 AND flags & $16 <> 0
+            ORDER BY id LIMIT 8193
+        ) AS first",
+        sqlite: "SELECT count(*) FROM (
+            SELECT 1 FROM entries WHERE flags >= 16 AND flags & $16 <> 0
+            ORDER BY id LIMIT 8193
+        ) AS first",
+    },
+    list: Texts {
+        postgres: postgres_list!(
+            "(
+            SELECT * FROM counted_entries WHERE flags >= 16 AND flags & $16 <> 0
+            ORDER BY id LIMIT 8193
+        ) AS first"
+        ),
+        sqlite: sqlite_list!(
+            "(
+            SELECT * FROM counted_entries WHERE flags >= 16 AND flags & $16 <> 0
+            ORDER BY id LIMIT 8193
         ) AS first"
         ),
     },
@@ -307,8 +334,9 @@ const COUNTED_OF_POLICY: Indexed = Indexed {
 };
 
 impl EntryIndex {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Accounts,
+        Self::Crossed,
         Self::Kinds,
         Self::Policy,
         Self::CountedOfPolicy,
@@ -318,6 +346,7 @@ impl EntryIndex {
     pub(super) fn statements(self) -> Indexed {
         match self {
             Self::Accounts => ACCOUNTS,
+            Self::Crossed => CROSSED,
             Self::Kinds => KINDS,
             Self::Policy => POLICY,
             Self::Counted => COUNTED,

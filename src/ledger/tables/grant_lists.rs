@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::grants::decode;
 use crate::access::Snapshot;
-use crate::encoding::encode_flags;
+use crate::encoding::encode_marks;
 use crate::query::{Session, Statement, Texts, query};
 use crate::row::only;
 use crate::{LedgerError, RecordTables};
@@ -66,7 +66,7 @@ impl GrantFilter {
             ProvisionalScope::All => Provisional::Within,
             ProvisionalScope::Over => Provisional::Over,
         });
-        encode_flags(provisional, self.would_deny)
+        encode_marks(provisional, self.would_deny)
     }
 }
 

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::entry_lists::{EntryIndex, FEW, IN_TURN};
+use crate::encoding::encode_crossed;
 use crate::entry_rows::decode_entry;
 use crate::query::{Statement, Texts, query};
 use crate::row::StoredRow;
@@ -13,6 +14,7 @@ use domain::identity::{AccountId, EntryId};
 use domain::key::KeyNumber;
 use domain::policy::{PolicyId, PolicyName};
 use domain::record::RecordPlace;
+use domain::warning::Levels;
 
 /// The numbers of a kind of entry, from one up to another. Without a kind: all.
 fn numbers(word: Option<KindWord>) -> (i16, i16) {
@@ -45,6 +47,8 @@ pub struct EntryFilter {
     /// Entries that this key claimed or corrected.
     pub by: Option<KeyNumber>,
     pub counted: Option<CountedSpan>,
+    /// Entries that reached one of these levels of use; none for all entries.
+    pub crossed: Levels,
     /// Entries whose own metadata has this member.
     pub metadata: Option<MetadataFilter>,
 }
@@ -85,6 +89,7 @@ impl EntryIndex {
     fn serves(self, filter: &EntryFilter) -> bool {
         match self {
             Self::Accounts => filter.accounts.is_some(),
+            Self::Crossed => !filter.crossed.is_empty(),
             Self::Kinds => filter.kind.is_some_and(|kind| kind != KindWord::Grant),
             Self::Policy => filter.policy.is_some() && filter.counted.is_none(),
             Self::CountedOfPolicy => filter.policy.is_some() && filter.counted.is_some(),
@@ -147,7 +152,7 @@ impl RecordTables {
 }
 
 impl EntryFilter {
-    /// A statement with the values of $1 to $15.
+    /// A statement with the values of $1 to $16.
     fn bind(&self, texts: Texts, limit: u32) -> Statement {
         let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
         let (first, last) = numbers(self.kind);
@@ -166,5 +171,6 @@ impl EntryFilter {
             .metadata(self.metadata.as_ref())
             .bind(self.accounts.as_deref().unwrap_or_default())
             .bind(self.accounts.is_none())
+            .bind(encode_crossed(self.crossed))
     }
 }

@@ -6,7 +6,9 @@ use uuid::Uuid;
 
 use super::acts::ActKind;
 use super::record::dropped_places;
-use crate::encoding::{ERASED, OVER, PROVISIONAL, WOULD_DENY, kind_of_number};
+use crate::encoding::{
+    CROSSED, ERASED, OVER, PROVISIONAL, WOULD_DENY, decode_crossed, kind_of_number,
+};
 use crate::query::{Session, Statement, Texts, query};
 use crate::row::StoredRow;
 use crate::{AuditTables, LedgerError};
@@ -99,7 +101,7 @@ const HAS_OTHERS: &str = "SELECT EXISTS (
     )";
 
 /// The flags that an entry can have.
-const FLAGS: i64 = (PROVISIONAL | OVER | WOULD_DENY | ERASED) as i64;
+const FLAGS: i64 = (PROVISIONAL | OVER | WOULD_DENY | ERASED | CROSSED) as i64;
 
 /// The private part of a leaf. Its texts may be erased.
 fn private_part(
@@ -164,6 +166,11 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         if flags & i64::from(bit) != 0 {
             fields.flag(name, true);
         }
+    }
+    let crossed = i16::try_from(flags & FLAGS).map(decode_crossed);
+    let crossed = crossed.unwrap_or_default();
+    if !crossed.is_empty() {
+        fields.text("crossed", crossed.to_string());
     }
     fields
         .text("totals", row.get::<String>("totals")?)

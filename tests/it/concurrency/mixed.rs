@@ -288,6 +288,7 @@ impl Client<'_> {
         let body = json!({
             "time_zone": zones[self.dice.below(zones.len())],
             "limits": limits,
+            "warn_at": if self.dice.percent(70) { vec![50, 80, 100] } else { Vec::new() },
             "mode": if self.dice.percent(30) { "observe" } else { "enforce" },
             "effective": if self.dice.percent(20) { "next_window" } else { "now" },
             "reason": "a test",

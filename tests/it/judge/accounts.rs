@@ -35,6 +35,9 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             let so_far = &entries[..=index];
             let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
             check_totals(entry, before, rule, so_far, &mut breaches);
+            if let Some(rule) = rule {
+                check_levels(entry, rule, &mut breaches);
+            }
             // 5. Check that a grant fits, or has a mark.
             if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
                 check_fit(entry, rule, so_far, is_over, had_block, &mut breaches);
@@ -214,6 +217,39 @@ fn check_totals(
                 sum,
             });
         }
+    }
+}
+
+/// An entry is marked with the levels of use that it reached. Only limits of windows are computed here.
+fn check_levels(entry: &Entry, rule: &Rule, breaches: &mut Vec<Breach>) {
+    let has_reached = |total: &Total, percent: u64| {
+        let is_counted = total.contains(entry.counted_at);
+        let most = u128::from(total.max) * u128::from(percent);
+        let after = u128::from(total.used);
+        let before = after.saturating_sub(entry.units.into());
+        is_counted && most > 0 && before * 100 < most && most <= after * 100
+    };
+    // An adjustment may count before a reset, which only sums show.
+    let takes = entry.kind == Kind::Grant;
+    let windows = entry
+        .totals
+        .iter()
+        .filter(|total| !matches!(total.state, State::Returns(..)));
+    let must = rule
+        .warn_at
+        .iter()
+        .copied()
+        .filter(|percent| takes && windows.clone().any(|total| has_reached(total, *percent)));
+    let must: Vec<u64> = must.collect();
+    let is_certain = takes && windows.clone().count() == entry.totals.len();
+    let is_right = must.iter().all(|level| entry.crossed.contains(level))
+        && entry
+            .crossed
+            .iter()
+            .all(|level| rule.warn_at.contains(level))
+        && (!is_certain || entry.crossed == must);
+    if !is_right {
+        breaches.push(Breach::NotItsLevels { entry: entry.id });
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Breach {
     Backwards { entry: Uuid },
     /// A grant has the wrong mark: over a limit where it is within, or the reverse.
     Marked { entry: Uuid },
+    /// An entry is marked with another level of use than those that it reached.
+    NotItsLevels { entry: Uuid },
     /// An entry names no grant of its account, or a grant that was already confirmed or reversed,
     /// or gives back a different number of units.
     NotItsGrant { entry: Uuid },

@@ -29,6 +29,8 @@ pub struct Entry {
     pub provisional: Option<Provisional>,
     /// Whether an observing policy marked the grant as one that it would have denied.
     pub would_deny: bool,
+    /// The levels of use that the entry is marked with, in percent.
+    pub crossed: Vec<u64>,
     pub units: u64,
     pub policy_version: i32,
     /// The number of the wish, from the metadata.
@@ -71,6 +73,8 @@ pub struct Rule {
     pub calendar: Calendar,
     pub limits: Vec<RuleLimit>,
     pub observes: bool,
+    /// The levels of use whose crossing is marked, in percent.
+    pub warn_at: Vec<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -353,6 +357,7 @@ impl Entry {
             held_until,
             provisional,
             would_deny: flags & 4 != 0,
+            crossed: crossed(flags),
             units: units.cast_unsigned(),
             policy_version: i32::try_from(version).expect("a version"),
             wish,
@@ -412,6 +417,7 @@ impl Rule {
             },
             limits: items(&rule["limits"]).map(RuleLimit::read).collect(),
             observes: rule["mode"] == "observe",
+            warn_at: levels(&rule["warn_at"]),
         };
         ((policy, version), rule)
     }
@@ -434,4 +440,19 @@ fn limits(version: &Value) -> Limits {
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().expect("a list").iter()
+}
+
+/// The levels of use of a rule; a rule without any leaves them out.
+fn levels(list: &Value) -> Vec<u64> {
+    let levels = list.as_array().into_iter().flatten();
+    levels
+        .map(|level| level.as_u64().expect("a percent"))
+        .collect()
+}
+
+/// The levels of use in the flags of an entry.
+fn crossed(flags: i64) -> Vec<u64> {
+    let levels = [50, 60, 70, 75, 80, 90, 95, 100].into_iter().enumerate();
+    let marked = levels.filter(|(place, _)| flags >> (4 + place) & 1 == 1);
+    marked.map(|(_, percent)| percent).collect()
 }

@@ -8,6 +8,7 @@ use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
 use perdiem::domain::past::Past;
 use perdiem::domain::reset::reset;
+use perdiem::domain::warning::Levels;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 
@@ -102,6 +103,11 @@ impl Statement {
             metadata: None,
             provisional: None,
             would_deny: is_grant && units.get() == MARKED,
+            crossed: Levels::of_bits(if units.get() == MARKED {
+                0b1001_0001
+            } else {
+                0
+            }),
             is_erased: false,
             claimed_by: None,
             note: (!is_grant).then(|| Note {

@@ -9,6 +9,7 @@ use perdiem::domain::limit::draft::LimitDraft;
 use perdiem::domain::orphans::OrphanedOverride;
 use perdiem::domain::past::Past;
 use perdiem::domain::policy::{Policy, PolicyName, Rule, RuleDraft};
+use perdiem::domain::warning::Levels;
 use perdiem::ledger::{
     Change, Draft, Edited, Ledger, LedgerError, LedgerView, Look, PolicyTerms, Standing,
 };
@@ -101,6 +102,7 @@ impl Desk {
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
                 provisional: None,
                 would_deny: false,
+                crossed: Levels::default(),
                 is_erased: false,
                 claimed_by: None,
                 note: None,

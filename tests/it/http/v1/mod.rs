@@ -19,5 +19,6 @@ mod resets;
 mod sandbox;
 pub mod statistics;
 mod subjects;
+mod warnings;
 mod windows;
 mod zones;

@@ -154,6 +154,11 @@ fn observe(stores: &mut Stores) {
     rules.for_each(|rule| rule.observes = true);
 }
 
+fn watch(stores: &mut Stores, level: u64) {
+    let rules = stores.rules.values_mut();
+    rules.for_each(|rule| rule.warn_at = vec![level]);
+}
+
 fn raise(history: &mut History, stores: &mut Stores, of: Uuid) {
     fourth(history, stores, |told, entry| {
         entry.totals[0].max = 5;
@@ -166,6 +171,20 @@ planted! {
     an_override {
         |history, stores| raise(history, stores, account()) => { nothing }
         |history, stores| raise(history, stores, Uuid::nil()) => { NotTheRule { .. } }
+    }
+    levels_of_use {
+        // The third entry uses the last unit.
+        |_, stores| {
+            watch(stores, 100);
+            stores.entries[2].crossed = vec![100];
+        } => { nothing }
+        |_, stores| watch(stores, 100) => { NotItsLevels { .. } }
+        |_, stores| stores.entries[2].crossed = vec![100] => { NotItsLevels { .. } }
+        |_, stores| {
+            watch(stores, 60);
+            stores.entries[1].crossed = vec![60];
+            stores.entries[2].crossed = vec![60];
+        } => { NotItsLevels { .. } }
     }
     an_observing_policy {
         |history, stores| {

@@ -69,6 +69,7 @@ fn entry(number: u64) -> Entry {
         lapses_at: None,
         provisional: None,
         would_deny: false,
+        crossed: Vec::new(),
         units: 1,
         policy_version: 1,
         wish: Some(number as usize - 1),
@@ -125,6 +126,7 @@ fn sound() -> (History, Stores) {
             returns: RuleReturn::Calendar,
         }],
         observes: false,
+        warn_at: Vec::new(),
     };
     let stores = Stores {
         entries: (1..=3).map(entry).collect(),
