@@ -47,7 +47,8 @@ impl Sessions {
     /// # Errors
     /// [`OpenError::InvalidUrl`].
     pub fn of(url: &str) -> Result<Self, OpenError> {
-        let options = PgConnectOptions::from_str(&only_known(url))
+        let url = only_known(url).map_err(OpenError::InvalidUrl)?;
+        let options = PgConnectOptions::from_str(&url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
             .application_name("perdiem")
             // A pooler need not know this one. The binary form of numbers does not depend on it.

@@ -1,6 +1,7 @@
 //! Why a claim was granted or denied, as text.
 
 use api::instant::written;
+use api::limits::in_percent;
 use domain::account::Verdict;
 use domain::claim::Units;
 use domain::grant::{Entry, Provisional};
@@ -97,6 +98,8 @@ pub fn notes(grant: &Entry) -> Vec<String> {
         let until = written(until);
         format!("it is a hold: it lapses at {until} unless it is confirmed or reversed before")
     });
-    let notes = [provisional, over, would_deny, hold];
+    let levels: Vec<u8> = grant.crossed.percents().collect();
+    let crossed = in_percent(&levels).map(|levels| format!("it brought a limit to {levels}"));
+    let notes = [provisional, over, would_deny, hold, crossed];
     notes.into_iter().flatten().collect()
 }

@@ -292,27 +292,31 @@ pub async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError>
     }
 }
 
-/// Whether this user may ask the server for the parts of a fence.
+/// Whether the server shows the parts of a fence to this user. Servers with another storage may have no part.
 async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
-    let shown = sqlx::query(
-        "SELECT pg_postmaster_start_time(), pg_relation_filepath('entries'),
-             pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_current_xact_id()",
+    let shown = sqlx::query_scalar(
+        "SELECT num_nulls(pg_postmaster_start_time(), pg_relation_filepath('entries'),
+             pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_current_xact_id()) = 0",
     );
-    match shown.execute(pool).await {
-        Ok(_) => Ok(true),
-        Err(error @ sqlx::Error::Database(_)) => {
-            tracing::info!(%error, "the server shows no fence: every append is guarded");
-            Ok(false)
-        }
-        Err(error) => Err(error),
+    let (is_shown, error) = match shown.fetch_one(pool).await {
+        Ok(is_shown) => (is_shown, None),
+        Err(error @ sqlx::Error::Database(_)) => (false, Some(error)),
+        Err(error) => return Err(error),
+    };
+    if !is_shown {
+        let error = error.as_ref().map(tracing::field::display);
+        tracing::info!(error, "the server shows no fence: every append is guarded");
     }
+    Ok(is_shown)
 }
 
-/// The migrations that the database has run, and whether it has other tables.
+/// The migrations that the database has run, and whether it has other tables. Those of extensions are nobody's.
 pub async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+         WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+             AND NOT EXISTS (SELECT 1 FROM pg_depend AS d
+                 WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')",
     )
     .fetch_all(pool)
     .await?;

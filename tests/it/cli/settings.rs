@@ -225,6 +225,10 @@ fn a_postgres_database_of_others_is_told() {
         postgres.execute(&name, sql);
         told(2, &name, &["not perdiem's", "DATABASE_URL"]);
     }
+    // Views of an extension are nobody's tables.
+    let (name, url) = create();
+    postgres.execute(&name, "CREATE EXTENSION pg_stat_statements");
+    migrate(&url);
     let (name, url) = create();
     migrate(&url);
     postgres.execute(&name, LATER);

@@ -6,9 +6,10 @@ use sqlx::Connection;
 use std::time::Duration;
 use uuid::Uuid;
 
-use crate::support::app::{Ground, NOON, Stack, instant};
+use crate::support::app::{App, Ground, NOON, Stack, instant};
 use crate::support::desk::{Desk, another_ledger, on_every_store};
 use crate::support::direct::Direct;
+use crate::support::servers::postgres;
 
 on_every_store!(
     a_ledger_is_the_same_when_it_is_opened_again,
@@ -26,6 +27,29 @@ async fn sqlite_is_built_without_locks_that_all_connections_share() {
     let options: Vec<String> = options.fetch_all(sqlite).await.expect("the options");
     assert!(options.contains(&"DEFAULT_MEMSTATUS=0".to_owned()));
     assert!(!options.contains(&"ENABLE_MEMORY_MANAGEMENT".to_owned()));
+}
+
+/// Servers with another storage may have no part of a fence. Claims are decided there as everywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_shows_no_fence_guards_every_append() {
+    for function in [
+        "pg_postmaster_start_time() RETURNS timestamptz",
+        "pg_relation_filepath(text) RETURNS text",
+    ] {
+        let mut ground = Ground::new(Stack::Sqlite);
+        ground.database_url = postgres().create_database();
+        let name = ground.database_url.rsplit('/').next().expect("a name");
+        let without = format!(
+            "CREATE FUNCTION public.{function} LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             ALTER DATABASE {name} SET search_path = public, pg_catalog"
+        );
+        postgres().execute(name, &without);
+        let app = App::start(&ground).await;
+        app.benefit(2, "UTC").await;
+        for (key, status) in [("a", 201), ("a", 200), ("b", 201), ("c", 429)] {
+            app.claim("ann", Some(key)).await.is(status);
+        }
+    }
 }
 
 async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {

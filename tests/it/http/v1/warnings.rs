@@ -72,6 +72,9 @@ async fn everybody_sees_the_same_marks(stack: Stack) {
     let id = ids[3].as_str().expect("an id");
     let grant = app.get(&format!("/v1/grants/{id}")).await;
     assert_eq!(grant.is(200)["crossed"], json!([80]));
+    let explanation = app.get(&format!("/v1/grants/{id}/explanation")).await;
+    let notes = explanation.is(200)["notes"].clone();
+    assert_eq!(notes, json!(["it brought a limit to 80 %"]));
     let account = "/v1/policies/benefit/subjects/ann/entries";
     let entries = all_items(&app, account).await;
     let of_account: Vec<&Value> = entries.iter().map(|entry| &entry["crossed"]).collect();
