@@ -91,6 +91,12 @@ pub fn in_percent(levels: &[u8]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(", "))
 }
 
+/// Levels of use in a cell of a table: percents with blanks between them.
+pub fn levels_cell(levels: &[u8]) -> String {
+    let texts: Vec<String> = levels.iter().map(u8::to_string).collect();
+    texts.join(" ")
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LimitAnswer {
     #[schema(example = 3)]

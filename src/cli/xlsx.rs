@@ -11,6 +11,7 @@ use serde_json::json;
 use super::client::read;
 use api::entries::HistoryItem;
 use api::instant::written;
+use api::limits::levels_cell;
 
 /// The most entries of a worksheet. Its first row has the column names.
 pub const ENTRIES_MOST: u64 = 1_048_575;
@@ -47,7 +48,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 21] = [
+const COLUMNS: [EntryColumn; 22] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -70,6 +71,9 @@ const COLUMNS: [EntryColumn; 21] = [
     ("reason", |item| Cell::some(item.entry.reason.as_ref())),
     ("policy_version", |item| {
         Cell::number(item.entry.policy_version)
+    }),
+    ("crossed", |item| {
+        Cell::text(levels_cell(&item.entry.crossed))
     }),
     ("limits", |item| Cell::text(json!(item.entry.limits))),
     ("key_id", |item| {

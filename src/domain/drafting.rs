@@ -14,6 +14,7 @@ use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
 use super::reset::reset;
+use super::warning::Levels;
 use super::work::{Task, Work};
 
 /// The largest number of lapses in a draft.
@@ -262,7 +263,7 @@ impl<'a> Drafting<'a> {
                 if is_part {
                     entry.kind = EntryKind::PartialReversal { of: grant.id };
                 }
-                return Ok(self.enter(entry));
+                return self.enter(entry);
             }
             // 3. A confirmation ends a hold, once. What it does not confirm is given back first.
             Task::Confirm(grant, asked) => {
@@ -282,15 +283,15 @@ impl<'a> Drafting<'a> {
                         units: returned,
                         key: None,
                         ..work.entry(line)
-                    });
+                    })?;
                 }
                 let last = self.line.as_ref();
                 let past = self.past();
                 let line = carry_on(self.policy, last, &past, self.now)?;
-                return Ok(self.enter(Entry {
+                return self.enter(Entry {
                     units: settled,
                     ..work.entry(line)
-                }));
+                });
             }
             // 4. An adjustment moves units by hand, and a reset begins limits again. An archived policy takes
             //    neither.
@@ -310,15 +311,17 @@ impl<'a> Drafting<'a> {
             },
         };
         // 5. The entry follows the line before.
-        Ok(self.enter(Entry {
+        self.enter(Entry {
             would_deny,
             ..work.entry(line)
-        }))
+        })
     }
 
-    fn enter(&mut self, entry: Entry) -> Decided {
+    fn enter(&mut self, mut entry: Entry) -> Result<Decided, Unknown> {
+        let last = self.line.as_ref();
+        entry.crossed = levels_reached(self.policy, last, &self.past(), &entry.line)?;
         self.append(entry);
-        Decided::Entry(self.entries.len() - 1)
+        Ok(Decided::Entry(self.entries.len() - 1))
     }
 
     fn append(&mut self, mut entry: Entry) {
@@ -333,9 +336,7 @@ impl<'a> Drafting<'a> {
         } else if let Some(HoldChange::Opens(hold)) = change {
             line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
         }
-        // 2. The entry is marked if it brings a limit to a level that the policy watches.
-        entry.mark(self.policy.rule.warn_at);
-        // 3. The next entry follows this one.
+        // 2. The next entry follows this one.
         self.line = Some(entry.line.clone());
         self.entries.push(entry);
     }
@@ -369,6 +370,24 @@ impl<'a> Drafting<'a> {
             }
         }
     }
+}
+
+/// The levels of use, of those that the policy watches, that a line after `last` reaches.
+///
+/// # Errors
+/// As for [`totals_at`].
+pub fn levels_reached(
+    policy: &Policy,
+    last: Option<&Line>,
+    past: &Past,
+    line: &Line,
+) -> Result<Levels, Unknown> {
+    let levels = policy.rule.warn_at;
+    if levels.is_empty() {
+        return Ok(levels);
+    }
+    let before = totals_at(policy, last, past, line.at)?;
+    Ok(levels.crossed(&before, &line.totals))
 }
 
 #[cfg(test)]

@@ -240,14 +240,6 @@ impl Entry {
         }
     }
 
-    /// Marks the entry with those of some levels to which its units bring a limit.
-    pub fn mark(&mut self, levels: Levels) {
-        if let Ok(units @ 1..) = u64::try_from(self.units_added()) {
-            let Line { totals, at, .. } = &self.line;
-            self.crossed = levels.crossed(totals, units, self.counted_at(), *at);
-        }
-    }
-
     /// The units that the entry adds to the usage; negative if it gives units back.
     pub fn units_added(&self) -> i64 {
         i64::from(self.kind.facts().effect.sign()) * self.units.get().cast_signed()

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
-
 use super::limit::total::Total;
 
 /// The levels that a policy can choose, in percent of a limit's most units at once.
@@ -54,30 +52,15 @@ impl Levels {
         all.filter_map(move |(place, level)| (self.bits & (1 << place) != 0).then_some(level))
     }
 
-    /// The levels to which some units bring a limit. `totals` are those after the units, which count at
-    /// `counted_at`; `at` is the instant of the totals.
-    pub fn crossed(
-        self,
-        totals: &[Total],
-        units: u64,
-        counted_at: DateTime<Utc>,
-        at: DateTime<Utc>,
-    ) -> Self {
-        if self.is_empty() {
-            return self;
-        }
+    /// The levels of these that limits reach between two states. Both have the same limits in the same order.
+    pub fn crossed(self, before: &[Total], after: &[Total]) -> Self {
         let mut bits = 0;
-        for total in totals {
-            let span = total.span(at);
-            // Units of a window that has ended bring this one to nothing.
-            if !(span.start <= counted_at && counted_at < span.end) {
-                continue;
-            }
-            let after = u128::from(total.used());
-            let before = after.saturating_sub(units.into());
+        for (before, after) in before.iter().zip(after) {
+            let used_before = u128::from(before.used()) * 100;
+            let used = u128::from(after.used()) * 100;
             for (place, level) in LEVELS.into_iter().enumerate() {
-                let reached = u128::from(total.at_once()) * u128::from(level);
-                if reached > 0 && before * 100 < reached && reached <= after * 100 {
+                let reached = u128::from(after.at_once()) * u128::from(level);
+                if reached > 0 && used_before < reached && reached <= used {
                     bits |= 1 << place;
                 }
             }

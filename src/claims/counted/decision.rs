@@ -346,7 +346,13 @@ fn grant_of(counted: &mut CountedClaim, totals: &[Total], now: DateTime<Utc>) ->
 
 /// The entry with the levels of use that Redis' totals reach.
 fn marked(claim: &InFlight, mut entry: Entry) -> Entry {
-    entry.mark(claim.work.policy.rule.warn_at);
+    let levels = claim.work.policy.rule.warn_at;
+    if !levels.is_empty() {
+        let after = &entry.line.totals;
+        let less = |total: &Total| total.used().saturating_sub(entry.units.get());
+        let before = with_used(after.to_vec(), after.iter().map(less).collect());
+        entry.crossed = levels.crossed(&before, after);
+    }
     entry
 }
 

@@ -12,7 +12,7 @@ use crate::protocol::group::Missing;
 use crate::protocol::useful_for;
 use counter::{CountedGrant, QueuedGrant, RecordedGrants, SettledKeys, Settlement};
 use domain::account::{Unknown, instant_after, record};
-use domain::drafting::{AccountFacts, Drafting, Lapses};
+use domain::drafting::{AccountFacts, Drafting, Lapses, levels_reached};
 use domain::grant::{Entry, EntryKind, Line, Provisional};
 use domain::identity::{AccountId, KeyId};
 use domain::limit::per::Per;
@@ -20,6 +20,7 @@ use domain::limit::shape::Limit;
 use domain::limit::total::TooMany;
 use domain::past::Past;
 use domain::policy::Policy;
+use domain::warning::Levels;
 use ledger::{Draft, LedgerView};
 
 /// The basis for recording queued grants.
@@ -110,38 +111,49 @@ impl Round<'_> {
             let past = if may_learn { &known.past } else { &none };
             let line = entries.last().map(|entry| &entry.line);
             let line = line.or(lapses.line.as_ref());
-            let (line, provisional) = match self.next_line(grant, policy, line, past) {
+            let (line, provisional, crossed) = match self.next_line(grant, policy, line, past) {
                 Ok(Ok(recorded)) => recorded,
                 Ok(Err(too_many)) => return Ok(Err(too_many)),
                 Err(Missing::Ledger(_)) if !may_learn => break,
                 Err(missing) => return Err(missing),
             };
             self.keys.extend(key);
-            let mut entry = Entry {
+            entries.push(Entry {
                 key,
+                crossed,
                 ..grant.entry(line, provisional, &queued.totals)
-            };
-            entry.mark(policy.rule.warn_at);
-            entries.push(entry);
+            });
             recording.settled += 1;
         }
         Ok(Ok(recording))
     }
 
-    /// The line of a queued grant after `line`, and whether the grant went over a limit.
+    /// The line of a queued grant after `line`, whether the grant went over a limit, and the levels of use
+    /// that it reached.
     fn next_line(
         &self,
         grant: &CountedGrant,
         policy: &Arc<Policy>,
         line: Option<&Line>,
         past: &Past,
-    ) -> Result<Result<(Line, Provisional), TooMany>, Missing> {
+    ) -> Result<Result<(Line, Provisional, Levels), TooMany>, Missing> {
         let at = grant.entry.at();
-        match record(policy, grant.units, line, past, at) {
+        let recorded = |policy: &Policy| {
+            let recorded = record(policy, grant.units, line, past, at)?;
+            let levels = |new: &Line| levels_reached(policy, line, past, new);
+            Ok(match recorded {
+                Ok((new, provisional)) => {
+                    let levels = levels(&new)?;
+                    Ok((new, provisional, levels))
+                }
+                Err(too_many) => Err(too_many),
+            })
+        };
+        match recorded(policy) {
             Err(Unknown::Policy) => {
                 let policy = self.terms.after(policy, grant.account, line, at);
                 let policy = policy.ok_or(Missing::Policy)?;
-                record(&policy, grant.units, line, past, at).map_err(Missing::Ledger)
+                recorded(&policy).map_err(Missing::Ledger)
             }
             recorded => recorded.map_err(Missing::Ledger),
         }

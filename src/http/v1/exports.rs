@@ -6,7 +6,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
-use super::manifests::levels_cell;
 use crate::answer::{HttpAnswer, csv_lines, file_answer, json_lines, streamed};
 use crate::operation::describe;
 use crate::request::{
@@ -15,6 +14,7 @@ use crate::request::{
 use api::format::ExportFormat;
 use api::grants::GrantBody;
 use api::instant::written;
+use api::limits::levels_cell;
 use api::words;
 use domain::claim::Subject;
 use domain::grant::Grant;

@@ -12,6 +12,7 @@ use api::exports::{ExportAct, Manifest, ManifestLine, PolicyInForce};
 use api::format::ExportFormat;
 use api::instant::written;
 use api::keys::KeyName;
+use api::limits::levels_cell;
 use api::words::Word;
 use domain::local_days::InForce;
 use domain::policy::Policy;
@@ -160,12 +161,6 @@ impl ExportFile {
             key: self.made.key.clone(),
         }
     }
-}
-
-/// Levels of use in a cell: percents with blanks between them.
-pub fn levels_cell(levels: &[u8]) -> String {
-    let texts: Vec<String> = levels.iter().map(u8::to_string).collect();
-    texts.join(" ")
 }
 
 fn csv_cells(item: &HistoryItem) -> [String; 22] {

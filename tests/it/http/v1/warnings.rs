@@ -1,5 +1,6 @@
 //! `warn_at`: the entry that brings a limit to a level of use is marked with it, for everybody who reads it.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -183,6 +184,27 @@ async fn a_level_is_reached_again_after_units_came_back(stack: Stack) {
     Answer::of(put).await.is(201);
     assert_eq!(crossed(&take(&app, "bob", 1, None).await), Value::Null);
     assert_eq!(crossed(&take(&app, "bob", 1, None).await), json!([80]));
+    // Units that have refilled since then reach nothing again, and units from before a whole refill can.
+    let rate = json!([{ "max": 10, "per": "1000s", "kind": "rate", "burst": 10 }]);
+    app.put_policy("rate", policy(&rate, &[50, 80]))
+        .await
+        .is(201);
+    let body = json!({ "subject": "dan", "units": 8 });
+    let first = app.claim_under("rate", body, None).await;
+    assert_eq!(crossed(&first), json!([50, 80]));
+    let granted_at = first.json()["grant"]["granted_at"].clone();
+    let granted_at = granted_at.as_str().expect("an instant").parse();
+    let granted_at: DateTime<Utc> = granted_at.expect("an instant");
+    for (subject, units, ago, levels) in [
+        ("dan", 7, 800, Value::Null),
+        ("fay", 30, 1500, json!([50, 80])),
+    ] {
+        let at = granted_at - TimeDelta::seconds(ago);
+        let path = format!("/v1/policies/rate/subjects/{subject}/adjustments");
+        let body = json!({ "units": units, "at": at, "reason": "a test" });
+        let answer = Answer::of(app.request(Method::POST, &path).json(&body)).await;
+        assert_eq!(answer.is(201)["crossed"], levels, "{subject}");
+    }
     // Without levels nothing is marked; with other ones, what is reached from now on.
     let patch = async |levels: Value| {
         let body = json!({ "warn_at": levels, "reason": "a test" });
