@@ -5,8 +5,8 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::support::app::{App, Ground, Stack};
 use crate::support::direct::Direct;
 
-/// The values of $1 to $15 for lists of entries, as PostgreSQL writes them.
-const OF_ENTRIES: [&str; 15] = [
+/// The values of $1 to $16 for lists of entries, as PostgreSQL writes them.
+const OF_ENTRIES: [&str; 16] = [
     "0::bigint",
     ID,
     "9::bigint",
@@ -22,6 +22,7 @@ const OF_ENTRIES: [&str; 15] = [
     "NULL::text",
     IDS,
     "false",
+    "16::smallint",
 ];
 /// The values of $1 to $10 for lists of grants.
 const OF_GRANTS: [&str; 10] = [
