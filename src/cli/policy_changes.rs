@@ -119,23 +119,19 @@ struct OtherSettings {
 
 /// Levels of use, as written.
 #[derive(Debug, Clone)]
-struct LevelList(Vec<i64>);
+struct LevelList(Vec<WholeNumber>);
 
 fn parse_levels(text: &str) -> Result<LevelList, &'static str> {
     let levels = match text {
         "none" => Ok(Vec::new()),
-        _ => text.split(',').map(|level| level.trim().parse()).collect(),
+        _ => text
+            .split(',')
+            .map(|level| level.trim().parse().map(WholeNumber))
+            .collect(),
     };
     levels
         .map(LevelList)
         .map_err(|_| "write percents with commas between them, such as 80,100, or none")
-}
-
-impl LevelList {
-    fn numbers(&self) -> Vec<WholeNumber> {
-        let levels = self.0.iter();
-        levels.map(|level| WholeNumber((*level).into())).collect()
-    }
 }
 
 /// How a policy is changed.
@@ -239,7 +235,7 @@ impl CreateArgs {
             effective: change.effective(local)?,
             durability: others.durability.clone(),
             on_ledger_outage: others.on_ledger_outage.clone(),
-            warn_at: others.warn_at.as_ref().map(LevelList::numbers),
+            warn_at: others.warn_at.as_ref().map(|levels| levels.0.clone()),
             orphaned_overrides: change.orphaned_overrides.clone(),
             reason: change.reason.clone(),
         })
@@ -268,7 +264,7 @@ impl SetArgs {
             mode: given(&others.mode),
             durability: given(&others.durability),
             on_ledger_outage: given(&others.on_ledger_outage),
-            warn_at: others.warn_at.as_ref().map(|levels| Some(levels.numbers())),
+            warn_at: others.warn_at.as_ref().map(|levels| Some(levels.0.clone())),
             effective: change.effective(local)?,
             reason: change.reason.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),

@@ -5,6 +5,8 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
+
+use domain::seal::leaf::hex;
 use verify::rows::{Row, RowCutter};
 
 /// The file of an export in progress. It has whole rows up to the interruption.
@@ -76,7 +78,6 @@ impl PartFile {
 
     /// The SHA-256 of all its bytes, in hexadecimal digits.
     pub fn sha256(&self) -> String {
-        let hash = self.hasher.clone().finalize();
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.hasher.clone().finalize())
     }
 }

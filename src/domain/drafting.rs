@@ -318,8 +318,11 @@ impl<'a> Drafting<'a> {
     }
 
     fn enter(&mut self, mut entry: Entry) -> Result<Decided, Unknown> {
-        let last = self.line.as_ref();
-        entry.crossed = levels_reached(self.policy, last, &self.past(), &entry.line)?;
+        // Only levels ask for the past, which is a copy.
+        if !self.policy.rule.warn_at.is_empty() {
+            let last = self.line.as_ref();
+            entry.crossed = levels_reached(self.policy, last, &self.past(), &entry.line)?;
+        }
         self.append(entry);
         Ok(Decided::Entry(self.entries.len() - 1))
     }

@@ -174,7 +174,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("engine", "domain host ledger counter claims record admin", "tokio tracing"),
     ("sign_on", "domain", "reqwest tokio"),
     ("console", "domain api", ""),
-    ("http", "domain host api engine sign_on console", "actix-web utoipa tokio tracing"),
+    ("http", "domain host api engine sign_on console", "actix-web hyper tonic utoipa tokio tracing"),
     ("cli", "domain host api verify ledger counter engine sign_on http", "clap reqwest tokio anyhow tracing"),
 ];
 
@@ -183,6 +183,8 @@ const OF_A_LAYER: &[&str] = &[
     "sqlx",
     "redis",
     "actix-web",
+    "hyper",
+    "tonic",
     "utoipa",
     "reqwest",
     "clap",

@@ -138,16 +138,12 @@ impl Round<'_> {
         past: &Past,
     ) -> Result<Result<(Line, Provisional, Levels), TooMany>, Missing> {
         let at = grant.entry.at();
-        let recorded = |policy: &Policy| {
-            let recorded = record(policy, grant.units, line, past, at)?;
-            let levels = |new: &Line| levels_reached(policy, line, past, new);
-            Ok(match recorded {
-                Ok((new, provisional)) => {
-                    let levels = levels(&new)?;
-                    Ok((new, provisional, levels))
-                }
-                Err(too_many) => Err(too_many),
-            })
+        let recorded = |policy: &Policy| match record(policy, grant.units, line, past, at)? {
+            Ok((new, provisional)) => {
+                let levels = levels_reached(policy, line, past, &new)?;
+                Ok(Ok((new, provisional, levels)))
+            }
+            Err(too_many) => Ok(Err(too_many)),
         };
         match recorded(policy) {
             Err(Unknown::Policy) => {

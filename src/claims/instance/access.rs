@@ -14,6 +14,7 @@ use super::last_use::LastUse;
 use super::sign_ins::SignIns;
 use domain::key::{Key, KeyNumber, KeyRule, Role, SupportBounds};
 use domain::policy::PolicyName;
+use domain::seal::leaf::hex;
 use ledger::{AdminTables, KeyUse, KeyVersion, LedgerError, SecretHash};
 
 /// The shortest admin key in the settings, in characters.
@@ -424,8 +425,7 @@ pub fn generate_secret() -> String {
 
 /// The secret with these bits, which nobody else may know.
 pub fn secret_of(random: &[u8; SEED_LENGTH]) -> String {
-    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let body = format!("{PREFIX}{random}");
+    let body = format!("{PREFIX}{}", hex(random));
     let checksum = checksum(&body);
     format!("{body}{checksum}")
 }

@@ -64,7 +64,7 @@ struct ByLevel {
     percent: u8,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStanding {
     standing: &'static str,
 }

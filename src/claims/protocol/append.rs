@@ -154,7 +154,9 @@ impl LaneWorker {
         let mut failure = None;
         for EndedTransaction { mut groups, result } in ended {
             if let Ok(committed) = &result {
-                let drafts = groups.iter().flat_map(Group::drafts);
+                let is_marked =
+                    |draft: &&Draft| draft.entries.iter().any(|entry| !entry.crossed.is_empty());
+                let drafts = groups.iter().flat_map(Group::drafts).filter(is_marked);
                 let committed = drafts.filter(|draft| committed.contains(&draft.account));
                 committed.for_each(|draft| self.metrics.crossed(&draft.entries));
             }

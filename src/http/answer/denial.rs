@@ -8,7 +8,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 
-use super::limits::{insert_fields, seconds_until};
+use super::limits::{insert_fields, retry_after};
 use super::plain::write_denial;
 use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED, QUOTA_EXCEEDED_PAGE};
 use api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
@@ -57,8 +57,7 @@ impl Denial {
 
     /// Seconds until the claim fits.
     pub fn retry_after(&self) -> Option<u64> {
-        let wait = seconds_until(self.forecast.fits_at?, self.asked.now);
-        Some(wait.max(1).cast_unsigned())
+        retry_after(self.forecast.fits_at, self.asked.now)
     }
 
     pub fn body(&self) -> DenialBody {
@@ -168,8 +167,7 @@ impl fmt::Display for InactiveAnswer {
 impl InactiveAnswer {
     /// Seconds until the claim would be granted.
     pub fn retry_after(&self) -> Option<u64> {
-        let wait = seconds_until(self.fits_at?, self.asked.now);
-        Some(wait.max(1).cast_unsigned())
+        retry_after(self.fits_at, self.asked.now)
     }
 }
 

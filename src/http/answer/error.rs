@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 
 use super::denial::{Asked, Denial, InactiveAnswer};
 use super::etag;
-use super::limits::seconds_until;
+use super::limits::retry_after;
 use super::problem::{self, ProblemKind};
 use api::instant::written;
 use api::orphans::OrphansBody;
@@ -464,9 +464,7 @@ impl ApiError {
             Self::Denied(denial) => denial.retry_after(),
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
             Self::PolicyInactive(inactive) => inactive.retry_after(),
-            Self::SubjectBlocked { fits_at, now, .. } => {
-                fits_at.map(|fits_at| seconds_until(fits_at, *now).max(1).cast_unsigned())
-            }
+            Self::SubjectBlocked { fits_at, now, .. } => retry_after(*fits_at, *now),
             _ => self.kind().retry_after,
         }
     }

@@ -60,6 +60,12 @@ fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Op
     }
 }
 
+/// `Retry-After`: whole seconds until a claim fits, and at least one; `None` if that is not known.
+pub fn retry_after(fits_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Option<u64> {
+    let wait = seconds_until(fits_at?, now);
+    Some(wait.max(1).cast_unsigned())
+}
+
 /// Whole seconds from `now` until an instant. They are rounded up, so that a client that waits this
 /// long does not come too early.
 pub fn seconds_until(instant: DateTime<Utc>, now: DateTime<Utc>) -> i64 {

@@ -30,8 +30,10 @@ use domain::policy::PolicyName;
 use engine::Engine;
 
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
-const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
+/// Names the grant that a request was let through with.
+pub const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
+/// Says that a policy that only observes would have denied a request.
+pub const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
 /// Fields whose values are secrets: the ledger would store them as names of subjects, or as keys.
 const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 /// Fields to which each proxy adds its part.

@@ -16,6 +16,7 @@ use api::limits::levels_cell;
 use api::words::Word;
 use domain::local_days::InForce;
 use domain::policy::Policy;
+use domain::seal::leaf::hex;
 use engine::{Act, ExportEnd, ExportPiece, InstantSpan, RecordedEntry};
 
 fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = PolicyInForce> {
@@ -154,7 +155,7 @@ impl ExportFile {
             rows_erased: self.rows_erased,
             first_position: self.first_position,
             last_position: self.last_position,
-            sha256: sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: hex(&sha256),
             seal: end.seal.clone(),
             exported_at: act.at,
             exported_by: act.by.clone(),

@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Body, Bytes, Frame};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
 use perdiem::http::GateOptions;
 use perdiem::http::rate_limit_messages::{
-    Code, Descriptor, DescriptorEntry, RateLimitRequest, RateLimitResponse, Unit,
+    Code, Descriptor, DescriptorEntry, HeaderField, RateLimitRequest, RateLimitResponse, Unit,
 };
-use prost::Message;
 use prost_types::value::Kind;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -20,9 +17,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_options};
+use crate::support::rate_limits::{
+    Ended, METHOD, call, connect, descriptor, ended, framed, request, send,
+};
 use crate::support::servers::Postgres;
-
-const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 // The codes of gRPC.
 const INVALID_ARGUMENT: u32 = 3;
@@ -32,9 +30,6 @@ const PERMISSION_DENIED: u32 = 7;
 const UNIMPLEMENTED: u32 = 12;
 const INTERNAL: u32 = 13;
 const UNAVAILABLE: u32 = 14;
-
-/// How a call ended: with an answer, or with a code and its message.
-type Ended = Result<RateLimitResponse, (u32, String)>;
 
 /// An application with the service, whose key is confined to some policies.
 struct Limited {
@@ -120,86 +115,8 @@ fn per_day(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "day" }] })
 }
 
-fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
-    let entries = entries.iter().map(|(key, value)| DescriptorEntry {
-        key: (*key).to_owned(),
-        value: value.as_bytes().to_vec(),
-    });
-    Descriptor {
-        entries: entries.collect(),
-        ..Descriptor::default()
-    }
-}
-
-fn request(descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "perdiem".to_owned(),
-        descriptors: descriptors.iter().map(|it| descriptor(it)).collect(),
-        hits_addend: 0,
-    }
-}
-
-/// A message as gRPC sends it: uncompressed, with its length.
-fn framed(request: &RateLimitRequest) -> Bytes {
-    let message = request.encode_to_vec();
-    let length = u32::try_from(message.len()).expect("a short message");
-    [&[0][..], &length.to_be_bytes(), &message].concat().into()
-}
-
-async fn connect<B>(address: SocketAddr) -> SendRequest<B>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
-{
-    let io = TcpStream::connect(address).await.expect("a connection");
-    let shaken = handshake(TokioExecutor::new(), TokioIo::new(io)).await;
-    let (sender, connection) = shaken.expect("HTTP/2");
-    tokio::spawn(connection);
-    sender
-}
-
-async fn send(connection: &mut SendRequest<Full<Bytes>>, path: &str, body: &Bytes) -> Ended {
-    let request = call(path, Full::new(body.clone()));
-    let answer = connection.send_request(request).await.expect("an answer");
-    ended(answer).await
-}
-
-fn call<B>(path: &str, body: B) -> hyper::Request<B> {
-    hyper::Request::post(format!("http://gate{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .header("x-request-id", "r1")
-        .body(body)
-        .expect("a request")
-}
-
-async fn ended(answer: hyper::Response<hyper::body::Incoming>) -> Ended {
-    assert_eq!(answer.status(), 200);
-    assert_eq!(answer.headers()["content-type"], "application/grpc");
-    let (head, body) = answer.into_parts();
-    let body = body.collect().await.expect("a body");
-    let trailers = body.trailers().unwrap_or(&head.headers).clone();
-    let text = |name| trailers.get(name).map(|it| it.to_str().expect("ASCII"));
-    let code = text("grpc-status").expect("a code").parse();
-    let message = text("grpc-message").unwrap_or_default();
-    let message = percent_encoding::percent_decode_str(message).decode_utf8_lossy();
-    match code.expect("a number") {
-        0 => {
-            let bytes = body.to_bytes();
-            assert_eq!(bytes[0], 0, "uncompressed");
-            Ok(RateLimitResponse::decode(&bytes[5..]).expect("a message"))
-        }
-        code => Err((code, message.into_owned())),
-    }
-}
-
 /// A field that the proxy is to add.
-fn added<'a>(
-    fields: &'a [perdiem::http::rate_limit_messages::HeaderField],
-    name: &str,
-) -> Vec<&'a str> {
+fn added<'a>(fields: &'a [HeaderField], name: &str) -> Vec<&'a str> {
     let found = fields.iter().filter(|field| field.key == name);
     found.map(|field| field.value.as_str()).collect()
 }

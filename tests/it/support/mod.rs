@@ -17,6 +17,7 @@ pub mod operations;
 pub mod process;
 pub mod proxy;
 pub mod quiet;
+pub mod rate_limits;
 pub mod redis_groups;
 pub mod servers;
 pub mod terminal;

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use super::question::AskedClaim;
 use crate::answer::ApiError;
 use domain::claim::IdempotencyKey;
+use domain::seal::leaf::hex;
 
 /// The key of each claim.
 ///
@@ -34,18 +35,9 @@ pub fn keys(
         hash.update(claim.subject.as_deref().unwrap_or_default());
         hash.update([0]);
         hash.update(before.to_le_bytes());
-        let digits: Vec<String> = hash
-            .finalize()
-            .iter()
-            .map(|it| format!("{it:02x}"))
-            .collect();
-        let key = IdempotencyKey::parse(&format!("rate-limit-{}", digits.concat()));
+        let key = IdempotencyKey::parse(&format!("rate-limit-{}", hex(&hash.finalize())));
         key.map_err(|error| ApiError::invalid_body("/idempotency_key", error))
     };
-    claims
-        .iter()
-        .enumerate()
-        .map(key)
-        .map(|key| key.map(Some))
-        .collect()
+    let keys = claims.iter().enumerate().map(key);
+    keys.map(|key| key.map(Some)).collect()
 }

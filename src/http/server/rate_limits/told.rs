@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::messages::{Code, CurrentLimit, DescriptorStatus, HeaderField, RateLimitResponse, Unit};
 use crate::answer::{ApiError, RATE_LIMIT, RATE_LIMIT_POLICY, insert_fields, seconds_until};
+use crate::server::gate::{PERDIEM_GRANT, PERDIEM_WOULD_DENY};
 use domain::forecast::Forecast;
 use domain::limit::per::Per;
 use domain::limit::total::Total;
@@ -72,44 +73,52 @@ pub fn tell(
     let refusals = became.iter().filter_map(|it| it.as_ref().err());
     let refusals = refusals.filter(|error| error.is_refusal());
     let refusal = refusals.max_by_key(|error| (error.retry_after().is_none(), error.retry_after()));
-    let (overall_code, response, raw_body) = match refusal {
-        Some(error) => (Code::OverLimit, error.error_response(), document(error)),
+    let answer = match refusal {
+        Some(error) => {
+            let parts = policies.iter().zip(&became);
+            let violated = parts.flat_map(|(policy, became)| violated(policy, became));
+            RateLimitResponse {
+                dynamic_metadata: Some(metadata(Vec::new(), violated.collect(), false)),
+                ..refused(error, document)
+            }
+        }
         // 2. Without one, an error leaves it undecided.
         None if became.iter().any(Result::is_err) => {
             let mut errors = became.into_iter().filter_map(Result::err);
             let error = errors.find(|error| !matches!(error, ApiError::FailedDependency));
             return Err(error.unwrap_or(ApiError::FailedDependency));
         }
-        // 3. All claims are granted: the fields are of the policy with the fewest units left.
-        None => (Code::Ok, tell_least(&became), Vec::new()),
+        None => granted(&became),
     };
-    // 4. Tell each descriptor's part.
+    // 3. Tell each descriptor's part.
     let parts = policies.iter().zip(&became);
     let statuses = parts.map(|(policy, became)| status(policy, became));
-    let passed: Vec<&Passed> = match overall_code {
-        Code::Ok => became.iter().flatten().collect(),
-        // The application is not asked. A grant of before, of the same key, is none of this answer.
-        Code::OverLimit | Code::Unknown => Vec::new(),
-    };
     Ok(RateLimitResponse {
-        overall_code: overall_code.into(),
         statuses: statuses.collect(),
-        response_headers_to_add: fields(&response),
-        request_headers_to_add: request_fields(&passed),
-        raw_body,
-        dynamic_metadata: Some(metadata(policies, &became, &passed)),
+        ..answer
     })
 }
 
-/// An answer with the fields of the claim whose limit has the fewest units left.
-fn tell_least(became: &[Became]) -> HttpResponse {
+/// The answer to a question whose claims are all granted. The fields are of the policy with the fewest units left.
+fn granted(became: &[Became]) -> RateLimitResponse {
+    let passed = || became.iter().flatten();
     let mut response = HttpResponse::Ok();
-    let passed = became.iter().flatten();
-    let told = passed.filter_map(|passed| Some((passed, passed.binding()?.remaining())));
-    if let Some((passed, _)) = told.min_by_key(|(_, remaining)| *remaining) {
-        insert_fields(&mut response, &passed.totals, &passed.forecast, passed.now);
+    let told = passed().filter_map(|passed| Some((passed, passed.binding()?.remaining())));
+    if let Some((least, _)) = told.min_by_key(|(_, remaining)| *remaining) {
+        insert_fields(&mut response, &least.totals, &least.forecast, least.now);
     }
-    response.finish()
+    let grants = passed().filter_map(|passed| passed.grant);
+    let grants: Vec<String> = grants.map(|grant| grant.to_string()).collect();
+    let would_deny = passed().any(|passed| passed.would_deny);
+    let of_grants = grants.iter().map(|grant| field(&PERDIEM_GRANT, grant));
+    let mark = would_deny.then(|| field(&PERDIEM_WOULD_DENY, "true"));
+    RateLimitResponse {
+        overall_code: Code::Ok.into(),
+        response_headers_to_add: fields(&response.finish()),
+        request_headers_to_add: of_grants.chain(mark).collect(),
+        dynamic_metadata: Some(metadata(grants, Vec::new(), would_deny)),
+        ..RateLimitResponse::default()
+    }
 }
 
 fn status(policy: &PolicyName, became: &Became) -> DescriptorStatus {
@@ -174,53 +183,44 @@ fn unit(per: Per) -> Unit {
     }
 }
 
+/// The names of the limits that denied a claim.
+fn violated(policy: &PolicyName, became: &Became) -> Vec<String> {
+    match became {
+        Err(ApiError::Denied(denial)) => {
+            denial.lacking().map(|total| named(policy, total)).collect()
+        }
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
 /// What the user's answer gets.
 fn fields(response: &HttpResponse) -> Vec<HeaderField> {
     let told = [RATE_LIMIT_POLICY, RATE_LIMIT, RETRY_AFTER, CONTENT_TYPE];
     let field = |name: HeaderName| {
         let value = response.headers().get(&name)?.to_str().ok()?;
-        Some(field(name.as_str(), value))
+        Some(field(&name, value))
     };
     told.into_iter().filter_map(field).collect()
 }
 
-fn field(key: &str, value: impl Into<String>) -> HeaderField {
+fn field(name: &HeaderName, value: &str) -> HeaderField {
     HeaderField {
-        key: key.to_owned(),
-        value: value.into(),
+        key: name.as_str().to_owned(),
+        value: value.to_owned(),
     }
 }
 
-/// What the application's request gets.
-fn request_fields(passed: &[&Passed]) -> Vec<HeaderField> {
-    let grants = passed.iter().filter_map(|passed| passed.grant);
-    let grants = grants.map(|grant| field("perdiem-grant", grant.to_string()));
-    let would_deny = passed.iter().any(|passed| passed.would_deny);
-    let would_deny = would_deny.then(|| field("perdiem-would-deny", "true"));
-    grants.chain(would_deny).collect()
-}
-
 /// What the proxy's own filters and logs can read.
-fn metadata(policies: &[&PolicyName], became: &[Became], passed: &[&Passed]) -> Struct {
+fn metadata(grants: Vec<String>, violated: Vec<String>, would_deny: bool) -> Struct {
     let list = |texts: Vec<String>| {
         let values = texts.into_iter().map(Kind::StringValue).map(valued);
         Kind::ListValue(ListValue {
             values: values.collect(),
         })
     };
-    let grants = passed.iter().filter_map(|passed| passed.grant);
-    let violated = policies.iter().zip(became).flat_map(|(policy, became)| {
-        let denial = match became {
-            Err(ApiError::Denied(denial)) => Some(denial),
-            Ok(_) | Err(_) => None,
-        };
-        let lacking = denial.into_iter().flat_map(|denial| denial.lacking());
-        lacking.map(|total| named(policy, total))
-    });
-    let would_deny = passed.iter().any(|passed| passed.would_deny);
     let fields = [
-        ("grants", list(grants.map(|id| id.to_string()).collect())),
-        ("violated_limits", list(violated.collect())),
+        ("grants", list(grants)),
+        ("violated_limits", list(violated)),
         ("would_deny", Kind::BoolValue(would_deny)),
     ];
     let fields = fields.map(|(name, value)| (name.to_owned(), valued(value)));
