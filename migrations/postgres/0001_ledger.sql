@@ -644,27 +644,29 @@ SELECT v.policy AS policy_id, p.name AS policy, v.version, v.revision, v.rule, v
     v.changed_at, v.changed_by, v.reason, v.xact
 FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy;
 
--- A version of an override or of a block.
+-- A version of an override, a block or a tier of a subject.
 CREATE VIEW term_versions AS
 SELECT account, version, revision, limits, until, changed_at, changed_by, reason, xact,
-    COALESCE(substr(limits, 1, 11) = '{"blocked":', false) AS is_block
+    CASE
+        WHEN substr(limits, 1, 11) = '{"blocked":' THEN 'block'
+        WHEN substr(limits, 1, 8) = '{"tier":' THEN 'tier'
+        ELSE 'override'
+    END AS kind
 FROM override_versions;
 
 -- The same with the policy and the subject. `subject` is NULL after an erasure.
 CREATE VIEW override_rows AS
-SELECT v.account, o.policy AS policy_id, p.name AS policy, o.subject, v.version, v.revision, v.is_block, v.limits,
+SELECT v.account, o.policy AS policy_id, p.name AS policy, o.subject, v.version, v.revision, v.kind, v.limits,
     v.until, v.changed_at, v.changed_by, v.reason, v.xact
 FROM term_versions AS v
 JOIN overrides AS o ON o.account = v.account
 JOIN policies AS p ON p.id = o.policy;
 
--- A change: a version of a policy, a key, an override or a block, or an act, whose own kind it has.
+-- A change: a version of a policy, a key, an override, a block or a tier, or an act, whose own kind it has.
 CREATE VIEW change_rows AS
 SELECT xact, revision, 'policy' AS kind, changed_at, changed_by, reason FROM policy_versions
 UNION ALL SELECT xact, revision, 'key', changed_at, changed_by, reason FROM key_versions
-UNION ALL SELECT xact, revision, CASE WHEN is_block THEN 'block' ELSE 'override' END, changed_at, changed_by,
-    reason
-FROM term_versions
+UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM term_versions
 UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM acts;
 
 

@@ -9,7 +9,7 @@ use crate::proposals::{ApprovedOn, PolicyChange, Proposal, ProposedChange, Waiti
 use claims::instance::{ChangedTerms, Failure};
 use domain::fault::Fault;
 use domain::key::SupportBounds;
-use domain::orphans::{OnOrphans, OrphanedOverride};
+use domain::orphans::{OnOrphans, Orphans};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use domain::schedule::StoredVersion;
 use ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
@@ -32,7 +32,7 @@ pub enum Precondition {
     Versions(Vec<u32>),
 }
 
-/// Why a policy or an override was not changed.
+/// Why a policy or an exception was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The thing is at another version; `None` if it does not exist.
@@ -52,14 +52,16 @@ pub enum EditError {
     UnknownOverride,
     #[error("no such block")]
     UnknownBlock,
+    #[error("the subject is in no tier")]
+    UnknownTier,
     #[error("the policy is not paused")]
     NotPaused,
     /// Another key put the present terms.
     #[error("another key put the present terms")]
     BeyondBounds,
-    /// The change orphans overrides, and does not say what becomes of them.
-    #[error("the change orphans overrides")]
-    Orphans(Vec<OrphanedOverride>),
+    /// The change orphans overrides or tiers of subjects, and does not say what becomes of them.
+    #[error("the change orphans overrides or tiers of subjects")]
+    Orphans(Orphans),
     /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),
@@ -159,11 +161,12 @@ impl Admin {
             if reason.is_none() && (newest.is_some() || is_archived) {
                 return Err(EditError::ReasonRequired);
             }
-            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
-                return Err(EditError::Orphans(orphans.to_vec()));
-            }
             let effective_at = effective_at
                 .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
+            let orphans = orphans.clone().lasting(effective_at);
+            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
+                return Err(EditError::Orphans(orphans));
+            }
             let terms = PolicyTerms {
                 rule: rule.clone(),
                 archived: false,
@@ -262,7 +265,7 @@ impl Admin {
         proposed: Option<ProposedChange>,
         decide: impl Fn(
             Option<&Standing>,
-            &[OrphanedOverride],
+            &Orphans,
             DateTime<Utc>,
         ) -> Result<Change<PolicyTerms>, EditError>
         + Send
@@ -275,28 +278,27 @@ impl Admin {
             let waits = is_guarded && !editor.is_dry_run && editor.approves.is_none();
             let draft = proposed.as_ref().and_then(ProposedChange::draft).cloned();
             let waiting = proposed.filter(|_| waits);
-            let decide =
-                |current: Option<&Standing>, orphans: &[OrphanedOverride], now: DateTime<Utc>| {
-                    let version = current.map(|current| current.newest.version);
-                    if editor.approves.is_some_and(|on| on.0 != version) {
-                        return Err(EditError::Stale(version));
+            let decide = |current: Option<&Standing>, orphans: &Orphans, now: DateTime<Utc>| {
+                let version = current.map(|current| current.newest.version);
+                if editor.approves.is_some_and(|on| on.0 != version) {
+                    return Err(EditError::Stale(version));
+                }
+                let decided = decide(current, orphans, now)?;
+                match (&decided, &waiting) {
+                    (Change::Version { .. }, Some(change)) => {
+                        let proposal = Proposal {
+                            policy: name.clone(),
+                            version,
+                            change: change.clone(),
+                            by: editor.key.to_string(),
+                            at: now.trunc_subsecs(0),
+                        };
+                        let waiting = admin.proposals.seal(&proposal);
+                        Err(EditError::NeedsApproval(waiting))
                     }
-                    let decided = decide(current, orphans, now)?;
-                    match (&decided, &waiting) {
-                        (Change::Version { .. }, Some(change)) => {
-                            let proposal = Proposal {
-                                policy: name.clone(),
-                                version,
-                                change: change.clone(),
-                                by: editor.key.to_string(),
-                                at: now.trunc_subsecs(0),
-                            };
-                            let waiting = admin.proposals.seal(&proposal);
-                            Err(EditError::NeedsApproval(waiting))
-                        }
-                        _ => Ok(decided),
-                    }
-                };
+                    _ => Ok(decided),
+                }
+            };
             let edited = admin
                 .ledger
                 .edit_policy(
@@ -312,7 +314,8 @@ impl Admin {
                 && !editor.is_dry_run
             {
                 let changed = ChangedTerms {
-                    overrides: dropped.iter().cloned().map(Ok).collect(),
+                    tiers: dropped.tiers.iter().cloned().map(Ok).collect(),
+                    overrides: dropped.overrides.iter().cloned().map(Ok).collect(),
                     blocks: Vec::new(),
                 };
                 admin

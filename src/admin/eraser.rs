@@ -6,9 +6,10 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use tokio::time::sleep;
 
-use claims::instance::{ChangedTerms, Pace, Policies, Watch};
+use claims::instance::{Pace, Policies, Watch};
 use counter::{Counters, Reading};
 use domain::erasure::{ErasingAccount, ErasureStep};
+use domain::exceptions::ExceptionsThen;
 use host::clock::Clock;
 use host::retried::Retried;
 use ledger::{Ledger, LedgerError};
@@ -99,15 +100,14 @@ impl Eraser {
     /// Gives an account its random id, unless grants of the account wait in Redis.
     async fn replace(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         let now = self.clock.now();
-        // 1. End the override and the block first: every instance must learn of their end before the
+        // 1. End the exceptions first: every instance must learn of their end before the
         //    id changes.
         let ended = self
             .ledger
             .admin()
             .end_erased_terms(erasing, self.margin, now)
             .await?;
-        if ended != (None, None) {
-            let ended = ChangedTerms::of(ended.0, ended.1);
+        if ended != ExceptionsThen::default() {
             self.policies.terms.learn_of_subjects(ended, None);
             return Ok(());
         }

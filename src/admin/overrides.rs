@@ -1,4 +1,4 @@
-//! Changing overrides and blocks, and listing them.
+//! Changing what a policy has for one subject, and listing it: overrides, blocks and tiers.
 
 use std::sync::Arc;
 
@@ -12,13 +12,15 @@ use domain::claim::Subject;
 use domain::fault::Fault;
 use domain::identity::AccountId;
 use domain::key::SupportBounds;
+use domain::limit::shape::OtherMax;
 use domain::overrides::{OfSubject, OverrideTerms};
-use domain::policy::PolicyName;
+use domain::policy::{Policy, PolicyName};
+use domain::subject_tier::TierTerms;
 use ledger::{Change, Edited, Standing, StoredTerms};
 use record::ListFailure;
 use record::cursor::{self, cut_page};
 
-/// Terms of one subject that admins change: overrides and blocks.
+/// Terms of one subject that admins change.
 pub trait EditedTerms: StoredTerms {
     /// The name of a list, for its cursors.
     const LIST: &'static str;
@@ -27,6 +29,9 @@ pub trait EditedTerms: StoredTerms {
     /// Whether another reason alone is a change.
     const HAS_OWN_REASON: bool;
 
+    /// What this instance learns of a version.
+    fn learned(version: OfSubject<Self>) -> ChangedTerms;
+
     /// Checks the terms against the policy.
     ///
     /// # Errors
@@ -34,7 +39,7 @@ pub trait EditedTerms: StoredTerms {
     fn check(&self, policy: &Standing) -> Result<(), EditError>;
 
     /// The parts that are beyond the bounds of a support key.
-    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault>;
+    fn beyond(&self, policy: &Standing, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault>;
 }
 
 /// The fault of an end that is beyond the bounds of a support key.
@@ -53,13 +58,15 @@ impl EditedTerms for OverrideTerms {
     const UNKNOWN: EditError = EditError::UnknownOverride;
     const HAS_OWN_REASON: bool = false;
 
+    fn learned(version: OfSubject<Self>) -> ChangedTerms {
+        ChangedTerms {
+            overrides: vec![Ok(version)],
+            ..ChangedTerms::default()
+        }
+    }
+
     fn check(&self, policy: &Standing) -> Result<(), EditError> {
-        let versions = if policy.in_force.version == policy.newest.version {
-            &[&policy.newest][..]
-        } else {
-            &[&policy.in_force, &policy.newest]
-        };
-        let misfits = self.misfits(versions);
+        let misfits = self.misfits(&versions(policy));
         if misfits.is_empty() {
             Ok(())
         } else {
@@ -67,7 +74,7 @@ impl EditedTerms for OverrideTerms {
         }
     }
 
-    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
+    fn beyond(&self, _policy: &Standing, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
         let most = bounds.max;
         let limits = self.limits.iter().enumerate();
         let beyond = limits.filter(|(_, limit)| limit.max > most);
@@ -84,17 +91,74 @@ impl EditedTerms for BlockTerms {
     const UNKNOWN: EditError = EditError::UnknownBlock;
     const HAS_OWN_REASON: bool = true;
 
+    fn learned(version: OfSubject<Self>) -> ChangedTerms {
+        ChangedTerms {
+            blocks: vec![Ok(version)],
+            ..ChangedTerms::default()
+        }
+    }
+
     fn check(&self, _policy: &Standing) -> Result<(), EditError> {
         Ok(())
     }
 
-    fn beyond(&self, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
+    fn beyond(&self, _policy: &Standing, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
         beyond_days(self.until, bounds, now).into_iter().collect()
     }
 }
 
+impl EditedTerms for TierTerms {
+    const LIST: &'static str = "tiers";
+    const UNKNOWN: EditError = EditError::UnknownTier;
+    const HAS_OWN_REASON: bool = false;
+
+    fn learned(version: OfSubject<Self>) -> ChangedTerms {
+        ChangedTerms {
+            tiers: vec![Ok(version)],
+            ..ChangedTerms::default()
+        }
+    }
+
+    fn check(&self, policy: &Standing) -> Result<(), EditError> {
+        match self.misfit(&versions(policy)) {
+            None => Ok(()),
+            Some(misfit) => Err(EditError::Misfit(vec![misfit])),
+        }
+    }
+
+    fn beyond(&self, policy: &Standing, bounds: SupportBounds, now: DateTime<Utc>) -> Vec<Fault> {
+        let most = bounds.max;
+        let versions = versions(policy);
+        let tiers = versions
+            .iter()
+            .filter_map(|version| version.rule.tier(&self.tier));
+        let mut limits = tiers.flat_map(|tier| &tier.limits);
+        let beyond = limits.find(|limit| limit.max > most).map(|limit| {
+            let OtherMax { max, per } = limit;
+            let detail = format!(
+                "this key may put at most {most}, and the tier {} has {max} per {per}: write another \
+                 tier, or ask an admin",
+                self.tier
+            );
+            Fault::new("/tier", detail)
+        });
+        let beyond = beyond.into_iter();
+        beyond.chain(beyond_days(self.until, bounds, now)).collect()
+    }
+}
+
+/// The versions that an exception must fit: the one in force, and the newest one.
+fn versions(policy: &Standing) -> Vec<&Policy> {
+    let mut versions = vec![&policy.in_force];
+    if policy.newest.version != policy.in_force.version {
+        versions.push(&policy.newest);
+    }
+    versions
+}
+
 /// Checks that a support key stays within its bounds, and changes only what it put itself.
 fn check_bounds<T: EditedTerms>(
+    policy: &Standing,
     current: Option<&OfSubject<T>>,
     terms: Option<&T>,
     editor: &Editor,
@@ -107,7 +171,7 @@ fn check_bounds<T: EditedTerms>(
     if present.is_some_and(|present| present.changed_by != *editor.key) {
         return Err(EditError::BeyondBounds);
     }
-    match terms.map(|terms| terms.beyond(bounds, now)) {
+    match terms.map(|terms| terms.beyond(policy, bounds, now)) {
         Some(faults) if !faults.is_empty() => Err(EditError::Misfit(faults)),
         Some(_) | None => Ok(()),
     }
@@ -119,7 +183,7 @@ fn is_same<T: EditedTerms>(current: &OfSubject<T>, terms: &T, reason: Option<&st
 }
 
 impl Admin {
-    /// Creates or replaces a subject's override or block. One that is already so is left as it is.
+    /// Creates or replaces an exception of a subject. One that is already so is left as it is.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -131,10 +195,7 @@ impl Admin {
         reason: Option<String>,
         precondition: Precondition,
         editor: Editor,
-    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
-    where
-        ChangedTerms: From<OfSubject<T>>,
-    {
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure> {
         let now = self.instance.clock.now();
         let by = editor.clone();
         self.edit_of_subject(
@@ -144,7 +205,7 @@ impl Admin {
             move |policy, current: Option<&OfSubject<T>>| {
                 precondition.check(current.map(|current| current.version))?;
                 terms.check(policy)?;
-                check_bounds(current, Some(&terms), &by, now)?;
+                check_bounds(policy, current, Some(&terms), &by, now)?;
                 match current {
                     Some(current) if is_same(current, &terms, reason.as_deref()) => {
                         return Ok(Change::Keep);
@@ -161,7 +222,7 @@ impl Admin {
         .await
     }
 
-    /// Deletes a subject's override, or removes its block. The policy's own limits are in force again.
+    /// Ends an exception of a subject.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -172,20 +233,17 @@ impl Admin {
         reason: String,
         precondition: Precondition,
         editor: Editor,
-    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
-    where
-        ChangedTerms: From<OfSubject<T>>,
-    {
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure> {
         let now = self.instance.clock.now();
         let by = editor.clone();
         self.edit_of_subject(
             policy,
             subject,
             editor,
-            move |_, current: Option<&OfSubject<T>>| {
+            move |policy, current: Option<&OfSubject<T>>| {
                 let current = current.ok_or(T::UNKNOWN)?;
                 precondition.check(Some(current.version))?;
-                check_bounds(Some(current), None, &by, now)?;
+                check_bounds(policy, Some(current), None, &by, now)?;
                 Ok(Change::Version {
                     terms: None,
                     reason: Some(reason.clone()),
@@ -204,10 +262,7 @@ impl Admin {
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure>
-    where
-        ChangedTerms: From<OfSubject<T>>,
-    {
+    ) -> Result<Result<Edited<OfSubject<T>>, EditError>, Failure> {
         let admin = self.clone();
         let work = async move {
             let now = admin.instance.clock.now();
@@ -233,7 +288,7 @@ impl Admin {
             if let Ok(edited) = &edited
                 && !editor.is_dry_run
             {
-                let learned = ChangedTerms::from(edited.after.clone());
+                let learned = T::learned(edited.after.clone());
                 admin
                     .instance
                     .policies
@@ -245,7 +300,7 @@ impl Admin {
         self.instance.detached(work).await?
     }
 
-    /// A subject's override or block as the ledger has it.
+    /// An exception of a subject as the ledger has it.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditedTerms::UNKNOWN`] inside.
@@ -265,7 +320,7 @@ impl Admin {
         Ok(found.ok_or(T::UNKNOWN))
     }
 
-    /// A page of a policy's overrides or blocks, in the order of their accounts, and the cursor of the
+    /// A page of a policy's exceptions of a kind, in the order of their accounts, and the cursor of the
     /// next page.
     ///
     /// # Errors

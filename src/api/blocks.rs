@@ -26,7 +26,7 @@ pub struct BlockAnswer {
     pub policy: String,
     #[schema(example = "member-42")]
     pub subject: Option<String>,
-    /// The block and the override of a subject share the numbers 1, 2, 3 …
+    /// The block, the override and the tier of a subject share the numbers 1, 2, 3 …
     #[schema(example = 1)]
     pub version: u32,
     pub until: Option<DateTime<Utc>>,

@@ -15,6 +15,7 @@ use super::keys::KeyAnswer;
 use super::overrides::OverrideAnswer;
 use super::page::page;
 use super::policies::PolicyAnswer;
+use super::tiers::SubjectTierAnswer;
 use super::words::{self, Word, any_of};
 
 /// A change; or an act: what somebody did with the record.
@@ -139,13 +140,14 @@ pub struct ReadFilters {
     pub subject: Option<String>,
 }
 
-/// A version of a policy, an override, a block or a key; or the details of an act.
+/// A version of a policy, an override, a block, a tier of a subject or a key; or the details of an act.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum VersionAnswer {
     Policy(Box<PolicyAnswer>),
     Override(OverrideAnswer),
     Block(BlockAnswer),
+    Tier(SubjectTierAnswer),
     Key(KeyAnswer),
     Export(ExportAct),
     Day(DayAct),
@@ -158,11 +160,12 @@ pub enum VersionAnswer {
 
 any_of!(
     VersionAnswer,
-    "A version of a policy, an override, a block or a key; or the details of an act.",
+    "A version of a policy, an override, a block, a tier of a subject or a key; or the details of an act.",
     [
         PolicyAnswer,
         OverrideAnswer,
         BlockAnswer,
+        SubjectTierAnswer,
         KeyAnswer,
         ExportAct,
         DayAct,

@@ -175,6 +175,10 @@ pub struct UsageBody {
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub override_note: Option<OverrideNote>,
+    /// The tier that the subject is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tier: Option<TierNote>,
     /// The block in force: every claim is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -183,6 +187,13 @@ pub struct UsageBody {
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockNote {
+    pub until: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct TierNote {
+    #[schema(example = "gold")]
+    pub name: String,
     pub until: Option<DateTime<Utc>>,
 }
 

@@ -12,6 +12,7 @@ use super::limits::LimitUsage;
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
 use super::reading::flattened;
+use super::tiers::SubjectTierAnswer;
 use super::words::{self, Word};
 use domain::limit::per::Per;
 
@@ -72,6 +73,7 @@ pub struct TermsBody {
     #[serde(rename = "override")]
     pub exception: Option<OverrideAnswer>,
     pub block: Option<BlockAnswer>,
+    pub tier: Option<SubjectTierAnswer>,
 }
 
 /// `first` 2, `last` 2 and `max` 3 mean "2nd of 3".

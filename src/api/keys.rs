@@ -37,25 +37,25 @@ pub struct KeyBody {
     pub reason: Option<String>,
 }
 
-/// How far a support key may go with overrides and blocks.
+/// How far a support key may go with overrides, tiers and blocks.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoundsBody {
-    /// The largest `max` of an override.
+    /// The largest `max` of an override, and of a tier that it puts a subject into.
     #[schema(value_type = u64, example = 10, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub max: WholeNumber,
-    /// For how many days an override or a block may last.
+    /// For how many days an override, a tier or a block may last.
     #[schema(value_type = u16, example = 7, minimum = 1, maximum = 400)]
     pub days: WholeNumber,
 }
 
-/// How far a support key may go with overrides and blocks.
+/// How far a support key may go with overrides, tiers and blocks.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoundsAnswer {
-    /// The largest `max` of an override.
+    /// The largest `max` of an override, and of a tier that it puts a subject into.
     #[schema(example = 10)]
     pub max: u64,
-    /// For how many days an override or a block may last.
+    /// For how many days an override, a tier or a block may last.
     #[schema(example = 7)]
     pub days: u16,
 }

@@ -33,6 +33,7 @@ pub mod seals;
 pub mod statistics;
 pub mod strict;
 pub mod subjects;
+pub mod tiers;
 pub mod versions;
 pub mod words;
 

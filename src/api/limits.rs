@@ -159,6 +159,13 @@ pub struct OverriddenMax {
     pub per: Per,
 }
 
+/// Other maxima in one line, such as `10 per day, 30 per week`.
+pub fn maxima(limits: &[OverriddenMax]) -> String {
+    let limits = limits.iter();
+    let limits = limits.map(|OverriddenMax { max, per }| format!("{max} per {per}"));
+    limits.collect::<Vec<_>>().join(", ")
+}
+
 impl From<&OtherMax> for OverriddenMax {
     fn from(other: &OtherMax) -> Self {
         let OtherMax { max, per } = *other;

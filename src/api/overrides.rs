@@ -1,5 +1,7 @@
 //! Overrides: another `max` for one subject of a policy.
 
+use std::str::FromStr;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -37,13 +39,36 @@ pub struct OverrideLimitBody {
     pub per: String,
 }
 
+/// A text such as `10 per day` or `30 per 2 weeks`.
+impl FromStr for OverrideLimitBody {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let per = match words[..] {
+            [_, "per", per] => Some(per.to_owned()),
+            [_, "per", number, "weeks"] => Some(format!("{number} weeks")),
+            _ => None,
+        };
+        let max = words.first().and_then(|max| max.parse::<u64>().ok());
+        let parts = max.zip(per);
+        let limit = parts.map(|(max, per)| Self {
+            max: WholeNumber(max.into()),
+            per,
+        });
+        limit.ok_or(
+            "write a limit like \"10 per day\": only the max is another one, and per names the limit",
+        )
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct OverrideAnswer {
     #[schema(example = "benefit")]
     pub policy: String,
     #[schema(example = "member-42")]
     pub subject: Option<String>,
-    /// The override and the block of a subject share the numbers 1, 2, 3 …
+    /// The override, the block and the tier of a subject share the numbers 1, 2, 3 …
     #[schema(example = 1)]
     pub version: u32,
     pub limits: Vec<OverriddenMax>,
@@ -70,6 +95,23 @@ impl OverrideAnswer {
             changed_at: found.changed_at,
             changed_by: found.changed_by,
             reason: found.reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_names_a_limit_and_a_max() {
+        for (text, per) in [("10 per 24h", "24h"), ("10 per 2 weeks", "2 weeks")] {
+            let limit: OverrideLimitBody = text.parse().unwrap();
+            assert_eq!((limit.max.0, limit.per.as_str()), (10, per));
+        }
+        for wrong in ["10 per 24h sliding", "10", "ten per day", "-1 per day", ""] {
+            let fault = wrong.parse::<OverrideLimitBody>().unwrap_err();
+            assert!(fault.contains("only the max"), "{wrong}");
         }
     }
 }

@@ -9,6 +9,7 @@ use super::limits::LimitAnswer;
 use super::orphans::OrphansBody;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
+use super::tiers::{TierAnswer, TierBody};
 use super::words::{self, Word};
 use domain::limit::draft::LimitDraft;
 use domain::policy::{Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name};
@@ -28,6 +29,7 @@ pub struct PauseBody {
     "description": "3 benefit claims per member per day",
     "time_zone": "Asia/Shanghai",
     "limits": [{ "max": 3, "per": "day" }],
+    "tiers": [{ "name": "gold", "limits": [{ "max": 10, "per": "day" }] }],
     "reason": "campaign 7",
 }))]
 pub struct PolicyBody {
@@ -77,6 +79,10 @@ pub struct PolicyBody {
     #[schema(value_type = Option<Vec<words::WarningLevel>>, example = json!([80, 100]))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warn_at: Option<Vec<WholeNumber>>,
+    /// Other maxima for the subjects that are put into a tier, no two with the same name. Default: none.
+    #[schema(value_type = Option<Vec<TierBody>>, max_items = 20)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiers: Option<Vec<Object<TierBody>>>,
     /// When the change takes effect: `now`; `next_window`, the start of the policy's next local day; the start
     /// of a local day, such as `2026-12-01`; or an instant. Default: `now`.
     #[schema(example = "now", format = "effective-time")]
@@ -86,7 +92,7 @@ pub struct PolicyBody {
     #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Required if there are such overrides.
+    /// Required if there are such overrides, or subjects in a tier that the policy loses.
     #[schema(value_type = Option<words::OnOrphans>, example = "keep")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphaned_overrides: Option<String>,
@@ -175,6 +181,14 @@ pub struct PolicyPatch {
     )]
     #[schema(value_type = Option<Vec<words::WarningLevel>>)]
     pub warn_at: Option<Option<Vec<WholeNumber>>>,
+    /// They replace the present ones.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<Vec<TierBody>>, max_items = 20)]
+    pub tiers: Option<Option<Vec<Object<TierBody>>>>,
     /// Default: when the version that it changes takes effect, if that is later; otherwise now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "effective-time")]
@@ -219,6 +233,7 @@ impl PolicyPatch {
             durability: self.durability.unwrap_or(before.durability),
             on_ledger_outage: self.on_ledger_outage.unwrap_or(before.on_ledger_outage),
             warn_at: self.warn_at.unwrap_or(before.warn_at),
+            tiers: self.tiers.unwrap_or(before.tiers),
             effective: self.effective,
             reason: self.reason,
             orphaned_overrides: self.orphaned_overrides,
@@ -239,6 +254,7 @@ impl From<PolicyBody> for RuleDraft {
             from: limit.from,
         });
         let levels = body.warn_at.unwrap_or_default().into_iter();
+        let tiers = body.tiers.unwrap_or_default().into_iter();
         Self {
             description: body.description,
             time_zone: body.time_zone,
@@ -252,6 +268,7 @@ impl From<PolicyBody> for RuleDraft {
             durability: body.durability,
             on_ledger_outage: body.on_ledger_outage,
             warn_at: levels.map(|level| level.0).collect(),
+            tiers: tiers.map(|Object(tier)| tier.into()).collect(),
         }
     }
 }
@@ -259,6 +276,7 @@ impl From<PolicyBody> for RuleDraft {
 impl From<PolicyAnswer> for PolicyBody {
     fn from(version: PolicyAnswer) -> Self {
         let levels = version.warn_at.into_iter();
+        let tiers = version.tiers.into_iter();
         Self {
             description: Some(version.description),
             time_zone: version.time_zone,
@@ -278,6 +296,7 @@ impl From<PolicyAnswer> for PolicyBody {
             durability: Some(version.durability.into_owned()),
             on_ledger_outage: Some(version.on_ledger_outage.into_owned()),
             warn_at: Some(levels.map(|level| WholeNumber(level.into())).collect()),
+            tiers: Some(tiers.map(TierBody::from).map(Object).collect()),
             reason: None,
             orphaned_overrides: None,
         }
@@ -372,6 +391,9 @@ pub struct PolicyAnswer {
     #[serde(default)]
     #[schema(required, value_type = Vec<words::WarningLevel>)]
     pub warn_at: Vec<u8>,
+    #[serde(default)]
+    #[schema(required)]
+    pub tiers: Vec<TierAnswer>,
     /// An archived policy takes no more claims.
     pub archived: bool,
     /// When this version takes effect. From then on it is in force, unless a higher version is.
@@ -418,6 +440,7 @@ impl From<Policy> for PolicyAnswer {
             durability: policy.rule.durability.as_str().into(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str().into(),
             warn_at: policy.rule.warn_at.percents().collect(),
+            tiers: policy.rule.tiers.iter().map(TierAnswer::from).collect(),
             archived: policy.archived,
             effective_at: policy.effective_at,
             in_force_version: None,

@@ -11,7 +11,7 @@ use super::page::page;
 pub struct SubjectAnswer {
     #[schema(example = "member-42")]
     pub subject: String,
-    /// The policies under which the subject has entries, an override or a block.
+    /// The policies under which the subject has entries, an override, a tier or a block.
     pub items: Vec<UsageBody>,
     /// The `after` of the next page; null on the last page.
     #[schema(example = json!(null))]
@@ -22,7 +22,7 @@ pub struct SubjectAnswer {
 pub struct SubjectItem {
     #[schema(example = "member-42")]
     pub subject: String,
-    /// Those that have entries of the subject, or ever had an override or a block of it.
+    /// Those that have entries of the subject, or ever had an override, a tier or a block of it.
     #[schema(example = json!(["benefit"]))]
     pub policies: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What two versions of a policy, an override, a block or a key have in common.
+//! What two versions of a policy, an exception or a key have in common.
 
 use serde_json::Value;
 

@@ -71,10 +71,11 @@ macro_rules! words {
 pub const STORES: [&str; 2] = ["PostgreSQL", "SQLite"];
 
 /// The kinds of changes. The ledger has the list; a test in `http/v1/changes.rs` compares the two.
-pub const CHANGE_KINDS: [&str; 11] = [
+pub const CHANGE_KINDS: [&str; 12] = [
     "policy",
     "override",
     "block",
+    "tier",
     "key",
     "export",
     "day",
@@ -137,7 +138,8 @@ words! {
     /// What happens while the ledger cannot decide. `refuse`: claims get 503. `count`: Redis decides, perhaps
     /// over a limit, and the ledger records the grants afterwards.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
-    /// What becomes of overrides that a change leaves without their limit, or beyond its bounds. `drop`: they
+    /// What becomes of overrides that a change leaves without their limit, or beyond its bounds, and of
+    /// subjects without their tier. `drop`: they
     /// end, when the change takes effect. `keep`: they stay, and have no effect on the limits that they lost.
     OnOrphans = orphans::OnOrphans::ALL.map(orphans::OnOrphans::as_str);
     /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53 − 1 units in

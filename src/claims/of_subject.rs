@@ -1,10 +1,11 @@
-//! A subject under all policies: its usage, its overrides and its blocks.
+//! A subject under all policies: its usage, its overrides, its tiers and its blocks.
 
 use std::sync::Arc;
 
 use crate::instance::Failure;
 use crate::{Claims, Usage};
 use domain::claim::Subject;
+use domain::exceptions::Exceptions;
 use domain::identity::AccountId;
 use domain::policy::{Policy, PolicyName};
 use ledger::Look;
@@ -22,7 +23,7 @@ pub struct SubjectPage {
 }
 
 impl Claims {
-    /// The policies under which a subject has entries, an override or a block, by name, at most `limit` of
+    /// The policies under which a subject has entries or an exception, by name, at most `limit` of
     /// those after `after`. If the caller is confined to policies, only these.
     ///
     /// # Errors
@@ -47,10 +48,8 @@ impl Claims {
             for policy in self.that_may_know(subject, some).await? {
                 // 3. Each of them shows its usage, as by itself.
                 let usage = self.usage(&policy.name, subject).await?;
-                let knows = |usage: &Usage| {
-                    let is_blocked = usage.policy.blocked.is_some();
-                    usage.has_entries || usage.override_terms.is_some() || is_blocked
-                };
+                let knows =
+                    |usage: &Usage| usage.has_entries || usage.exceptions != Exceptions::default();
                 let Some(usage) = usage.filter(knows) else {
                     continue;
                 };
@@ -64,7 +63,7 @@ impl Claims {
         Ok(page)
     }
 
-    /// The policies that have an account, an override or a block of a subject. A grant that Redis counted
+    /// The policies that have an account or an exception of a subject. A grant that Redis counted
     /// is in the ledger a moment later.
     async fn that_may_know(
         self: &Arc<Self>,
@@ -83,10 +82,9 @@ impl Claims {
         let seen = self.instance.detached(work).await??;
         let terms = &self.instance.policies.terms;
         let now = self.instance.now();
-        let may_know = |(policy, account): &(&Arc<Policy>, &AccountId)| {
+        let may_know = |(_, account): &(&Arc<Policy>, &AccountId)| {
             seen.lines.contains_key(*account)
-                || terms.override_of(**account, now).is_some()
-                || terms.of(policy, **account, None, now).blocked.is_some()
+                || terms.exceptions(**account, now) != Exceptions::default()
         };
         let found = policies.iter().zip(&accounts).filter(may_know);
         Ok(found.map(|(policy, _)| policy.clone()).collect())

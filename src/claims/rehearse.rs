@@ -13,10 +13,10 @@ use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, totals};
 use crate::submit::{Admission, in_flight};
 use domain::account::{instant_after, line_of};
 use domain::claim::{Claim, Subject};
+use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
 use domain::identity::AccountId;
 use domain::limit::total::Total;
-use domain::overrides::OverrideTerms;
 use domain::policy::{Policy, PolicyName};
 use domain::work::Work;
 use ledger::LedgerError;
@@ -29,8 +29,8 @@ pub struct Usage {
     pub totals: Vec<Total>,
     /// What is foretold for the limits.
     pub forecast: Forecast,
-    /// The active override of the subject.
-    pub override_terms: Option<Arc<OverrideTerms>>,
+    /// The active exceptions of the subject.
+    pub exceptions: Exceptions,
     /// Whether the subject has entries, or grants that wait for the ledger.
     pub has_entries: bool,
 }
@@ -180,7 +180,7 @@ impl Claims {
                     policy: terms,
                     has_entries,
                     totals,
-                    override_terms: policies.terms.override_of(account, now),
+                    exceptions: policies.terms.exceptions(account, now),
                 }));
             }
             let last = last_line(&claims.ledger, account).await?;
@@ -197,7 +197,7 @@ impl Claims {
                 policy: terms,
                 totals,
                 has_entries,
-                override_terms: policies.terms.override_of(account, at),
+                exceptions: policies.terms.exceptions(account, at),
             }))
         };
         self.instance.detached(work).await?

@@ -46,7 +46,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     reason: Option<String>,
 
-    /// Overrides that the changes leave without their limit, or beyond its bounds: drop them, or keep
+    /// Overrides that the changes leave without their limit, or subjects without their tier: drop them, or keep
     /// them without an effect
     #[arg(long)]
     orphaned_overrides: Option<String>,
@@ -168,7 +168,7 @@ fn check_orphans(steps: &[PlanStep]) -> anyhow::Result<()> {
     if !without.is_empty() {
         let names = without.join(", ");
         bail!(
-            "overrides of {names} lose their limit: write --orphaned-overrides with drop or keep, or \
+            "overrides or subjects of {names} lose their limit or tier: write --orphaned-overrides with drop or keep, or \
              orphaned_overrides in the file; nothing was changed"
         );
     }

@@ -30,8 +30,8 @@ const DAYS: u64 = 7;
 
 #[derive(Debug, Args)]
 pub struct BacktestArgs {
-    /// The policy's name; with a file of several policies, the names of those to try [default: those whose limits or
-    /// calendar differ from what is in force]
+    /// The policy's name; with a file of several policies, the names of those to try [default: those whose limits,
+    /// tiers or calendar differ from what is in force]
     #[arg(value_name = "POLICY")]
     policies: Vec<String>,
 
@@ -148,8 +148,10 @@ fn why_not(draft: &Map<String, Value>, in_force: Option<&Rule>) -> Option<&'stat
     let draft = rule_of(draft)?;
     let in_force = in_force?;
     // A backtest tries nothing else of a policy.
-    let is_same = draft.limits == in_force.limits && draft.calendar == in_force.calendar;
-    is_same.then_some("its limits and its calendar are those in force")
+    let is_same = draft.limits == in_force.limits
+        && draft.calendar == in_force.calendar
+        && draft.tiers == in_force.tiers;
+    is_same.then_some("its limits, its tiers and its calendar are those in force")
 }
 
 fn rule_of(policy: PolicyBody) -> Option<Rule> {

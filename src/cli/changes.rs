@@ -24,7 +24,7 @@ pub struct ChangesArgs {
     #[command(flatten)]
     scope: ScopeArgs,
 
-    /// Only changes of this kind, such as policy, override, key, export, erasure, day or read
+    /// Only changes of this kind, such as policy, override, tier, key, export, erasure, day or read
     #[arg(long)]
     kind: Option<String>,
 

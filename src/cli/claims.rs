@@ -179,7 +179,7 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     show(server, &answer, |usage| print_usage(server, usage))
 }
 
-/// Prints a subject's limits under a policy, its block and its override.
+/// Prints a subject's limits under a policy, its block, its tier and its override.
 pub fn print_usage(server: &ServerArgs, usage: &UsageBody) {
     let local = LocalTime::new(server, &usage.time_zone);
     print_limits(&usage.limits, &local);
@@ -187,6 +187,12 @@ pub fn print_usage(server: &ServerArgs, usage: &UsageBody) {
         None => {}
         Some(None) => println!("blocked"),
         Some(Some(until)) => println!("blocked until {}", local.show(until)),
+    }
+    if let Some(tier) = &usage.tier {
+        match tier.until {
+            None => println!("in the tier {}", tier.name),
+            Some(until) => println!("in the tier {}, until {}", tier.name, local.show(until)),
+        }
     }
     match usage.override_note.as_ref().map(|note| note.until) {
         None => {}

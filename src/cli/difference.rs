@@ -12,6 +12,7 @@ use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::refusal::Refused;
 use api::orphans::OrphansBody;
+use api::tiers::TierAnswer;
 use api::versions::{self, FieldDifference};
 
 /// The fields that differ between two versions. One of the two versions may not exist.
@@ -30,12 +31,23 @@ fn words(value: &Value, local: &LocalTime) -> String {
         Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::String(text) => local.show_within(&in_one_line(text)),
         Value::Array(items) => {
-            let words = items.iter().map(|item| match (item, api::read(item)) {
-                (Value::String(text), _) => text.clone(),
-                (_, Ok(limit)) => describe_limit(&limit),
-                (other, Err(_)) => other.to_string(),
+            let words = items.iter().map(|item| match item {
+                Value::String(text) => text.clone(),
+                other => {
+                    let limit = api::read(other).map(|limit| describe_limit(&limit));
+                    let tier = || api::read(other).map(|tier: TierAnswer| tier.to_string());
+                    limit
+                        .or_else(|_| tier())
+                        .unwrap_or_else(|_| other.to_string())
+                }
             });
-            words.collect::<Vec<_>>().join(", ")
+            // A tier has commas of its own.
+            let between = if items[0].get("name").is_some() {
+                "; "
+            } else {
+                ", "
+            };
+            words.collect::<Vec<_>>().join(between)
         }
         other => other.to_string(),
     }
@@ -61,7 +73,7 @@ pub async fn before_change(server: &ServerArgs, path: &str) -> anyhow::Result<Op
     }
 }
 
-/// What the versions of policies, overrides and blocks have in common.
+/// What the versions of policies and exceptions have in common.
 #[derive(Serialize, Deserialize)]
 struct AnyVersion {
     version: u32,

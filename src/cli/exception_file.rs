@@ -1,4 +1,5 @@
-//! The files of `override put --file` and `block put --file`: CSV with the columns subject, limit, until and reason.
+//! The files of `override put --file`, `tier put --file` and `block put --file`: CSV with the columns subject, limit or
+//! tier, until and reason.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,24 +16,25 @@ use super::client::{all_items, call, read, request, segment};
 use super::condition::ConditionArgs;
 use super::csv_lines::{self, CsvCells, CsvColumn, CsvLine};
 use super::difference::{differences, print_changes};
-use super::limits::parse_max;
 use super::local::{LocalTime, present};
 use super::places::EXCEPTION_LINE;
 use super::times::GivenTime;
 use api::overrides::OverrideLimitBody;
 use domain::claim::Subject;
 
-/// An override or a block of a subject: a line of a file, or what flags say for all lines.
+/// An exception of a subject: a line of a file, or what flags say for all lines.
 #[derive(Debug, Clone, Default)]
 pub struct ExceptionLine {
     pub subject: String,
     /// Of an override.
     pub limits: Vec<OverrideLimitBody>,
+    /// Of a subject's tier.
+    pub tier: Option<String>,
     pub until: Option<GivenTime>,
     pub reason: Option<String>,
 }
 
-/// What an override or a block of the server is known by.
+/// What an exception of the server is known by.
 #[derive(Serialize, Deserialize)]
 struct ExceptionVersion {
     /// Null after the subject was erased.
@@ -41,10 +43,8 @@ struct ExceptionVersion {
 }
 
 /// Reads the limits of a cell, such as `10 per day, 100 per month`.
-fn parse_limits(text: &str) -> Result<Vec<OverrideLimitBody>, String> {
-    text.split(',')
-        .map(|limit| parse_max(limit.trim()))
-        .collect()
+fn parse_limits(text: &str) -> Result<Vec<OverrideLimitBody>, &'static str> {
+    text.split(',').map(str::parse).collect()
 }
 
 fn read_line(cells: &mut CsvCells<'_>, of_all: &ExceptionLine) -> Option<ExceptionLine> {
@@ -52,6 +52,7 @@ fn read_line(cells: &mut CsvCells<'_>, of_all: &ExceptionLine) -> Option<Excepti
         Subject::new(text).map(|_| text.to_owned())
     });
     let limits = cells.parsed("limit", parse_limits);
+    let tier = cells.parsed("tier", |text| Ok::<_, &str>(text.to_owned()));
     let until = cells.time("until");
     let reason = cells.reason(of_all.reason.as_ref());
     let subject = subject?;
@@ -59,6 +60,7 @@ fn read_line(cells: &mut CsvCells<'_>, of_all: &ExceptionLine) -> Option<Excepti
     Some(ExceptionLine {
         subject,
         limits: limits.unwrap_or_else(|| of_all.limits.clone()),
+        tier: tier.or_else(|| of_all.tier.clone()),
         until: until.or(of_all.until),
         reason,
     })
@@ -81,7 +83,7 @@ pub fn run_of<'a>(
     }
 }
 
-/// Puts an override or a block for each line of a file. `list` is the path of those that are there, and `columns` are
+/// Puts an exception for each line of a file. `list` is the path of those that are there, and `columns` are
 /// those beside subject and until.
 ///
 /// # Errors
@@ -141,7 +143,7 @@ pub async fn put_lines<B: Serialize>(
     .await
 }
 
-/// The overrides or blocks that are there, by their subjects. One list of them all costs less than a look at each, and
+/// The exceptions that are there, by their subjects. One list of them all costs less than a look at each, and
 /// is no read of a named subject.
 async fn standing(server: &ServerArgs, list: &str) -> anyhow::Result<HashMap<String, Value>> {
     let mut found = HashMap::new();

@@ -13,13 +13,13 @@ use super::history::kind_of;
 use super::key_names::KeyNames;
 use super::limits::describe_use;
 use super::local::{LocalTime, present};
-use super::orphans::describe_maxes;
 use super::refusal::Refused;
 use super::times::{GivenPlace, GivenTime};
 use api::claims::UsageBody;
 use api::explanation::{
     ClaimExplanation, CountedEntryBody, GrantExplanation, LimitExplanation, TermsBody, TookBody,
 };
+use api::limits::maxima;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -103,7 +103,8 @@ async fn names_of<'t>(
 ) -> anyhow::Result<KeyNames> {
     let makers = terms.into_iter().flat_map(|terms| {
         let exception = terms.exception.iter().map(|it| &*it.changed_by);
-        exception.chain([&*terms.version.changed_by])
+        let tier = terms.tier.iter().map(|it| &*it.changed_by);
+        exception.chain(tier).chain([&*terms.version.changed_by])
     });
     KeyNames::of(server, makers).await
 }
@@ -211,15 +212,26 @@ fn print_terms(terms: &TermsBody, local: &LocalTime, names: &KeyNames) {
         names.show(&version.changed_by),
         because(&version.reason),
     );
+    let until = |until: Option<DateTime<Utc>>| {
+        until.map_or_else(String::new, |until| format!(" until {}", local.show(until)))
+    };
+    if let Some(found) = &terms.tier {
+        println!(
+            "by version {} of the subject's tier: {}{}, made at {} by {}{}",
+            found.version,
+            found.tier.as_deref().unwrap_or_default(),
+            until(found.until),
+            local.show(found.changed_at),
+            names.show(&found.changed_by),
+            because(&found.reason),
+        );
+    }
     if let Some(found) = &terms.exception {
-        let until = found
-            .until
-            .map(|until| format!(" until {}", local.show(until)));
         println!(
             "by version {} of the override: {}{}, made at {} by {}{}",
             found.version,
-            describe_maxes(&found.limits),
-            until.unwrap_or_default(),
+            maxima(&found.limits),
+            until(found.until),
             local.show(found.changed_at),
             names.show(&found.changed_by),
             because(&found.reason),

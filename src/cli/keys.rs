@@ -47,11 +47,11 @@ pub struct KeyCreateArgs {
     #[arg(long)]
     role: String,
 
-    /// The largest max of an override that a support key may put
+    /// The largest max of an override that a support key may put, and of a tier
     #[arg(long, requires = "days")]
     max: Option<u64>,
 
-    /// For how many days an override or a block of a support key may last
+    /// For how many days an override, a tier or a block of a support key may last
     #[arg(long, requires = "max")]
     days: Option<u64>,
 

@@ -59,6 +59,7 @@ mod status;
 mod subjects;
 mod taking_back;
 mod telemetry;
+mod tiers;
 mod times;
 mod versions;
 mod written;
@@ -147,7 +148,7 @@ enum Command {
     Claim(claims::ClaimArgs),
     /// Show a subject's limits and usage now
     Usage(claims::UsageArgs),
-    /// Show a subject under all policies: its usage, its overrides and its blocks
+    /// Show a subject under all policies: its usage, its overrides, its tiers and its blocks
     Subject(subjects::SubjectCommandArgs),
     /// List the subjects that policies know, or those that begin with a text
     Subjects(subjects::SubjectsArgs),
@@ -194,6 +195,9 @@ enum Command {
     /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
+    /// Manage the tiers of subjects: named maxima of a policy, such as gold
+    #[command(subcommand)]
+    Tier(tiers::TierCommand),
     /// Manage blocks: subjects that a policy denies, whatever its limits are
     #[command(subcommand)]
     Block(blocks::BlockCommand),
@@ -236,7 +240,7 @@ impl Command {
             ) => places::POLICY_PUT,
             Command::Policy(_) => places::POLICY_STOP,
             Command::Approve(_) => places::APPROVE,
-            Command::Override(_) | Command::Block(_) => places::EXCEPTION,
+            Command::Override(_) | Command::Tier(_) | Command::Block(_) => places::EXCEPTION,
             Command::Key(keys::KeyCommand::Replace(_)) => places::KEY_REPLACE,
             Command::Key(_) => places::KEY,
             _ => places::NOWHERE,
@@ -343,6 +347,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Policy(command) => policy_command::run(command).await,
         Command::Approve(args) => approve::approve(args).await,
         Command::Override(command) => overrides::run(command).await,
+        Command::Tier(command) => tiers::run(command).await,
         Command::Block(command) => blocks::run(command).await,
         Command::Key(command) => keys::run(command).await,
         Command::Sandbox(command) => sandbox::run(command).await,

@@ -2,7 +2,6 @@
 
 use super::local::LocalTime;
 use api::limits::{LimitAnswer, LimitUsage};
-use api::overrides::OverrideLimitBody;
 use api::policies::LimitBody;
 use api::strict::WholeNumber;
 
@@ -58,22 +57,6 @@ fn split_per<'w>(words: &'w [&'w str]) -> Option<(WholeNumber, String, &'w [&'w 
 fn whole(text: &str) -> Option<WholeNumber> {
     let number: u64 = text.parse().ok()?;
     Some(WholeNumber(number.into()))
-}
-
-/// Reads another `max` for a limit, such as `10 per day`.
-///
-/// # Errors
-/// What to write instead.
-pub fn parse_max(text: &str) -> Result<OverrideLimitBody, String> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    match split_per(&words) {
-        Some((max, per, [])) => Ok(OverrideLimitBody { max, per }),
-        _ => Err(
-            "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
-             by its per"
-                .to_owned(),
-        ),
-    }
 }
 
 /// A limit as text that [`parse_limit`] reads.
@@ -187,18 +170,5 @@ mod tests {
         ] {
             assert!(parse_limit(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn an_override_names_a_limit_and_a_max() {
-        let OverrideLimitBody { max, per } = parse_max("10 per 24h").unwrap();
-        assert_eq!((max.0, per.as_str()), (10, "24h"));
-        let OverrideLimitBody { max, per } = parse_max("10 per 2 weeks").unwrap();
-        assert_eq!((max.0, per.as_str()), (10, "2 weeks"));
-        assert!(
-            parse_max("10 per 24h sliding")
-                .unwrap_err()
-                .contains("alone")
-        );
     }
 }

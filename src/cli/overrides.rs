@@ -13,10 +13,9 @@ use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
 use super::difference::{before_change, print_changes};
 use super::exception_file::{ExceptionLine, put_lines, run_of};
-use super::limits::parse_max;
 use super::local::{LocalTime, present};
-use super::orphans::describe_maxes;
 use super::times::GivenTime;
+use api::limits::maxima;
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
 use api::strict::Object;
 
@@ -43,7 +42,7 @@ pub struct PutArgs {
 
     /// Another max for one of the policy's limits, such as "10 per day". Repeat the option for more
     /// limits
-    #[arg(long = "limit", required_unless_present = "file", value_parser = parse_max)]
+    #[arg(long = "limit", required_unless_present = "file")]
     limits: Vec<OverrideLimitBody>,
 
     /// Time at which the override ends [default: no end]
@@ -184,7 +183,7 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl DeleteArgs {
-    /// Sends the request that ends an override or a block.
+    /// Sends the request that ends an exception.
     pub async fn end(&self, request: RequestBuilder, done: &str) -> anyhow::Result<ExitCode> {
         let request = request.query(&[("reason", &self.reason)]);
         let answer = call(self.condition.on(request)).await?;
@@ -210,7 +209,7 @@ fn print_override(found: &OverrideAnswer, local: &LocalTime) {
         "{:<32} version {:<4} {}{}",
         found.subject.as_deref().unwrap_or("(erased)"),
         found.version,
-        describe_maxes(&found.limits),
+        maxima(&found.limits),
         local.show_until(found.until),
     );
 }

@@ -127,6 +127,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("durability", "--durability"),
     ("on_ledger_outage", "--on-ledger-outage"),
     ("warn_at", "--warn-at"),
+    ("tiers", "--tier"),
     ("orphaned_overrides", "--orphaned-overrides"),
     ("reason", "--reason"),
 ];
@@ -138,19 +139,21 @@ pub const BACKTEST: PlaceNames = &[
     ("from", "--from"),
     ("to", "--until"),
 ];
-/// Of overrides and blocks.
+/// Of overrides, tiers of subjects and blocks.
 pub const EXCEPTION: PlaceNames = &[
     ("policy", "POLICY"),
     ("subject", "SUBJECT"),
     ("limits", "--limit"),
+    ("tier", "--tier"),
     ("until", "--until"),
     ("reason", "--reason"),
 ];
-/// Of a line in the file of overrides or blocks.
+/// Of a line in such a file.
 pub const EXCEPTION_LINE: PlaceNames = &[
     ("policy", "POLICY"),
     ("subject", "column subject"),
     ("limits", "column limit or --limit"),
+    ("tier", "column tier or --tier"),
     ("until", "column until or --until"),
     ("reason", "column reason or --reason"),
 ];
@@ -294,6 +297,7 @@ mod tests {
             "approve a",
             "policy backtest a -f x --from today --until today",
             "override put a b --limit '3'",
+            "tier put a b --tier x",
             "block put a b --reason x",
             "key create a --role x",
             "key end a --never --reason x",
@@ -312,7 +316,8 @@ mod tests {
             assert!(!places.is_empty(), "{line}");
             for (_, written) in places {
                 // These tables are shared by commands of which some have fewer flags.
-                let is_shared = line.starts_with("block") || line.starts_with("key end");
+                let shared = ["override", "tier", "block", "key end"];
+                let is_shared = shared.iter().any(|of| line.starts_with(of));
                 let is_flag = |flag: &str| {
                     let mut arguments = command.get_arguments();
                     arguments.any(|argument| argument.get_long() == Some(flag))

@@ -14,6 +14,7 @@ use super::limits::describe_limits;
 use super::local::LocalTime;
 use api::limits::in_percent;
 use api::policies::PolicyAnswer;
+use api::tiers::tiers_in_line;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -97,6 +98,10 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
         (
             "warn at",
             in_percent(&policy.warn_at).unwrap_or_else(|| "none".to_owned()),
+        ),
+        (
+            "tiers",
+            tiers_in_line(&policy.tiers).unwrap_or_else(|| "none".to_owned()),
         ),
         ("effective", local.show(policy.effective_at)),
         ("changed", changed),

@@ -20,6 +20,7 @@ use super::refusal::Refused;
 use super::times::{EffectTime, TimeOrNone, Unplaced};
 use api::policies::{LimitBody, PolicyAnswer, PolicyBody, PolicyPatch};
 use api::strict::{Object, WholeNumber};
+use api::tiers::TierBody;
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
@@ -115,6 +116,30 @@ struct OtherSettings {
     /// [default: none]
     #[arg(long, value_name = "PERCENTS", value_parser = parse_levels)]
     warn_at: Option<LevelList>,
+
+    /// A tier: a name, and other maxima for the subjects that are put into it, such as "gold: 10 per day, 30 per
+    /// week"; or none. Repeat the option for more tiers [default: none]
+    #[arg(long = "tier", value_name = "TIER", value_parser = parse_tier)]
+    tiers: Vec<TierArg>,
+}
+
+/// A tier, or the word `none`.
+#[derive(Debug, Clone)]
+struct TierArg(Option<TierBody>);
+
+fn parse_tier(text: &str) -> Result<TierArg, &'static str> {
+    match text {
+        "none" => Ok(TierArg(None)),
+        _ => text.parse().map(|tier| TierArg(Some(tier))),
+    }
+}
+
+impl OtherSettings {
+    /// The tiers, if any option is about them.
+    fn tiers(&self) -> Option<Vec<Object<TierBody>>> {
+        let tiers = self.tiers.iter().filter_map(|tier| tier.0.clone());
+        (!self.tiers.is_empty()).then(|| tiers.map(Object).collect())
+    }
 }
 
 /// Levels of use, as written.
@@ -141,7 +166,7 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub effective: Option<EffectTime>,
 
-    /// Overrides that the change leaves without their limit, or beyond its bounds: drop them, or
+    /// Overrides that the change leaves without their limit, or subjects without their tier: drop them, or
     /// keep them without an effect
     #[arg(long)]
     pub orphaned_overrides: Option<String>,
@@ -236,6 +261,7 @@ impl CreateArgs {
             durability: others.durability.clone(),
             on_ledger_outage: others.on_ledger_outage.clone(),
             warn_at: others.warn_at.as_ref().map(|levels| levels.0.clone()),
+            tiers: others.tiers(),
             orphaned_overrides: change.orphaned_overrides.clone(),
             reason: change.reason.clone(),
         })
@@ -265,6 +291,7 @@ impl SetArgs {
             durability: given(&others.durability),
             on_ledger_outage: given(&others.on_ledger_outage),
             warn_at: others.warn_at.as_ref().map(|levels| Some(levels.0.clone())),
+            tiers: others.tiers().map(Some),
             effective: change.effective(local)?,
             reason: change.reason.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use chrono::{DateTime, Utc};
 use clap::Args;
 use reqwest::Method;
 use reqwest::header::IF_MATCH;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ServerArgs;
@@ -21,7 +22,6 @@ use super::past_versions::{KnownVersion, all_versions, find, versions_of};
 use super::policies::{PolicyArgs, path_of};
 use super::policy_changes::ChangeArgs;
 use api::instant::written;
-use api::overrides::OverrideAnswer;
 use api::policies::{PolicyAnswer, PolicyBody};
 
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub struct CancelArgs {
     #[arg(long)]
     reason: String,
 
-    /// Overrides that the version in force leaves without their limit, or beyond its bounds: drop them, or
+    /// Overrides that the version in force leaves without their limit, or subjects without their tier: drop them, or
     /// keep them without an effect
     #[arg(long)]
     orphaned_overrides: Option<String>,
@@ -183,19 +183,29 @@ pub async fn cancel(args: CancelArgs) -> anyhow::Result<ExitCode> {
     Ok(cancelled)
 }
 
-/// Names the overrides that end where a scheduled version was to take effect: they keep their ends.
+/// What an override and a subject's tier have in common.
+#[derive(Serialize, Deserialize)]
+struct EndingException {
+    subject: Option<String>,
+    until: Option<DateTime<Utc>>,
+}
+
+/// Names the overrides and the tiers that end where a scheduled version was to take effect: they keep their
+/// ends.
 async fn tell_ended(server: &ServerArgs, scheduled: &PolicyAnswer) -> anyhow::Result<()> {
-    let path = format!("{}/overrides?limit=1000", path_of(&scheduled.name));
-    for found in all_items(server, &path).await? {
-        let found: OverrideAnswer = read(&found)?;
-        if found.until == Some(scheduled.effective_at) {
-            let local = LocalTime::new(server, &scheduled.time_zone);
-            println!(
-                "! {} {}: the override still ends at {}",
-                scheduled.name,
-                found.subject.as_deref().unwrap_or("(erased)"),
-                local.show(scheduled.effective_at)
-            );
+    for (list, what) in [("overrides", "override"), ("tiers", "tier")] {
+        let path = format!("{}/{list}?limit=1000", path_of(&scheduled.name));
+        for found in all_items(server, &path).await? {
+            let found: EndingException = read(&found)?;
+            if found.until == Some(scheduled.effective_at) {
+                let local = LocalTime::new(server, &scheduled.time_zone);
+                println!(
+                    "! {} {}: the {what} still ends at {}",
+                    scheduled.name,
+                    found.subject.as_deref().unwrap_or("(erased)"),
+                    local.show(scheduled.effective_at)
+                );
+            }
         }
     }
     Ok(())

@@ -8,8 +8,8 @@ use super::asking::{Asker, PageFailure, Server};
 use super::frame;
 use super::pages::{
     approvals, blocks, changes, denials, entries, erasure, exports, find, grant, keys, overrides,
-    policies, policy, policy_edit, reconciliations, refused, seals, subject, subjects, today,
-    usage, versions,
+    policies, policy, policy_edit, reconciliations, refused, seals, subject, subjects, tiers,
+    today, usage, versions,
 };
 use super::visit::{FormFields, Method, PageReply, Replied, Settings, Visit};
 use api::keys::OwnKeyAnswer;
@@ -80,6 +80,10 @@ const PAGES: &[PlacedPage] = pages! {
     Get "/console/policies/{}/overrides/{}" Reader overrides::show;
     Post "/console/policies/{}/overrides/{}" Helper overrides::put;
     Post "/console/policies/{}/overrides/{}/end" Helper overrides::end;
+    Get "/console/policies/{}/tiers" Reader tiers::list;
+    Get "/console/policies/{}/tiers/{}" Reader tiers::show;
+    Post "/console/policies/{}/tiers/{}" Helper tiers::put;
+    Post "/console/policies/{}/tiers/{}/end" Helper tiers::end;
     Get "/console/policies/{}/blocks" Reader blocks::list;
     Get "/console/policies/{}/blocks/{}" Reader blocks::show;
     Post "/console/policies/{}/blocks/{}" Helper blocks::put;

@@ -189,7 +189,7 @@ impl Visit<'_> {
         &*self.reader.role == "admin"
     }
 
-    /// Whether the reader may reverse, confirm, and put overrides and blocks.
+    /// Whether the reader may reverse, confirm, and put overrides, tiers and blocks.
     pub fn may_help(&self) -> bool {
         ["support", "admin"].contains(&&*self.reader.role) && !self.settings.is_read_only
     }

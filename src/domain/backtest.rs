@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-use super::blocked_times::BlockedTimes;
 use super::claim::Units;
+use super::exceptions::ExceptionHistory;
 use super::grant::{Direction, EntryKind};
 use super::identity::{AccountId, EntryId};
 use super::policy::Rule;
@@ -108,16 +108,15 @@ pub struct BacktestReport {
 /// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
 /// from its own instant on. An adjustment moves the usage whether or not it fits, and a reset begins
 /// the limits of the draft again that have its name. Only limits
-/// count: a draft that is paused or not yet active denies nothing for that reason, and overrides
-/// are not applied. A grant of a subject that was blocked then would have been denied, which a policy
-/// that observed did not do.
+/// count: a draft that is paused or not yet active denies nothing for that reason. The exceptions that
+/// a subject had then apply: its override and its tier, if the draft has the limit and the tier. A grant
+/// of a subject that was blocked then would have been denied, which a policy that observed did not do.
 pub struct Backtest {
     rule: Rule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
     limits: Vec<ReplayedLimit>,
-    /// When accounts were blocked.
-    blocked: BlockedTimes,
+    exceptions: ExceptionHistory,
     /// Denied grants that will be given back. They took nothing, so nothing returns.
     denied_grants: BTreeSet<EntryId>,
     days: Vec<BacktestDay>,
@@ -141,25 +140,24 @@ impl BacktestTally {
 
 impl Backtest {
     /// A backtest of a draft on a range of its own local days.
-    pub fn new(rule: Rule, range: DayRange, blocked: BlockedTimes) -> Self {
+    pub fn new(rule: Rule, range: DayRange, exceptions: ExceptionHistory) -> Self {
         let calendar = &rule.calendar;
         let start = calendar.day_start(range.from);
         let end = calendar.day_start(range.to);
         let days = calendar.windows(Length::Day, start, end);
-        let days = days.map(|window| BacktestDay {
+        let day = |window| BacktestDay {
             window,
             local_date: calendar.local_date(Length::Day, window),
             tally: BacktestTally::default(),
-        });
-        let days = days.collect();
-        let limits = rule.limits.iter();
-        let starts = limits.map(|limit| ReplayedLimit::counts_from(limit, calendar, start));
+        };
+        let days = days.map(day).collect();
+        let limits = || rule.limits.iter();
+        let starts = limits().map(|limit| ReplayedLimit::counts_from(limit, calendar, start));
         let begin = starts.min().unwrap_or(start);
-        let limits = rule.limits.iter();
-        let limits = limits.map(|limit| ReplayedLimit::new(limit, calendar, begin));
+        let limits = limits().map(|limit| ReplayedLimit::new(limit, calendar, begin));
         Self {
             limits: limits.collect(),
-            blocked,
+            exceptions,
             denied_grants: BTreeSet::new(),
             rule,
             begin,
@@ -184,6 +182,12 @@ impl Backtest {
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
+        let exceptions = self.exceptions.at(account, at);
+        if let Some(exceptions) = &exceptions {
+            for limit in &mut self.limits {
+                limit.set_max(account, exceptions.max_of(&self.rule, limit.per()));
+            }
+        }
         let moved = ReplayedUnits {
             account,
             id: entry.id,
@@ -193,12 +197,9 @@ impl Backtest {
         match entry.kind {
             // 2. A grant takes units of all limits, or would have been denied.
             EntryKind::Grant { .. } => {
-                let is_blocked = self.blocked.contain(account, at);
+                let is_blocked = exceptions.is_some_and(|it| it.blocked.is_some());
                 let limits = &mut self.limits;
-                let fits = !is_blocked
-                    && limits
-                        .iter_mut()
-                        .all(|limit| limit.fits(account, units, at));
+                let fits = !is_blocked && limits.iter().all(|limit| limit.fits(account, units, at));
                 if fits {
                     limits.iter_mut().for_each(|limit| limit.take(moved));
                 } else if entry.is_given_back {
@@ -224,12 +225,11 @@ impl Backtest {
                     Direction::Down => limit.take_off(moved),
                 });
             }
-            // 5. A reset begins the limits with its name again.
-            EntryKind::Reset { .. } => {
+            // 5. A reset begins the limits with its name again. A confirmation only passes time.
+            EntryKind::Reset { .. } | EntryKind::Confirmation { .. } => {
                 let limits = self.limits.iter_mut();
-                limits.for_each(|limit| limit.reset(account, entry.kind, at));
+                limits.for_each(|limit| limit.pass(account, entry.kind, at));
             }
-            EntryKind::Confirmation { .. } => {}
         }
     }
 
@@ -364,7 +364,7 @@ mod tests {
         let mut backtest = Backtest::new(
             rule("UTC", &[(1, Length::Day)]),
             range,
-            BlockedTimes::default(),
+            ExceptionHistory::default(),
         );
         let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
         let mut number = 0;
@@ -395,7 +395,7 @@ mod tests {
         let mut backtest = Backtest::new(
             rule("UTC", &limits),
             range("2026-11-20", "2026-11-21"),
-            BlockedTimes::default(),
+            ExceptionHistory::default(),
         );
         let (first, end) = backtest.span();
         assert_eq!(first.at().to_rfc3339(), "2026-11-01T06:00:00+00:00");
@@ -423,7 +423,7 @@ mod tests {
         let mut backtest = Backtest::new(
             rule("UTC", &limits),
             range("2026-11-20", "2026-11-21"),
-            BlockedTimes::default(),
+            ExceptionHistory::default(),
         );
         let (first, _) = backtest.span();
         let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
@@ -541,7 +541,7 @@ mod tests {
             let calendar = draft.calendar.clone();
             let from = date("2026-10-20");
             let to = from + TimeDelta::days(days);
-            let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap(), BlockedTimes::default());
+            let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap(), ExceptionHistory::default());
             let (begin, end) = backtest.span();
             let mut met: Vec<Replayed> = Vec::new();
             let mut refused: Vec<EntryId> = Vec::new();

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, totals_at};
-use super::blocks::SubjectTerms;
 use super::claim::Units;
 use super::correction::Hold;
 use super::course::Course;
 use super::drafting::{AccountFacts, Drafting};
+use super::exceptions::{ExceptionVersions, ExceptionsThen};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::total::Total;
-use super::overrides::{Block, OfSubject, Override};
 use super::past::Past;
 use super::policy::Policy;
 
@@ -23,12 +22,10 @@ use super::policy::Policy;
 pub struct TermsThen {
     /// The active version of the policy.
     pub version: Policy,
-    /// The active version of the override.
-    pub exception: Option<Override>,
-    /// The active version of the block.
-    pub block: Option<Block>,
-    /// The policy with the limits and the block of the account.
-    policy: Policy,
+    /// The active exceptions of the subject.
+    pub exceptions: ExceptionsThen,
+    /// The policy with the exceptions of the account.
+    policy: Arc<Policy>,
 }
 
 /// The answer that a claim would have got.
@@ -46,8 +43,7 @@ impl TermsThen {
     /// version of the policy was active. Versions are ordered from the oldest.
     pub fn of_claim(
         versions: &[Policy],
-        overrides: &[Override],
-        blocks: &[Block],
+        exceptions: &ExceptionVersions,
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Option<Self> {
@@ -57,50 +53,38 @@ impl TermsThen {
         let is_in_force =
             |version: &&Policy| version.effective_at <= at || version.version <= since;
         let version = versions.iter().rev().find(is_in_force)?.clone();
-        let exception = holding(overrides, at);
-        let terms = exception.as_ref().and_then(|found| found.terms.as_ref());
-        let mut policy = terms.map_or_else(|| version.clone(), |terms| terms.apply(&version));
-        let block = holding(blocks, at);
-        policy.blocked = block.as_ref().and_then(|block| block.terms);
+        let exceptions = exceptions.at(at);
         Some(Self {
+            policy: exceptions.terms().apply(&Arc::new(version.clone())),
             version,
-            exception,
-            block,
-            policy,
+            exceptions,
         })
     }
 
     /// The course of the terms after an instant, as far as it was known then.
     pub fn course(
         versions: &[Policy],
-        overrides: &[Override],
-        blocks: &[Block],
+        exceptions: &ExceptionVersions,
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Course {
         let since = last.map_or(0, |line| line.policy_version);
         let known = |version: &&Policy| version.changed_at <= at || version.version <= since;
         let known: Vec<Policy> = versions.iter().filter(known).cloned().collect();
-        // An override or a block that ends keeps its place: no later version was known.
-        let override_ends = holding(overrides, at).and_then(|found| found.terms?.until);
-        let block_ends = holding(blocks, at).and_then(|found| found.terms?.until);
-        let ends = override_ends.into_iter().chain(block_ends);
+        // An exception that ends keeps its place: no later version was known.
+        let ends = exceptions.at(at).terms().ends();
         let changes = known.iter().map(|version| version.effective_at);
-        let overrides = overrides.iter().filter(|version| version.changed_at <= at);
-        let overrides: Vec<Override> = overrides.cloned().collect();
-        let blocks = blocks.iter().filter(|version| version.changed_at <= at);
-        let blocks: Vec<Block> = blocks.cloned().collect();
+        let exceptions = exceptions.known_at(at);
         Course::new(at, changes.chain(ends), |later| {
-            let terms = Self::of_claim(&known, &overrides, &blocks, last, later);
-            terms.map(|terms| Arc::new(terms.policy))
+            let terms = Self::of_claim(&known, &exceptions, last, later);
+            terms.map(|terms| terms.policy)
         })
     }
 
     /// The terms of a grant, from its line; `None` if the version of the line is missing.
     pub fn of_grant(
         versions: &[Policy],
-        overrides: &[Override],
-        blocks: &[Block],
+        exceptions: &ExceptionVersions,
         line: &Line,
     ) -> Option<Self> {
         let is_its = |version: &&Policy| version.version == line.policy_version;
@@ -111,9 +95,8 @@ impl TermsThen {
         });
         Some(Self {
             version,
-            exception: holding(overrides, line.at),
-            block: holding(blocks, line.at),
-            policy,
+            exceptions: exceptions.at(line.at),
+            policy: Arc::new(policy),
         })
     }
 
@@ -153,23 +136,13 @@ impl TermsThen {
     }
 }
 
-/// The active version of an override or a block at an instant.
-fn holding<T: SubjectTerms + Clone>(
-    versions: &[OfSubject<T>],
-    at: DateTime<Utc>,
-) -> Option<OfSubject<T>> {
-    let mut newest_first = versions.iter().rev();
-    let last = newest_first.find(|version| version.changed_at <= at)?;
-    last.in_force(at).map(|_| last.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
 
     use super::*;
     use crate::limit::shape::OtherMax;
-    use crate::overrides::OverrideTerms;
+    use crate::overrides::{Override, OverrideTerms};
     use crate::policy::PolicyId;
     use crate::refusal::{DeniedClaim, Refusal};
     use crate::samples::policy;
@@ -210,9 +183,16 @@ mod tests {
         }
     }
 
+    fn overridden(overrides: &[Override]) -> ExceptionVersions {
+        ExceptionVersions {
+            overrides: overrides.to_vec(),
+            ..ExceptionVersions::default()
+        }
+    }
+
     /// The `max` at an instant for an account without entries; `None` without an active version.
     fn max_at(versions: &[Policy], overrides: &[Override], seconds: i64) -> Option<u64> {
-        let terms = TermsThen::of_claim(versions, overrides, &[], None, at(seconds))?;
+        let terms = TermsThen::of_claim(versions, &overridden(overrides), None, at(seconds))?;
         let known = AccountFacts::default();
         let explanation = terms.explain(ACCOUNT, None, &known, at(seconds), Units::ONE);
         Some(explanation.unwrap().totals[0].max)
@@ -237,7 +217,7 @@ mod tests {
             lapses_at: None,
             totals: Vec::new().into(),
         };
-        let terms = TermsThen::of_claim(&versions, &[], &[], Some(&line), at(9));
+        let terms = TermsThen::of_claim(&versions, &overridden(&[]), Some(&line), at(9));
         assert_eq!(terms.unwrap().version.version, 1);
     }
 
@@ -252,7 +232,7 @@ mod tests {
         ];
         let told = [9, 10, 20, 30, 40, 50].map(|seconds| max_at(&versions, &overrides, seconds));
         assert_eq!(told.map(Option::unwrap), [3, 7, 0, 3, 9, 3]);
-        let terms = TermsThen::of_claim(&versions, &overrides, &[], None, at(20)).unwrap();
+        let terms = TermsThen::of_claim(&versions, &overridden(&overrides), None, at(20)).unwrap();
         let met = terms.explain(ACCOUNT, None, &AccountFacts::default(), at(20), Units::ONE);
         let Verdict::Refused(Refusal::Denied(DeniedClaim { totals, .. })) = met.unwrap().verdict
         else {
@@ -265,21 +245,16 @@ mod tests {
     fn a_grants_limits_are_those_that_its_line_tells() {
         let versions = [version(1, 3, 0, 0), version(2, 4, 0, 0)];
         let known = AccountFacts::default();
-        let overridden = TermsThen::of_claim(
-            &versions[..1],
-            &[exception(1, 0, Some((9, None)))],
-            &[],
-            None,
-            at(5),
-        );
-        let met = overridden
+        let exceptions = overridden(&[exception(1, 0, Some((9, None)))]);
+        let terms = TermsThen::of_claim(&versions[..1], &exceptions, None, at(5));
+        let met = terms
             .unwrap()
             .explain(ACCOUNT, None, &known, at(5), Units::ONE);
         let Verdict::Granted(line) = met.unwrap().verdict else {
             panic!("not granted")
         };
         // Neither the version nor the deletion of the same instant was active for the line.
-        let terms = TermsThen::of_grant(&versions, &[], &[], &line).unwrap();
+        let terms = TermsThen::of_grant(&versions, &overridden(&[]), &line).unwrap();
         assert_eq!(terms.version.version, 1);
         let told = terms.explain(ACCOUNT, None, &known, at(5), Units::ONE);
         assert_eq!(told.unwrap().totals[0].max, 9);

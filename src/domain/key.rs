@@ -26,7 +26,7 @@ pub enum Role {
     Claim,
     /// Reads everything except secrets, and changes nothing.
     Audit,
-    /// Reads as `Audit` does, confirms and reverses, and puts overrides and blocks within its bounds.
+    /// Reads as `Audit` does, confirms and reverses, and puts overrides, tiers and blocks within its bounds.
     Support,
     Admin,
 }
@@ -64,12 +64,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// How far a support key may go with overrides and blocks.
+/// How far a support key may go with overrides, tiers and blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SupportBounds {
-    /// The largest `max` of an override.
+    /// The largest `max` of an override, and of a tier that it puts a subject into.
     pub max: u64,
-    /// For how many days an override or a block may last.
+    /// For how many days an override, a tier or a block may last.
     pub days: u16,
 }
 
@@ -83,7 +83,7 @@ impl SupportBounds {
         fits.then_some(Self { max, days })
     }
 
-    /// Whether an override or a block that ends then stays within the bounds.
+    /// Whether an exception that ends then stays within the bounds.
     pub fn reach(&self, until: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
         until.is_some_and(|until| until <= now + TimeDelta::days(self.days.into()))
     }

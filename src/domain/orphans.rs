@@ -1,4 +1,5 @@
 //! Orphaned overrides: a change of a policy's limits leaves them without their limit, or beyond its bounds.
+//! A subject whose tier the change removes is treated alike.
 
 use std::str::FromStr;
 
@@ -6,15 +7,17 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::limit::shape::OtherMax;
-use super::overrides::{Override, OverrideTerms};
+use super::overrides::{Override, OverrideTerms, SubjectTier};
 use super::policy::Rule;
+use super::subject_tier::TierTerms;
 
 /// What becomes of the overrides that a change of the policy orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnOrphans {
     /// They end. The limits that they still have stay overridden.
     Drop,
-    /// They stay, without an effect on the limits that they lost.
+    /// They stay, without an effect on the limits that they lost. Tiers count again if the policy gets them
+    /// back.
     Keep,
 }
 
@@ -48,10 +51,61 @@ pub struct OrphanedOverride {
     pub lost: Vec<OtherMax>,
 }
 
+/// What a change of the policy orphans.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orphans {
+    pub overrides: Vec<OrphanedOverride>,
+    /// The tiers of subjects that the policy loses.
+    pub tiers: Vec<SubjectTier>,
+}
+
+impl Orphans {
+    /// Those that would outlast a change at an instant. The others end before they lose anything.
+    pub fn lasting(mut self, effective_at: DateTime<Utc>) -> Self {
+        self.overrides
+            .retain(|it| it.found.in_force(effective_at).is_some());
+        self.tiers.retain(|it| it.in_force(effective_at).is_some());
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.overrides.is_empty() && self.tiers.is_empty()
+    }
+}
+
 /// Whether a rule can orphan an override that fits another rule.
 pub fn may_orphan(rule: &Rule, before: &Rule) -> bool {
     let mut limits = before.limits.iter();
     limits.any(|old| rule.limits.iter().all(|limit| limit.shape != old.shape))
+}
+
+/// Whether a rule lacks a tier of another rule.
+pub fn may_orphan_tiers(rule: &Rule, before: &Rule) -> bool {
+    let mut tiers = before.tiers.iter();
+    tiers.any(|tier| rule.tier(&tier.name).is_none())
+}
+
+/// Whether a new rule orphans a subject's tier at `now`. One that the rules `before` lack too, or that has
+/// ended, is not told again.
+pub fn is_orphaned(found: &SubjectTier, rule: &Rule, before: &[&Rule], now: DateTime<Utc>) -> bool {
+    found.in_force(now).is_some_and(|terms| {
+        let mut before = before.iter();
+        rule.tier(&terms.tier).is_none() && before.any(|rule| rule.tier(&terms.tier).is_some())
+    })
+}
+
+/// The terms that an orphaned tier of a subject has after a change that takes effect at an instant: it
+/// counts until then. `None` if it ends at once.
+pub fn dropped_tier(
+    found: &SubjectTier,
+    effective_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Option<TierTerms> {
+    let terms = found.terms.as_ref().filter(|_| effective_at > now)?;
+    Some(TierTerms {
+        until: Some(effective_at),
+        ..terms.clone()
+    })
 }
 
 impl OrphanedOverride {
@@ -88,11 +142,7 @@ impl OrphanedOverride {
             // Until the change takes effect, the override applies.
             (true, true) => Some(Some(OverrideTerms {
                 limits: terms.limits.clone(),
-                until: Some(
-                    terms
-                        .until
-                        .map_or(effective_at, |until| until.min(effective_at)),
-                ),
+                until: Some(effective_at),
             })),
             (false, true) => None,
         }

@@ -1,4 +1,5 @@
-//! Overrides: another `max` for one subject of a policy. Blocks are stored in the same way.
+//! Overrides: another `max` for one subject of a policy. Blocks and tiers of subjects are stored in the
+//! same way.
 
 use std::sync::Arc;
 
@@ -8,28 +9,30 @@ use super::blocks::{BlockTerms, SubjectTerms, check_end};
 use super::claim::Subject;
 use super::fault::Fault;
 use super::identity::AccountId;
-use super::limit::draft::{MaxDraft, check_maxima};
 use super::limit::fit::misfit;
+use super::limit::maxima::{MaxDraft, check_maxima, misfit_of};
+use super::limit::per::Per;
 use super::limit::shape::OtherMax;
 use super::policy::{Policy, PolicyId, Rule};
 use super::schedule::UnreadableTerms;
+use super::subject_tier::TierTerms;
 
 const NO_ZERO: &str = "an override has a max of 1 or more; to deny every claim of a subject, write a \
                        block: PUT /v1/policies/{policy}/blocks/{subject}";
 
-/// A version of what a policy has for one subject: an override or a block.
+/// A version of what a policy has for one subject: an override, a block or a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfSubject<T> {
     pub account: AccountId,
     pub policy: PolicyId,
     /// The subject of the account; `None` if it was erased.
     pub subject: Option<Subject>,
-    /// Every change creates a new version. The override and the block of a subject share the
-    /// numbers 1, 2, 3 …
+    /// Every change creates a new version. The override, the block and the tier of a subject share
+    /// the numbers 1, 2, 3 …
     pub version: u32,
     /// The number of the change, in the order of changes of the ledger.
     pub revision: u64,
-    /// The content; `None` if this version deletes the override or removes the block.
+    /// The content; `None` if this version ends it.
     pub terms: Option<T>,
     pub changed_at: DateTime<Utc>,
     pub changed_by: String,
@@ -43,7 +46,10 @@ pub type Override = OfSubject<OverrideTerms>;
 /// A version of a block. The reason and the author of a block are those of its version.
 pub type Block = OfSubject<BlockTerms>;
 
-/// The last version of an override or a block, if this instance cannot read it.
+/// A version of a subject's tier.
+pub type SubjectTier = OfSubject<TierTerms>;
+
+/// The last version of an exception, if this instance cannot read it.
 #[derive(Debug, Clone)]
 pub struct UnreadableOfSubject {
     pub account: AccountId,
@@ -87,7 +93,7 @@ impl OverrideTerms {
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let drafts = limits;
-        let limits = check_maxima(drafts, &mut faults);
+        let limits = check_maxima(drafts, "/limits", &mut faults);
         for (index, _) in drafts
             .iter()
             .enumerate()
@@ -105,22 +111,23 @@ impl OverrideTerms {
         }
     }
 
-    /// The policy with the limits of the override. A `max` that does not fit the policy has no effect:
-    /// it would make the limit inexact.
-    pub fn apply(&self, policy: &Policy) -> Policy {
-        policy.with_max(|per| {
-            let limit = self.limits.iter().find(|limit| limit.per == per);
-            let limit = limit.filter(|limit| limit.fits(&policy.rule));
-            limit.map(|limit| limit.max)
-        })
+    /// The `max` that the override has for a limit of a rule. One that does not fit the rule has no
+    /// effect: it would make the limit inexact.
+    pub fn max_of(&self, rule: &Rule, per: Per) -> Option<u64> {
+        let limit = self.limits.iter().find(|limit| limit.per == per);
+        let limit = limit.filter(|limit| limit.fits(rule));
+        limit.map(|limit| limit.max)
     }
 
     /// The faults of limits that no version in force or to come has, or whose kind does not allow the
     /// `max`.
     pub fn misfits(&self, versions: &[&Policy]) -> Vec<Fault> {
+        let own = || versions.iter().flat_map(|version| &version.rule.limits);
+        let name = versions.first().map(|version| version.name.as_str());
+        let whose = format!("the policy {}", name.unwrap_or_default());
         let limits = self.limits.iter().enumerate();
         limits
-            .filter_map(|(index, other)| misfit_of(index, other, versions))
+            .filter_map(|(index, other)| misfit_of(&format!("/limits/{index}"), other, own, &whose))
             .collect()
     }
 }
@@ -132,25 +139,6 @@ impl OtherMax {
         let own = limits.find(|own| own.per() == self.per);
         own.is_some_and(|own| misfit(own.shape, self.max).is_none())
     }
-}
-
-fn misfit_of(index: usize, other: &OtherMax, versions: &[&Policy]) -> Option<Fault> {
-    let limits = || versions.iter().flat_map(|version| &version.rule.limits);
-    let mut own = limits().filter(|own| own.per() == other.per).peekable();
-    if own.peek().is_some() {
-        let detail = own.find_map(|own| misfit(own.shape, other.max))?;
-        return Some(Fault::new(format!("/limits/{index}/max"), detail));
-    }
-    let mut names: Vec<String> = limits().map(|own| own.per().to_string()).collect();
-    names.dedup();
-    let name = versions.first().map(|version| version.name.as_str());
-    let detail = format!(
-        "the policy {} has no limit per {}; name one of its limits: {}",
-        name.unwrap_or_default(),
-        other.per,
-        names.join(", ")
-    );
-    Some(Fault::new(format!("/limits/{index}/per"), detail))
 }
 
 #[cfg(test)]

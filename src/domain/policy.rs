@@ -1,6 +1,7 @@
 //! A policy: a named rule that says how many units a subject may take in a window of local time.
 
 use std::fmt;
+use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
 
@@ -10,6 +11,8 @@ use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
 use super::limit::shape::{Limit, Shape};
+use super::name::is_name;
+use super::tiers::{Tier, TierDraft, TierName, check_tiers};
 use super::warning::Levels;
 use super::window::{Calendar, Division};
 use super::zone::Zone;
@@ -29,12 +32,9 @@ impl PolicyName {
     /// # Errors
     /// [`PolicyNameError`] for any other text.
     pub fn new(text: &str) -> Result<Self, PolicyNameError> {
-        let fits = (1..=63).contains(&text.len())
-            && !text.starts_with('-')
-            && text
-                .bytes()
-                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-        fits.then(|| Self(text.into())).ok_or(PolicyNameError)
+        is_name(text)
+            .then(|| Self(text.into()))
+            .ok_or(PolicyNameError)
     }
 
     pub fn as_str(&self) -> &str {
@@ -135,6 +135,8 @@ pub struct Rule {
     pub on_ledger_outage: OnLedgerOutage,
     /// The levels of use whose crossing is marked.
     pub warn_at: Levels,
+    /// Other maxima for the subjects that are in a tier, no two with the same name.
+    pub tiers: Arc<[Tier]>,
 }
 
 /// Why a policy grants nothing now.
@@ -163,6 +165,11 @@ impl Rule {
             Shape::Calendar(division) => Some(division),
             _ => None,
         }
+    }
+
+    /// The tier with this name.
+    pub fn tier(&self, name: &TierName) -> Option<&Tier> {
+        self.tiers.iter().find(|tier| tier.name == *name)
     }
 
     /// The reason why the rule grants nothing at an instant; `None` while the rule is active.
@@ -211,6 +218,8 @@ pub struct RuleDraft {
     pub on_ledger_outage: Option<String>,
     /// Levels of use in percent, without an order; none by default.
     pub warn_at: Vec<i128>,
+    /// None by default.
+    pub tiers: Vec<TierDraft>,
 }
 
 impl RuleDraft {
@@ -226,6 +235,8 @@ impl RuleDraft {
             .map_err(|error| faults.push(Fault::new("/time_zone", error)))
             .ok();
         let limits = check_limits(&self.limits, &mut faults);
+        let are_sound = limits.len() == self.limits.len();
+        let tiers = check_tiers(&self.tiers, are_sound.then_some(&*limits), &mut faults);
         let description = self.description.unwrap_or_default();
         if let Err(detail) = check_text(&description) {
             faults.push(Fault::new("/description", detail));
@@ -315,6 +326,7 @@ impl RuleDraft {
                 durability,
                 on_ledger_outage,
                 warn_at,
+                tiers: tiers.into(),
             }),
             _ => Err(faults),
         }
@@ -407,12 +419,17 @@ impl Policy {
     /// This version, with another `max` for some of its limits.
     pub fn with_max(&self, max: impl Fn(Per) -> Option<u64>) -> Self {
         let mut policy = self.clone();
-        for limit in &mut policy.rule.limits {
+        policy.set_maxima(max);
+        policy
+    }
+
+    /// Gives some limits another `max`.
+    pub fn set_maxima(&mut self, max: impl Fn(Per) -> Option<u64>) {
+        for limit in &mut self.rule.limits {
             if let Some(max) = max(limit.per()) {
                 *limit = limit.with_max(max);
             }
         }
-        policy
     }
 }
 
@@ -483,6 +500,10 @@ mod tests {
             durability: Some("count".to_owned()),
             on_ledger_outage: Some(String::new()),
             warn_at: vec![80, 81],
+            tiers: vec![TierDraft {
+                name: "Gold".to_owned(),
+                limits: Vec::new(),
+            }],
         };
         assert_eq!(
             pointers(wrong),
@@ -493,6 +514,8 @@ mod tests {
                 "/limits/1/per",
                 "/limits/2/per",
                 "/limits/3/max",
+                "/tiers/0/limits",
+                "/tiers/0/name",
                 "/description",
                 "/day_starts_at",
                 "/week_starts_on",

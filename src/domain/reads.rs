@@ -18,12 +18,13 @@ pub enum ReadKind {
     Proof,
     Override,
     Block,
-    /// Changes of the subject's overrides and blocks, or reads of the subject.
+    Tier,
+    /// Changes of the subject's exceptions, or reads of the subject.
     Changes,
 }
 
 impl ReadKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Usage,
         Self::Explanation,
         Self::Entries,
@@ -33,6 +34,7 @@ impl ReadKind {
         Self::Proof,
         Self::Override,
         Self::Block,
+        Self::Tier,
         Self::Changes,
     ];
 
@@ -48,6 +50,7 @@ impl ReadKind {
             Self::Proof => "proof",
             Self::Override => "override",
             Self::Block => "block",
+            Self::Tier => "tier",
             Self::Changes => "changes",
         }
     }

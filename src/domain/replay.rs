@@ -20,6 +20,7 @@ pub enum ReplayedLimit {
     Window {
         division: Division,
         max: u64,
+        others: OtherMaxima,
         window: Window,
         used: HashMap<AccountId, u64>,
         /// The accounts whose limit was reset in this window.
@@ -28,12 +29,21 @@ pub enum ReplayedLimit {
     Each(EachTotal),
 }
 
+/// The accounts that have exceptions at some time, with the `max` of the present one.
+type OtherMaxima = HashMap<AccountId, Option<u64>>;
+
 /// A limit with a separate total for each account.
 pub struct EachTotal {
+    limit: Limit,
+    calendar: Almanac,
     unused: Total,
+    /// The totals of the last entries.
     totals: HashMap<AccountId, Total>,
+    others: OtherMaxima,
+    /// The number of the next entry, of any account.
+    line: u64,
     /// The changes of each bucket since its first grant that will be given back.
-    changes: HashMap<AccountId, Vec<(EntryId, BucketChange)>>,
+    changes: HashMap<AccountId, Vec<NotedChange>>,
     /// The instant at which accounts without usage were last removed.
     swept_at: DateTime<Utc>,
 }
@@ -48,7 +58,13 @@ pub struct ReplayedUnits {
     pub is_given_back: bool,
 }
 
-/// A replay has one rule, so every bucket goes on from the first line.
+/// A change of a bucket, with the entry that made it.
+struct NotedChange {
+    id: EntryId,
+    line: u64,
+    change: BucketChange,
+}
+
 const FIRST_LINE: u64 = 1;
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
@@ -59,13 +75,18 @@ impl ReplayedLimit {
             Shape::Calendar(division) => Self::Window {
                 division,
                 max: limit.max,
+                others: HashMap::new(),
                 window: calendar.window(division, begin),
                 used: HashMap::new(),
                 resets: HashMap::new(),
             },
             _ => Self::Each(EachTotal {
+                limit: *limit,
+                calendar: calendar.clone(),
                 unused: Total::unused(limit, calendar, begin, FIRST_LINE),
                 totals: HashMap::new(),
+                others: HashMap::new(),
+                line: FIRST_LINE,
                 changes: HashMap::new(),
                 swept_at: begin,
             }),
@@ -108,13 +129,34 @@ impl ReplayedLimit {
         }
     }
 
-    pub fn fits(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) -> bool {
+    pub fn per(&self) -> Per {
         match self {
-            Self::Window { max, used, .. } => {
+            Self::Window { division, .. } => Per::from(*division),
+            Self::Each(each) => each.unused.per(),
+        }
+    }
+
+    /// Says which other `max` an account has from its next entry on, if any. Accounts that never have one
+    /// need not be told.
+    pub fn set_max(&mut self, account: AccountId, other: Option<u64>) {
+        let others = match self {
+            Self::Window { others, .. } => others,
+            Self::Each(each) => &mut each.others,
+        };
+        others.insert(account, other);
+    }
+
+    /// Whether units fit. A claim that is denied is no entry, and changes nothing.
+    pub fn fits(&self, account: AccountId, units: Units, at: DateTime<Utc>) -> bool {
+        match self {
+            Self::Window {
+                max, others, used, ..
+            } => {
+                let other = others.get(&account).copied().flatten();
                 let used = used.get(&account).copied().unwrap_or_default();
-                used.saturating_add(units.get()) <= *max
+                used.saturating_add(units.get()) <= other.unwrap_or(*max)
             }
-            Self::Each(each) => each.total(account, at).fits(units),
+            Self::Each(each) => each.moved(account, at).fits(units),
         }
     }
 
@@ -147,8 +189,8 @@ impl ReplayedLimit {
         }
     }
 
-    /// Begins the limit of an account again, if an entry of this kind does.
-    pub fn reset(&mut self, account: AccountId, kind: EntryKind, at: DateTime<Utc>) {
+    /// Notes an entry that moves no units. It begins the limit of the account again, if its kind does.
+    pub fn pass(&mut self, account: AccountId, kind: EntryKind, at: DateTime<Utc>) {
         match self {
             Self::Window {
                 division,
@@ -159,10 +201,14 @@ impl ReplayedLimit {
                 used.remove(&account);
                 resets.insert(account, at);
             }
-            Self::Each(each) if kind.resets(each.unused.per()) => {
-                each.total(account, at).reset(at);
+            Self::Window { .. } => {}
+            Self::Each(each) => {
+                let is_its = kind.resets(each.unused.per());
+                let total = each.total(account, at);
+                if is_its {
+                    total.reset(at);
+                }
             }
-            Self::Window { .. } | Self::Each(_) => {}
         }
     }
 
@@ -193,6 +239,10 @@ impl ReplayedLimit {
             Self::Window { .. } => self.lower(account, units, grant.at()),
             Self::Each(each) => {
                 let after = each.after(account, grant, units);
+                // A bucket knows each grant that it can get back. Others were denied, and are no entries.
+                if after.is_none() && each.unused.kind() == LimitKind::Rate {
+                    return;
+                }
                 let given = GivenBack {
                     units,
                     granted_at: grant.at(),
@@ -216,32 +266,49 @@ impl EachTotal {
                 units: moved.units.get(),
                 takes,
             };
-            self.changes.entry(account).or_default().push((id, change));
+            let line = self.line - 1;
+            let noted = NotedChange { id, line, change };
+            self.changes.entry(account).or_default().push(noted);
         }
     }
 
     /// The changes after a grant of which units are given back.
     fn after(&mut self, account: AccountId, grant: EntryId, units: Units) -> Option<AfterGrant> {
         let changes = self.changes.get_mut(&account)?;
-        let place = changes.iter().position(|(id, _)| *id == grant)?;
-        let later = changes[place + 1..].iter().map(|(_, change)| *change);
+        let place = changes.iter().position(|noted| noted.id == grant)?;
+        let later = changes[place + 1..].iter().map(|noted| noted.change);
         let after = AfterGrant {
-            grant: changes[place].1,
+            grant: changes[place].change,
             after: Afterwards {
-                line: FIRST_LINE,
+                line: changes[place].line,
                 changes: later.collect(),
             },
         };
-        let own = &mut changes[place].1;
+        let own = &mut changes[place].change;
         own.units = own.units.saturating_sub(units.get());
         Some(after)
     }
 
-    fn total(&mut self, account: AccountId, at: DateTime<Utc>) -> &mut Total {
-        let total = self.totals.entry(account);
-        let total = total.or_insert_with(|| self.unused.clone());
-        total.age(at);
+    /// The total of an account at an instant, under the `max` that it has then.
+    fn moved(&self, account: AccountId, at: DateTime<Utc>) -> Total {
+        let mut total = match self.others.get(&account) {
+            Some(Some(max)) => {
+                let limit = self.limit.with_max(*max);
+                Total::unused(&limit, &self.calendar, at, self.line)
+            }
+            Some(None) | None => self.unused.emptied(at, self.line),
+        };
+        if let Some(before) = self.totals.get(&account) {
+            total.go_on(before, at);
+        }
         total
+    }
+
+    /// The total of the next entry of an account.
+    fn total(&mut self, account: AccountId, at: DateTime<Utc>) -> &mut Total {
+        let moved = self.moved(account, at);
+        self.line += 1;
+        self.totals.entry(account).insert_entry(moved).into_mut()
     }
 
     /// Removes accounts without usage, once in each span of time in which entries can count.
@@ -250,14 +317,20 @@ impl EachTotal {
         let is_due = self.swept_at <= forgets_at;
         if is_due {
             self.swept_at = at;
-            self.totals.retain(|_, total| {
-                total.age(at);
-                total.resets_at().is_some() || total.used() > 0 || total.reset_at.is_some()
+            // Under another max, less would have returned since the last entry.
+            let others = &self.others;
+            self.totals.retain(|account, total| {
+                others.contains_key(account) || {
+                    total.age(at);
+                    total.resets_at().is_some() || total.used() > 0 || total.reset_at.is_some()
+                }
             });
             // Nothing is given back of a grant that is older than all that counts.
-            self.changes.retain(|_, changes| {
-                changes.retain(|(_, change)| forgets_at < change.at);
-                !changes.is_empty()
+            self.changes.retain(|account, changes| {
+                others.contains_key(account) || {
+                    changes.retain(|noted| forgets_at < noted.change.at);
+                    !changes.is_empty()
+                }
             });
         }
         is_due

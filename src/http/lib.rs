@@ -26,7 +26,7 @@ use request::{Bounded, Route, Routes};
 use v1::{
     approvals, backtests, batches, blocks, changes, claims, corrections, denials, entries,
     entry_exports, erasures, explanation, exports, grants, history, keys, overrides, pauses,
-    policies, reconciliations, resets, sandbox, seals, statistics, subjects, windows,
+    policies, reconciliations, resets, sandbox, seals, statistics, subjects, tiers, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -58,6 +58,11 @@ fn routes() -> Routes {
             .get(blocks::get, blocks::GET)
             .put(blocks::put, blocks::PUT)
             .delete(blocks::remove, blocks::REMOVE),
+        at("/v1/policies/{policy}/tiers", Asked).get(tiers::list, tiers::LIST),
+        at("/v1/policies/{policy}/tiers/{subject}", Asked)
+            .get(tiers::get, tiers::GET)
+            .put(tiers::put, tiers::PUT)
+            .delete(tiers::end, tiers::END),
         at("/v1/policies/{policy}/near", Asked).get(subjects::near, subjects::NEAR),
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post, backtests::POST),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage, claims::USAGE),

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
+use super::subject_encoding::{MaxRecord, max_records};
 use domain::claim::Units;
 use domain::fault::Fault;
 use domain::grant::{Entry, EntryKind, Follower, Note, Provisional};
@@ -13,8 +14,10 @@ use domain::identity::EntryId;
 use domain::key::Role;
 use domain::kind::Kind;
 use domain::limit::draft::LimitDraft;
+use domain::limit::maxima::MaxDraft;
 use domain::limit::shape::Limit;
 use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
+use domain::tiers::{Tier, TierDraft};
 use domain::warning::Levels;
 
 /// SQL names a grant by its number, 1. For all other kinds SQL reads `entry_kinds`.
@@ -167,6 +170,15 @@ struct RuleRecord {
     on_ledger_outage: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warn_at: Vec<u8>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tiers: Vec<TierOfRule>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TierOfRule {
+    name: String,
+    limits: Vec<MaxRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -197,6 +209,28 @@ impl From<&Limit> for LimitRecord {
     }
 }
 
+impl From<&Tier> for TierOfRule {
+    fn from(tier: &Tier) -> Self {
+        Self {
+            name: tier.name.to_string(),
+            limits: max_records(&tier.limits),
+        }
+    }
+}
+
+impl From<TierOfRule> for TierDraft {
+    fn from(tier: TierOfRule) -> Self {
+        let limits = tier.limits.into_iter().map(|limit| MaxDraft {
+            max: limit.max.into(),
+            per: limit.per,
+        });
+        Self {
+            name: tier.name,
+            limits: limits.collect(),
+        }
+    }
+}
+
 /// A rule as JSON.
 pub fn encode_rule(rule: &Rule) -> String {
     let record = RuleRecord {
@@ -212,6 +246,7 @@ pub fn encode_rule(rule: &Rule) -> String {
         durability: rule.durability.as_str().to_owned(),
         on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
         warn_at: rule.warn_at.percents().collect(),
+        tiers: rule.tiers.iter().map(TierOfRule::from).collect(),
     };
     serde_json::to_string(&record).expect("texts, numbers and instants are JSON")
 }
@@ -244,6 +279,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         durability: Some(record.durability),
         on_ledger_outage: Some(record.on_ledger_outage),
         warn_at: record.warn_at.into_iter().map(i128::from).collect(),
+        tiers: record.tiers.into_iter().map(TierDraft::from).collect(),
     };
     draft.check().map_err(|faults| {
         let faults = faults
@@ -341,6 +377,13 @@ mod tests {
             durability: Some("counted".to_owned()),
             on_ledger_outage: Some("count".to_owned()),
             warn_at: vec![100, 80],
+            tiers: vec![TierDraft {
+                name: "gold".to_owned(),
+                limits: vec![MaxDraft {
+                    max: 10,
+                    per: "day".to_owned(),
+                }],
+            }],
         };
         let rule = draft.check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);

@@ -1,22 +1,24 @@
-//! How both stores write overrides and blocks. Both are in the column `limits`.
+//! How both stores write what a policy has for one subject. All of it is in the column `limits`.
 //!
 //! | content | text |
 //! |---|---|
 //! | an override | `[{"max":10,"per":"day"}]`; NULL where it was deleted |
 //! | a block | `{"blocked":true}`; `{"blocked":false}` where it was removed |
+//! | a tier | `{"tier":"gold"}`; `{"tier":null}` where it was ended |
 //!
-//! SQL tells them apart by `is_block` of the view `term_versions`.
+//! SQL tells them apart by `kind` of the view `term_versions`.
 
 use serde::{Deserialize, Serialize};
 
 use domain::limit::per::Per;
 use domain::limit::shape::OtherMax;
+use domain::tiers::TierName;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MaxRecord {
-    max: u64,
-    per: String,
+pub struct MaxRecord {
+    pub max: u64,
+    pub per: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -25,13 +27,26 @@ struct BlockRecord {
     blocked: bool,
 }
 
-/// An override's limits, or `None` for a deletion.
-pub fn encode_override(limits: Option<&[OtherMax]>) -> Option<String> {
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TierRecord {
+    // Without `default`, an absent field is an error.
+    #[serde(deserialize_with = "Option::deserialize")]
+    tier: Option<String>,
+}
+
+/// Other maxima, as the column and a tier of a rule have them.
+pub fn max_records(limits: &[OtherMax]) -> Vec<MaxRecord> {
     let record = |other: &OtherMax| MaxRecord {
         max: other.max,
         per: other.per.to_string(),
     };
-    let limits: Vec<MaxRecord> = limits?.iter().map(record).collect();
+    limits.iter().map(record).collect()
+}
+
+/// An override's limits, or `None` for a deletion.
+pub fn encode_override(limits: Option<&[OtherMax]>) -> Option<String> {
+    let limits = max_records(limits?);
     Some(serde_json::to_string(&limits).expect("texts and numbers are JSON"))
 }
 
@@ -71,12 +86,29 @@ pub fn decode_blocked(text: Option<&str>) -> Result<bool, String> {
         .map_err(|error| error.to_string())
 }
 
+/// The name of a subject's tier, or `None` where it ends.
+pub fn encode_tier(tier: Option<&TierName>) -> String {
+    let tier = tier.map(TierName::to_string);
+    serde_json::to_string(&TierRecord { tier }).expect("a text is JSON")
+}
+
+/// The name of a subject's tier, from the text that [`encode_tier`] wrote.
+///
+/// # Errors
+/// The reason why a text cannot be read.
+pub fn decode_tier(text: Option<&str>) -> Result<Option<TierName>, String> {
+    let record: Result<TierRecord, _> = serde_json::from_str(text.unwrap_or_default());
+    let tier = record.map_err(|error| error.to_string())?.tier;
+    let tier = tier.map(|tier| TierName::new(&tier));
+    tier.transpose().map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn overrides_and_blocks_can_be_read_again() {
+    fn what_was_written_can_be_read_again() {
         let other = |max, per: &str| OtherMax {
             max,
             per: per.parse().unwrap(),
@@ -93,8 +125,24 @@ mod tests {
             assert_eq!(decode_blocked(Some(&text)), Ok(blocked));
             assert!(decode_override(Some(&text)).is_err());
         }
+        for tier in [None, Some(TierName::new("gold").unwrap())] {
+            let text = encode_tier(tier.as_ref());
+            assert!(text.starts_with("{\"tier\":"));
+            assert_eq!(decode_tier(Some(&text)), Ok(tier));
+            assert!(decode_override(Some(&text)).is_err());
+            assert!(decode_blocked(Some(&text)).is_err());
+        }
         for other in [None, Some("[]"), Some("{\"blocked\":true,\"more\":1}")] {
             assert!(decode_blocked(other).is_err(), "{other:?}");
+            assert!(decode_tier(other).is_err(), "{other:?}");
+        }
+        for other in [
+            "{}",
+            "{\"tier\":\"Gold\"}",
+            "{\"tier\":1}",
+            "{\"tier\":\"a\",\"max\":1}",
+        ] {
+            assert!(decode_tier(Some(other)).is_err(), "{other}");
         }
         for other in [
             "{\"limits\":null}",

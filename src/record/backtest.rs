@@ -10,9 +10,9 @@ use crate::cut::check_cut;
 use crate::{ListFailure, Record};
 use claims::instance::Failure;
 use domain::backtest::{Backtest, BacktestReport, DayRange};
-use domain::blocked_times::BlockedTimes;
+use domain::exceptions::ExceptionHistory;
 use domain::identity::{AccountId, EntryId};
-use domain::orphans::OrphanedOverride;
+use domain::orphans::Orphans;
 use domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use domain::record::RecordPlace;
 use ledger::{Ledger, LedgerError};
@@ -26,8 +26,8 @@ pub struct Backtested {
     pub report: BacktestReport,
     /// The subjects of the accounts that were denied first. Erased subjects are left out.
     pub subjects: HashMap<AccountId, String>,
-    /// The overrides that the draft would orphan.
-    pub orphans: Vec<OrphanedOverride>,
+    /// What the draft would orphan.
+    pub orphans: Orphans,
 }
 
 impl Record {
@@ -71,9 +71,10 @@ async fn replay(
     is_left: impl Fn() -> bool,
 ) -> Result<Option<Backtested>, LedgerError> {
     let orphans = ledger.admin().orphans_of(&policy.name, &draft, now).await?;
-    let blocked = BlockedTimes::of(&ledger.admin().every_block(policy.id).await?);
+    let exceptions = ledger.admin().every_exception(policy.id).await?;
+    let exceptions = ExceptionHistory::of(exceptions);
     let replay = Replay {
-        backtest: Backtest::new(draft, range, blocked),
+        backtest: Backtest::new(draft, range, exceptions),
         policy: policy.id,
         orphans,
     };
@@ -83,7 +84,7 @@ async fn replay(
 struct Replay {
     backtest: Backtest,
     policy: PolicyId,
-    orphans: Vec<OrphanedOverride>,
+    orphans: Orphans,
 }
 
 impl Replay {

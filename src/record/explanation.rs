@@ -158,22 +158,17 @@ impl Record {
             .record()
             .known_versions(&policy.name, up_to)
             .await?;
-        let overrides = self
+        let exceptions = self
             .ledger
             .record()
-            .known_of_subject(account, up_to)
+            .known_exceptions(account, up_to)
             .await?;
-        let blocks = self
-            .ledger
-            .record()
-            .known_of_subject(account, up_to)
-            .await?;
-        let course = TermsThen::course(&versions, &overrides, &blocks, last, at);
+        let course = TermsThen::course(&versions, &exceptions, last, at);
         let mut known = Arc::default();
         let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
         let forecast =
             once_foreknown(&self.claims.ledger, account, last, &mut known, foresee).await?;
-        let met = match TermsThen::of_claim(&versions, &overrides, &blocks, last, at) {
+        let met = match TermsThen::of_claim(&versions, &exceptions, last, at) {
             None => None,
             Some(terms) => {
                 let explanation = once_known(&self.claims.ledger, account, last, at, |known| {
@@ -235,17 +230,12 @@ impl Record {
             .known_versions(&grant.policy, RecordPlace::LAST)
             .await?;
         let up_to = first.place;
-        let overrides = self
+        let exceptions = self
             .ledger
             .record()
-            .known_of_subject(entry.account, up_to)
+            .known_exceptions(entry.account, up_to)
             .await?;
-        let blocks = self
-            .ledger
-            .record()
-            .known_of_subject(entry.account, up_to)
-            .await?;
-        let terms = TermsThen::of_grant(&versions, &overrides, &blocks, &entry.line);
+        let terms = TermsThen::of_grant(&versions, &exceptions, &entry.line);
         let terms = terms.ok_or_else(|| {
             LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;

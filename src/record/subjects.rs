@@ -19,7 +19,7 @@ pub struct SubjectQuery<'q> {
     pub confined_to: Option<&'q [PolicyName]>,
 }
 
-/// A subject, and the policies that have entries, an override or a block of it.
+/// A subject, and the policies that have entries or an exception of it.
 #[derive(Debug)]
 pub struct KnownSubject {
     pub subject: String,

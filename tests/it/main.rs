@@ -39,4 +39,5 @@ mod specification;
 mod standby;
 mod starting;
 mod support;
+mod tiers;
 mod windows;

@@ -28,13 +28,14 @@ fn tell_unreadable(versions: &[StoredVersion], changed: &ChangedTerms) {
     }
 }
 
-/// The overrides and blocks that changed after a revision and up to another.
+/// The exceptions that changed after a revision and up to another.
 async fn changed_between(
     ledger: &AdminTables,
     after: u64,
     up_to: u64,
 ) -> Result<ChangedTerms, LedgerError> {
     Ok(ChangedTerms {
+        tiers: ledger.of_subjects_between(after, up_to).await?,
         overrides: ledger.of_subjects_between(after, up_to).await?,
         blocks: ledger.of_subjects_between(after, up_to).await?,
     })
@@ -230,8 +231,8 @@ impl Policies {
             let policies = self.ledger.policies_between(known, revision).await?;
             let changed = changed_between(&self.ledger, known, revision).await?;
             tell_unreadable(&policies, &changed);
-            // 2. Overrides and blocks come before policies: no version of a policy is known before an
-            //    older override.
+            // 2. Exceptions come before policies: no version of a policy is known before an older
+            //    exception.
             self.terms.learn_of_subjects(changed, Some(revision));
             self.terms.learn(&policies);
         }

@@ -1,5 +1,5 @@
-//! The terms of claims, as this instance knows them: policies, overrides and blocks. Nothing here
-//! reads the ledger.
+//! The terms of claims, as this instance knows them: policies, and the exceptions of subjects. Nothing
+//! here reads the ledger.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
@@ -12,12 +12,14 @@ use tokio::time::Instant;
 use domain::account::{Unknown, Verdict, decide, instant_after};
 use domain::blocks::{BlockTerms, SubjectTerms};
 use domain::course::Course;
+use domain::exceptions::{Exceptions, ExceptionsThen};
 use domain::grant::Line;
 use domain::identity::AccountId;
-use domain::overrides::{Block, OfSubject, Override, OverrideTerms, UnreadableOfSubject};
+use domain::overrides::{OfSubject, OverrideTerms, UnreadableOfSubject};
 use domain::past::Past;
 use domain::policy::{Policy, PolicyId, PolicyName};
 use domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};
+use domain::subject_tier::TierTerms;
 use domain::work::Work;
 
 /// How long a change may take to reach every instance.
@@ -29,7 +31,7 @@ pub fn is_fresh(as_of: Instant, now: Instant) -> bool {
 }
 
 /// All versions of policies that are or may become active, including archived policies, and the
-/// override and the block of every account.
+/// exceptions of every account.
 pub struct Terms {
     known: ArcSwap<CachedPolicies>,
     of_subjects: RwLock<TermsOfSubjects>,
@@ -41,18 +43,19 @@ pub struct Terms {
 struct CachedPolicies {
     ids: HashMap<PolicyName, PolicyId>,
     versions: HashMap<PolicyId, Versions>,
-    /// The policies with an override or a block that cannot be read.
+    /// The policies with an exception that cannot be read.
     stopped: HashMap<PolicyId, Arc<UnreadableTerms>>,
 }
 
-/// Overrides and blocks, under one lock: a claim sees both as of the same change.
+/// Exceptions, under one lock: a claim sees all as of the same change.
 #[derive(Default)]
 struct TermsOfSubjects {
+    tiers: ByAccount<TierTerms>,
     overrides: ByAccount<OverrideTerms>,
     blocks: ByAccount<BlockTerms>,
 }
 
-/// The overrides or the blocks.
+/// The exceptions of one kind.
 struct ByAccount<T> {
     by_account: HashMap<AccountId, CachedTerms<T>>,
     unreadable: HashMap<AccountId, Arc<UnreadableTerms>>,
@@ -63,7 +66,7 @@ struct ByAccount<T> {
     revision: u64,
 }
 
-/// The last version of an override or a block; `None` as terms means deleted.
+/// The last version of an exception; `None` as terms means ended.
 struct CachedTerms<T> {
     version: u32,
     revision: u64,
@@ -83,38 +86,32 @@ impl<T> Default for ByAccount<T> {
 
 type LearnedTerms<T> = Vec<Result<OfSubject<T>, UnreadableOfSubject>>;
 
-/// Versions of overrides and blocks that this instance learns of.
+/// Versions of exceptions that this instance learns of.
 #[derive(Default)]
 pub struct ChangedTerms {
+    pub tiers: LearnedTerms<TierTerms>,
     pub overrides: LearnedTerms<OverrideTerms>,
     pub blocks: LearnedTerms<BlockTerms>,
 }
 
 impl ChangedTerms {
-    pub fn of(changed_override: Option<Override>, block: Option<Block>) -> Self {
-        Self {
-            overrides: changed_override.into_iter().map(Ok).collect(),
-            blocks: block.into_iter().map(Ok).collect(),
-        }
-    }
-
     /// The versions that cannot be read.
     pub fn unreadable(&self) -> impl Iterator<Item = &UnreadableTerms> {
+        let tiers = self.tiers.iter().filter_map(|it| it.as_ref().err());
         let overrides = self.overrides.iter().filter_map(|it| it.as_ref().err());
         let blocks = self.blocks.iter().filter_map(|it| it.as_ref().err());
-        overrides.chain(blocks).map(|unreadable| &*unreadable.terms)
+        let unreadable = tiers.chain(overrides).chain(blocks);
+        unreadable.map(|unreadable| &*unreadable.terms)
     }
 }
 
-impl From<Override> for ChangedTerms {
-    fn from(changed: Override) -> Self {
-        Self::of(Some(changed), None)
-    }
-}
-
-impl From<Block> for ChangedTerms {
-    fn from(changed: Block) -> Self {
-        Self::of(None, Some(changed))
+impl From<ExceptionsThen> for ChangedTerms {
+    fn from(changed: ExceptionsThen) -> Self {
+        Self {
+            tiers: changed.tier.into_iter().map(Ok).collect(),
+            overrides: changed.overridden.into_iter().map(Ok).collect(),
+            blocks: changed.block.into_iter().map(Ok).collect(),
+        }
     }
 }
 
@@ -168,8 +165,7 @@ impl Terms {
     }
 
     /// The terms that decide a claim of an account at `now`, after its `last` line: the version of
-    /// the policy that is active at the instant of the decision, with the override and the block of the
-    /// account.
+    /// the policy that is active at the instant of the decision, with the exceptions of the account.
     /// The version is not older than the version of the last line, if such a version is known. If
     /// the version cannot be read, the result is the version that the claim started with; the rule
     /// refuses it after a line of a newer version.
@@ -189,16 +185,9 @@ impl Terms {
         self.under(in_force.unwrap_or(policy), account, at)
     }
 
-    /// A version of a policy, with the override and the block of an account at an instant.
+    /// A version of a policy, with the exceptions of an account at an instant.
     fn under(&self, version: &Arc<Policy>, account: AccountId, at: DateTime<Utc>) -> Arc<Policy> {
-        let (overridden, blocked) = self.of_account(account, at);
-        if overridden.is_none() && blocked.is_none() {
-            return version.clone();
-        }
-        let policy = overridden.map(|terms| terms.apply(version));
-        let mut policy = policy.unwrap_or_else(|| Policy::clone(version));
-        policy.blocked = blocked;
-        Arc::new(policy)
+        self.exceptions(account, at).apply(version)
     }
 
     /// The known course of the terms of an account after its `last` line, from the instant of a
@@ -215,7 +204,7 @@ impl Terms {
         let known = self.known.load();
         let versions = known.versions.get(&policy.id);
         let changes = versions.into_iter().flat_map(Versions::changes);
-        let ends = self.ends_of_account(account, from);
+        let ends = self.exceptions(account, from).ends();
         Course::new(from, changes.chain(ends), |at| {
             if at == from {
                 return Some(self.of(policy, account, last, now));
@@ -231,21 +220,8 @@ impl Terms {
         let known = self.known.load();
         let versions = known.versions.get(&policy);
         let mut changes = versions.into_iter().flat_map(Versions::changes);
-        let mut ends = self.ends_of_account(account, at);
+        let mut ends = self.exceptions(account, at).ends();
         changes.all(|change| change <= at) && ends.next().is_none()
-    }
-
-    /// The ends of the override and of the block of an account that are in force at an instant.
-    fn ends_of_account(
-        &self,
-        account: AccountId,
-        at: DateTime<Utc>,
-    ) -> impl Iterator<Item = DateTime<Utc>> + use<> {
-        let (overridden, blocked) = self.of_account(account, at);
-        let overridden = overridden.and_then(|terms| terms.until);
-        overridden
-            .into_iter()
-            .chain(blocked.and_then(|terms| terms.until))
     }
 
     /// As [`Terms::of`]; `None` while the version of the last line is not known.
@@ -283,23 +259,17 @@ impl Terms {
         decide(&work.policy, work.units, Some(line), &Past::default(), now)
     }
 
-    /// The terms of the override of an account at an instant.
-    pub fn override_of(&self, account: AccountId, at: DateTime<Utc>) -> Option<Arc<OverrideTerms>> {
-        self.of_account(account, at).0
-    }
-
-    /// The override and the block of an account that are in force at an instant.
-    fn of_account(
-        &self,
-        account: AccountId,
-        at: DateTime<Utc>,
-    ) -> (Option<Arc<OverrideTerms>>, Option<BlockTerms>) {
+    /// The exceptions of an account that are in force at an instant.
+    pub fn exceptions(&self, account: AccountId, at: DateTime<Utc>) -> Exceptions {
         let known = self
             .of_subjects
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        let blocked = known.blocks.in_force(account, at).map(|terms| **terms);
-        (known.overrides.in_force(account, at).cloned(), blocked)
+        Exceptions {
+            tier: known.tiers.in_force(account, at).cloned(),
+            overridden: known.overrides.in_force(account, at).cloned(),
+            blocked: known.blocks.in_force(account, at).map(|terms| **terms),
+        }
     }
 
     /// The active version of every policy at an instant.
@@ -341,7 +311,7 @@ impl Terms {
         self.known.rcu(|known| known.with(versions));
     }
 
-    /// Adds versions of overrides and blocks: those that were made here, or all up to a revision.
+    /// Adds versions of exceptions: those that were made here, or all up to a revision.
     pub fn learn_of_subjects(&self, changed: impl Into<ChangedTerms>, up_to: Option<u64>) {
         let mut known = self.write_of_subjects();
         known.learn(changed.into(), up_to);
@@ -354,7 +324,7 @@ impl Terms {
         }
     }
 
-    /// Replaces everything by all versions of policies, overrides and blocks up to a revision.
+    /// Replaces everything by all versions of policies and exceptions up to a revision.
     pub fn replace(&self, versions: &[StoredVersion], changed: ChangedTerms, revision: u64) {
         let mut known = self.write_of_subjects();
         *known = TermsOfSubjects::default();
@@ -412,14 +382,16 @@ impl CachedPolicies {
 
 impl TermsOfSubjects {
     fn learn(&mut self, changed: ChangedTerms, up_to: Option<u64>) {
+        self.tiers.learn(changed.tiers, up_to);
         self.overrides.learn(changed.overrides, up_to);
         self.blocks.learn(changed.blocks, up_to);
     }
 
-    /// The policies with an override or a block that cannot be read.
+    /// The policies with an exception that cannot be read.
     fn stopped(&self) -> HashMap<PolicyId, Arc<UnreadableTerms>> {
-        let overrides = self.overrides.unreadable.values();
-        let unreadable = overrides.chain(self.blocks.unreadable.values());
+        let tiers = self.tiers.unreadable.values();
+        let unreadable = tiers.chain(self.overrides.unreadable.values());
+        let unreadable = unreadable.chain(self.blocks.unreadable.values());
         unreadable
             .map(|terms| (terms.policy, terms.clone()))
             .collect()

@@ -150,7 +150,7 @@ fn what_changes(
         @for warning in &result.warnings { p.banner { (warning) } }
         @if let Some(orphans) = &result.orphaned_overrides {
             p.banner {
-                (count(orphans.count as u64, "override")) " would be left without the limit, such as "
+                (count(orphans.count as u64, "exception")) " would be left without the limit or the tier, such as "
                 @for orphan in &orphans.first { (subject(orphan.subject.as_deref())) " " }
             }
         }

@@ -10,10 +10,11 @@ use crate::visit::{Replied, Shown, Visit};
 use crate::words::number;
 use api::changes::{ChangeAnswer, ChangeList};
 
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("", "all but reads and days"),
     ("policy", "policies"),
     ("override", "overrides"),
+    ("tier", "tiers of subjects"),
     ("block", "blocks"),
     ("key", "keys"),
     ("export", "exports"),
@@ -75,7 +76,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         }
     };
     Ok(Shown::new("Changes", local.clone())
-        .lead(html! { "Changes of policies, overrides, blocks and keys, and acts of auditors, newest first." })
+        .lead(html! { "Changes of policies, overrides, tiers, blocks and keys, and acts of auditors, newest first." })
         .body(html! {
             (form)
             @if list.items.is_empty() {

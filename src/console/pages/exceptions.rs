@@ -1,4 +1,4 @@
-//! Exceptions: what overrides and blocks have in common. A policy has them for one subject each.
+//! Exceptions: what overrides, tiers and blocks have in common. A policy has them for one subject each.
 
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};

@@ -17,7 +17,7 @@ const ROLES: [(&str, &str); 4] = [
     ("claim", "claim: a backend that claims"),
     (
         "support",
-        "support: reads, gives back, puts overrides and blocks within bounds",
+        "support: reads, gives back, puts overrides, tiers and blocks within bounds",
     ),
     ("audit", "audit: reads"),
     ("admin", "admin: everything"),
@@ -171,9 +171,9 @@ fn new_page(visit: &Visit<'_>) -> Shown {
         (Field::of(&visit.form, "name", "Name").hint("Who uses it, such as shop.").required().line())
         (Field::of(&visit.form, "role", "Role").choice(&ROLES))
         (Field::of(&visit.form, "policies", "Policies").hint("Names with blanks between them. Empty: all policies.").line())
-        (Field::of(&visit.form, "max", "Most units of an override")
+        (Field::of(&visit.form, "max", "Most units of an override or a tier")
             .hint("For a support key. Empty: it puts no overrides.").line())
-        (Field::of(&visit.form, "days", "Most days of an override or a block").hint("For a support key.").line())
+        (Field::of(&visit.form, "days", "Most days of an override, a tier or a block").hint("For a support key.").line())
         (Field::of(&visit.form, "ends_at", "Ends at").hint("An instant. Empty: without an end.").line())
         (Field::of(&visit.form, "reason", "Reason").hint("It stays in the record.").line())
         button { "Create the key" }

@@ -24,6 +24,7 @@ pub mod refused;
 pub mod seals;
 pub mod subject;
 pub mod subjects;
+pub mod tiers;
 pub mod today;
 pub mod usage;
 mod version;

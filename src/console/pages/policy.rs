@@ -20,6 +20,7 @@ use api::overrides::OverrideList;
 use api::policies::PolicyAnswer;
 use api::statistics::DenialItemList;
 use api::subjects::NearList;
+use api::tiers::tiers_in_line;
 
 pub async fn show(visit: &Visit<'_>) -> Replied {
     let name = visit.name(0);
@@ -44,6 +45,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             }
         }
         (button_to(&format!("{base}/overrides"), "Overrides"))
+        (button_to(&format!("{base}/tiers"), "Tiers"))
         (button_to(&format!("{base}/blocks"), "Blocks"))
         (button_to(&with("/console/entries", &[("policy", name)]), "Entries"))
     };
@@ -285,6 +287,10 @@ fn settings(of: &PolicyAnswer, local: &Local) -> Markup {
         (
             "Warn at",
             html! { (in_percent(&of.warn_at).unwrap_or_else(|| "no level".to_owned())) },
+        ),
+        (
+            "Tiers",
+            html! { (tiers_in_line(&of.tiers).unwrap_or_else(|| "none".to_owned())) },
         ),
     ])
 }

@@ -221,12 +221,20 @@ async fn preview_page(
             @for warning in &version.warnings { p.banner { (warning) } }
             @if let Some(orphans) = &version.orphaned_overrides {
                 p.banner {
-                    (count(orphans.count as u64, "override")) " would be left without the limit, such as "
+                    (count(orphans.count as u64, "exception")) " would be left without the limit or the tier, such as "
                     @for orphan in &orphans.first { (subject(orphan.subject.as_deref())) " " }
                 }
             }
             (tried)
-            (form(visit, &apply, html! { (draft.hidden()) button { "Apply the change" } }))
+            (form(visit, &apply, html! {
+                (draft.hidden())
+                @if version.orphaned_overrides.is_some() && !draft.decides_on_orphans() {
+                    button name="orphaned_overrides" value="keep" { "Apply, and keep them without an effect" }
+                    button name="orphaned_overrides" value="drop" { "Apply, and end them" }
+                } @else {
+                    button { "Apply the change" }
+                }
+            }))
             (form(visit, &edit_target(draft), html! {
                 (draft.hidden())
                 input type="hidden" name="name" value=(name);

@@ -1,5 +1,7 @@
 //! The form of a policy: its fields, what they mean for `/v1`, and what is wrong with them.
 
+use std::cell::RefCell;
+
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
@@ -8,9 +10,10 @@ use crate::visit::FormFields;
 use api::instant::written;
 use api::policies::PolicyAnswer;
 use api::problem::InvalidPart;
+use api::tiers::{TierAnswer, TierBody};
 
 /// The fields of the form that are texts of the policy.
-const TEXTS: [&str; 10] = [
+const TEXTS: [&str; 11] = [
     "description",
     "time_zone",
     "day_starts_at",
@@ -21,6 +24,7 @@ const TEXTS: [&str; 10] = [
     "durability",
     "on_ledger_outage",
     "warn_at",
+    "tiers",
 ];
 /// Those that say how the change is made.
 const OF_CHANGE: [&str; 3] = ["effective", "reason", "orphaned_overrides"];
@@ -99,9 +103,13 @@ impl PolicyDraft {
             "mode" => of.mode.to_string(),
             "durability" => of.durability.to_string(),
             "on_ledger_outage" => of.on_ledger_outage.to_string(),
-            _ => {
+            "warn_at" => {
                 let levels: Vec<String> = of.warn_at.iter().map(u8::to_string).collect();
                 levels.join(", ")
+            }
+            _ => {
+                let tiers: Vec<String> = of.tiers.iter().map(TierAnswer::to_string).collect();
+                tiers.join("\n")
             }
         };
         Self {
@@ -151,6 +159,11 @@ impl PolicyDraft {
             .map_or("", |(_, text)| text)
     }
 
+    /// Whether the draft says what becomes of orphaned overrides and tiers.
+    pub fn decides_on_orphans(&self) -> bool {
+        !self.text("orphaned_overrides").is_empty()
+    }
+
     /// Whether the change takes effect when it is made.
     pub fn is_at_once(&self) -> bool {
         ["", "now"].contains(&self.text("effective"))
@@ -171,14 +184,18 @@ impl PolicyDraft {
     }
 
     fn body_of(&self, texts: &[(&'static str, String)]) -> Result<Value, Vec<InvalidPart>> {
-        let mut faults = Vec::new();
-        let mut whole = |place: String, text: &str| match text.parse::<u64>() {
+        let faults = RefCell::new(Vec::new());
+        let fault = |place: &str, says: String| {
+            faults.borrow_mut().push(InvalidPart::body(place, says));
+            Value::Null
+        };
+        let whole = |place: String, text: &str| match text.parse::<u64>() {
             Ok(number) => json!(number),
-            Err(_) => {
-                let says = format!("write a whole number instead of {text:?}");
-                faults.push(InvalidPart::body(&place, says));
-                Value::Null
-            }
+            Err(_) => fault(&place, format!("write a whole number instead of {text:?}")),
+        };
+        let tier = |line: &str| match line.parse::<TierBody>() {
+            Ok(tier) => json!(tier),
+            Err(says) => fault("/tiers", format!("{says} in a line, instead of {line:?}")),
         };
         let mut limits = Vec::new();
         for (index, row) in self.limits.iter().enumerate() {
@@ -217,12 +234,17 @@ impl PolicyDraft {
                         .map(|level| whole("/warn_at".to_owned(), level))
                         .collect()
                 }
+                "tiers" => {
+                    let lines = text.lines().map(str::trim);
+                    lines.filter(|line| !line.is_empty()).map(tier).collect()
+                }
                 _ => json!(text),
             };
             ((*name).to_owned(), value)
         });
         let mut body: Map<String, Value> = texts.collect();
         body.insert("limits".to_owned(), Value::Array(limits));
+        let faults = faults.take();
         if faults.is_empty() {
             Ok(Value::Object(body))
         } else {
@@ -233,6 +255,8 @@ impl PolicyDraft {
     /// The draft in hidden fields, for the form that makes the change.
     pub fn hidden(&self) -> Markup {
         let texts = self.texts.iter().chain(&self.of_change);
+        // Buttons may say it.
+        let texts = texts.filter(|(name, text)| *name != "orphaned_overrides" || !text.is_empty());
         html! {
             input type="hidden" name="version" value=(self.version);
             @for (name, text) in texts { input type="hidden" name=(name) value=(text); }
@@ -304,8 +328,9 @@ impl PolicyDraft {
                 ("count", "count: Redis decides meanwhile"),
             ])))
             (field("warn_at", "Warn at", "Percents such as 80, 100: the entry that reaches one is marked. Empty: none.", Input::Line))
+            (field("tiers", "Tiers", "One in a line, such as gold: 10 per day, 30 per week. Other maxima for the subjects that are put into it.", Input::Lines))
             (field("effective", "Takes effect", "now, next_window, a local date, or an instant. Empty: now.", Input::Line))
-            (field("orphaned_overrides", "Overrides without their limit", "", Input::Choice(&[
+            (field("orphaned_overrides", "Overrides without their limit, subjects without their tier", "", Input::Choice(&[
                 ("", "ask me"),
                 ("keep", "keep them, without an effect"),
                 ("drop", "drop them"),
@@ -367,7 +392,10 @@ mod tests {
             ],
             "day_starts_at": "06:00", "week_starts_on": "sunday", "active_from": null,
             "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
-            "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100], "archived": false,
+            "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100],
+            "tiers": [{ "name": "gold", "limits": [{ "max": 10, "per": "day" }, { "max": 90, "per": "1s" }] },
+                { "name": "silver", "limits": [{ "max": 5, "per": "day" }] }],
+            "archived": false,
             "effective_at": "2026-11-01T00:00:00Z", "changed_at": "2026-11-01T00:00:00Z",
             "changed_by": "x", "reason": null,
         });
@@ -392,5 +420,11 @@ mod tests {
         let faults = PolicyDraft::read("benefit", &form).body().unwrap_err();
         assert_eq!(faults.len(), 1);
         assert_eq!(faults[0].pointer.as_deref(), Some("#/limits/0/max"));
+        let form =
+            FormFields::read(b"max=3&per=day&kind=&more=&tiers=gold%3A+10+per+day%0D%0Asilver");
+        let faults = PolicyDraft::read("benefit", &form).body().unwrap_err();
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].pointer.as_deref(), Some("#/tiers"));
+        assert!(faults[0].detail.contains("silver"), "{}", faults[0].detail);
     }
 }

@@ -76,6 +76,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     events.truncate(EVENTS_MOST);
     let makers = Makers::of(visit, events.iter().filter_map(StoryEvent::maker)).await;
     let overrides = path(&["console", "policies", &chosen.policy, "overrides", whose]);
+    let tiers = path(&["console", "policies", &chosen.policy, "tiers", whose]);
     let blocks = path(&["console", "policies", &chosen.policy, "blocks", whose]);
     let base = path(&["console", "subjects", whose]);
     let adjust = with(&format!("{base}/adjust"), &[("policy", &*chosen.policy)]);
@@ -84,6 +85,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         .lead(told)
         .acts(html! {
             (button_to(&overrides, if visit.may_help() { "Override" } else { "Its override" }))
+            (button_to(&tiers, if visit.may_help() { "Tier" } else { "Its tier" }))
             (button_to(&blocks, if visit.may_help() { "Block" } else { "Its block" }))
             @if visit.may_change() {
                 (button_to(&adjust, "Adjust"))
@@ -260,6 +262,10 @@ fn special(item: &UsageBody, local: &Local) -> Markup {
         @if let Some(block) = &item.block {
             a href=(path(&["console", "policies", &item.policy, "blocks", &item.subject])) { (state("blocked")) }
             (until(block.until)) " "
+        }
+        @if let Some(tier) = &item.tier {
+            a href=(path(&["console", "policies", &item.policy, "tiers", &item.subject])) { (tier.name) }
+            (until(tier.until)) " "
         }
         @if let Some(note) = &item.override_note {
             a href=(path(&["console", "policies", &item.policy, "overrides", &item.subject])) { "override" }

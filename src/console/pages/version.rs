@@ -7,8 +7,8 @@ use crate::local::Local;
 use crate::parts::{policy, reason, subject};
 use crate::words;
 use api::changes::ChangeAnswer;
-use api::limits::LimitAnswer;
 use api::overrides::OverrideAnswer;
+use api::tiers::TierAnswer;
 use api::versions::{self, FieldDifference};
 
 /// The fields that differ between two versions, one of which may not exist.
@@ -33,16 +33,22 @@ fn in_words(value: &Value, local: &Local) -> String {
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
         Value::Array(items) => {
-            let item = |item: &Value| match (item, api::read::<LimitAnswer>(item)) {
-                (Value::String(text), _) => text.clone(),
-                (_, Ok(limit)) => words::limit(&limit),
-                (other, Err(_)) => other.to_string(),
+            let item = |item: &Value| match item {
+                Value::String(text) => text.clone(),
+                other => {
+                    let limit = api::read(other).map(|limit| words::limit(&limit));
+                    let tier = || api::read(other).map(|tier: TierAnswer| tier.to_string());
+                    limit
+                        .or_else(|_| tier())
+                        .unwrap_or_else(|_| other.to_string())
+                }
             };
-            let items: Vec<String> = items.iter().map(item).collect();
-            if items.is_empty() {
-                "none".to_owned()
-            } else {
-                items.join(", ")
+            let words: Vec<String> = items.iter().map(item).collect();
+            match items.first() {
+                None => "none".to_owned(),
+                // A tier has commas of its own.
+                Some(first) if first.get("name").is_some() => words.join("; "),
+                Some(_) => words.join(", "),
             }
         }
         other => other.to_string(),
@@ -81,7 +87,7 @@ pub fn sentence(change: &ChangeAnswer, local: &Local) -> Markup {
         (Some(_), None) => "ended",
         _ => "changed",
     };
-    let is_act = !["policy", "override", "block", "key"].contains(&&*change.kind);
+    let is_act = !["policy", "override", "tier", "block", "key"].contains(&&*change.kind);
     html! {
         @if is_act { (change.kind) } @else { (verb) " the " (change.kind) }
         @if let Some(name) = &change.policy { " " (policy(name)) }

@@ -4,7 +4,7 @@ use chrono::{Datelike, NaiveDate};
 
 use super::fit::{misfit, parse_step};
 use super::per::Per;
-use super::shape::{LIMITS_MOST, Limit, LimitKind, OtherMax, Shape};
+use super::shape::{LIMITS_MOST, Limit, LimitKind, Shape};
 use crate::claim::UNITS_MAX;
 use crate::elapsed::Elapsed;
 use crate::fault::Fault;
@@ -30,31 +30,27 @@ pub struct LimitDraft {
     pub from: Option<String>,
 }
 
-/// Another `max` for a limit, as a request has it.
-#[derive(Debug, Clone)]
-pub struct MaxDraft {
-    /// Any whole number.
-    pub max: i128,
-    /// Any text.
-    pub per: String,
-}
-
-fn check_count(limits: usize, faults: &mut Vec<Fault>) {
+pub(super) fn check_count(limits: usize, place: &str, faults: &mut Vec<Fault>) {
     let detail = match limits {
         0 => "name at least one limit".to_owned(),
         1..=LIMITS_MOST => return,
         _ => format!("there are {limits} limits: write at most {LIMITS_MOST}"),
     };
-    faults.push(Fault::new("/limits", detail));
+    faults.push(Fault::new(place, detail));
 }
 
 /// Checks a policy's limits.
 pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
-    check_count(drafts.len(), faults);
+    let place = "/limits";
+    check_count(drafts.len(), place, faults);
     let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
     let mut names: Vec<Per> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
-        let mut checking = Checking { index, faults };
+        let mut checking = Checking {
+            place,
+            index,
+            faults,
+        };
         let max = checking.max(draft.max, 1);
         let Some(per) = checking.per(&draft.per) else {
             continue;
@@ -69,31 +65,17 @@ pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit
     limits
 }
 
-/// Checks the other `max` of some limits.
-pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMax> {
-    check_count(drafts.len(), faults);
-    let mut maxima: Vec<OtherMax> = Vec::with_capacity(drafts.len());
-    for (index, draft) in drafts.iter().enumerate() {
-        let mut checking = Checking { index, faults };
-        let max = checking.max(draft.max, 1);
-        if let Some(per) = checking.per(&draft.per) {
-            checking.only_one(per, maxima.iter().map(|other| other.per));
-            let max = max.unwrap_or(1);
-            maxima.push(OtherMax { max, per });
-        }
-    }
-    maxima
-}
-
 /// Finds what is wrong with one limit.
-struct Checking<'a> {
-    index: usize,
-    faults: &'a mut Vec<Fault>,
+pub(super) struct Checking<'a> {
+    /// Where the limits are, such as `/limits`.
+    pub place: &'a str,
+    pub index: usize,
+    pub faults: &'a mut Vec<Fault>,
 }
 
 impl Checking<'_> {
     fn fault(&mut self, field: &str, detail: impl std::fmt::Display) {
-        let pointer = format!("/limits/{}/{field}", self.index);
+        let pointer = format!("{}/{}/{field}", self.place, self.index);
         self.faults.push(Fault::new(pointer, detail));
     }
 
@@ -107,16 +89,16 @@ impl Checking<'_> {
         number
     }
 
-    fn max(&mut self, given: i128, least: u64) -> Option<u64> {
+    pub fn max(&mut self, given: i128, least: u64) -> Option<u64> {
         self.whole("max", given, least)
     }
 
-    fn per(&mut self, given: &str) -> Option<Per> {
+    pub fn per(&mut self, given: &str) -> Option<Per> {
         let per = given.parse();
         per.map_err(|error| self.fault("per", error)).ok()
     }
 
-    fn only_one(&mut self, per: Per, mut others: impl Iterator<Item = Per>) {
+    pub fn only_one(&mut self, per: Per, mut others: impl Iterator<Item = Per>) {
         if others.any(|other| other == per) {
             let detail = format!("there is a limit per {per} already; keep one of them");
             self.fault("per", detail);
@@ -565,29 +547,5 @@ mod tests {
             "/limits/2/max",
         ];
         assert_eq!(pointers, expected);
-    }
-
-    #[test]
-    fn another_max_names_its_limit() {
-        let maxima = |drafts: &[(i128, &str)]| {
-            let drafts = drafts.iter().map(|(max, per)| MaxDraft {
-                max: *max,
-                per: (*per).to_owned(),
-            });
-            let mut faults = Vec::new();
-            let maxima = check_maxima(&drafts.collect::<Vec<_>>(), &mut faults);
-            let pointers = faults.into_iter().map(|fault| fault.pointer.to_string());
-            (maxima, pointers.collect::<Vec<_>>())
-        };
-        let (found, faults) = maxima(&[(3, "day"), (9, "1d"), (1, "ever")]);
-        assert!(faults.is_empty());
-        let names: Vec<String> = found.iter().map(|other| other.per.to_string()).collect();
-        assert_eq!(names, ["day", "24h", "ever"]);
-        assert_eq!(maxima(&[(9, "24h"), (8, "1d")]).1, ["/limits/1/per"]);
-        assert_eq!(
-            maxima(&[(0, "day"), (1, "fortnight"), (-1, "ever")]).1,
-            ["/limits/0/max", "/limits/1/per", "/limits/2/max"]
-        );
-        assert_eq!(maxima(&[]).1, ["/limits"]);
     }
 }

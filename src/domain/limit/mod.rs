@@ -5,6 +5,7 @@
 pub mod draft;
 pub mod first_claim;
 pub mod fit;
+pub mod maxima;
 pub mod per;
 pub mod rate;
 pub mod shape;

@@ -8,10 +8,12 @@ use uuid::Uuid;
 
 use super::*;
 use crate::backtest::{Backtest, DayRange, Replayed};
-use crate::blocked_times::BlockedTimes;
 use crate::correction::{carry_on, give_back};
+use crate::exceptions::{ExceptionHistory, ExceptionVersions};
 use crate::identity::{AccountId, EntryId};
 use crate::limit::rate::Afterwards;
+use crate::limit::shape::{Limit, OtherMax};
+use crate::overrides::{Override, OverrideTerms};
 use crate::past::{Movement, Past};
 
 /// The rule, applied to one entry after the other.
@@ -75,16 +77,34 @@ impl Stepwise {
     }
 }
 
-/// The entries that a ledger has of some accounts, in order. Nothing was denied there.
-fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
+/// The entries that a ledger has of some accounts, in order, and the overrides that the accounts had meanwhile.
+/// Nothing was denied there.
+fn history_of(draft: &Policy, steps: &[(bool, ModelStep)]) -> (Vec<Replayed>, ExceptionHistory) {
     let policy = policy_of(1, "UTC", &["1000 per ever"]);
     let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
     let accounts = [1, 2].map(|number| AccountId(Uuid::from_u128(number)));
     let mut histories = accounts.map(History::of);
     let mut entries: Vec<Entry> = Vec::new();
-    for (is_second, step) in steps {
+    let mut overrides: Vec<Override> = Vec::new();
+    for (version, (is_second, step)) in (1..).zip(steps) {
         now += TimeDelta::microseconds(step.passes);
         let history = &mut histories[usize::from(*is_second)];
+        let limits = draft.rule.limits.iter().map(Limit::per);
+        let limits = |max| limits.clone().map(move |per| OtherMax { max, per });
+        overrides.push(Override {
+            account: history.account,
+            policy: draft.id,
+            subject: None,
+            version,
+            revision: version.into(),
+            terms: step.other_max.map(|max| OverrideTerms {
+                limits: limits(max).collect(),
+                until: None,
+            }),
+            changed_at: now,
+            changed_by: String::new(),
+            reason: None,
+        });
         let known = history.entries.len();
         let what = match &step.what {
             // A backtest takes an adjustment at its own instant.
@@ -118,7 +138,11 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
         units: entry.units,
         is_given_back: names(entry.id),
     });
-    replayed.collect()
+    let overrides = ExceptionVersions {
+        overrides,
+        ..ExceptionVersions::default()
+    };
+    (replayed.collect(), ExceptionHistory::of(overrides))
 }
 
 fn steps_of_two() -> impl Strategy<Value = Vec<(bool, ModelStep)>> {
@@ -136,12 +160,16 @@ proptest! {
         let draft = policy_of(1, "Asia/Kolkata", &rule);
         let from: NaiveDate = "2026-10-20".parse().unwrap();
         let range = DayRange::new(from, from + TimeDelta::days(2)).unwrap();
-        let mut backtest = Backtest::new(draft.rule.clone(), range, BlockedTimes::default());
+        let (entries, exceptions) = history_of(&draft, &steps);
+        let draft = Arc::new(draft);
+        let mut backtest = Backtest::new(draft.rule.clone(), range, exceptions.clone());
         let mut stepwise = Stepwise::default();
         let mut denied: Vec<(AccountId, EntryId)> = Vec::new();
         let mut grants = 0;
 let mut denied_units = 0;
-        for entry in entries_of(&steps) {
+        for entry in entries {
+            let of_account = exceptions.at(entry.account, entry.id.at()).unwrap_or_default();
+            let draft = of_account.apply(&draft);
             backtest.meet(&entry);
             grants += u64::from(matches!(entry.kind, EntryKind::Grant { .. }));
             if stepwise.denies(&draft, &entry) {

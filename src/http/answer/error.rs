@@ -88,7 +88,7 @@ pub enum ApiError {
     )]
     KeyEnded,
     #[error(
-        "this subject is being erased, and an override or a block would store its name again: try again \
+        "this subject is being erased, and an override, a tier or a block would store its name again: try again \
         after {at}",
         at = written(*.0)
     )]
@@ -106,8 +106,8 @@ pub enum ApiError {
         now: DateTime<Utc>,
     },
     #[error(
-        "the change leaves overrides without their limit, or beyond its bounds ({count} of them): write \
-         orphaned_overrides with drop or keep",
+        "the change leaves overrides without their limit, or beyond its bounds, or subjects without their \
+         tier ({count} in all): write orphaned_overrides with drop or keep",
         count = .0.count
     )]
     OrphanedOverrides(OrphansBody),

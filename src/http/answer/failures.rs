@@ -101,6 +101,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownBlock => {
                 Self::NotFound("this subject has no block under this policy")
             }
+            EditError::UnknownTier => Self::NotFound("this subject is in no tier of this policy"),
             EditError::BeyondBounds => Forbidden::BeyondBounds.into(),
             EditError::NotPaused => Self::NotFound("the policy is not paused"),
             EditError::Orphans(orphans) => Self::OrphanedOverrides(OrphansBody::new(&orphans)),

@@ -184,11 +184,13 @@ ARCHIVED = GONE "archived" "Archived" None,
         says."
     retry "No.";
 ORPHANED_OVERRIDES = CONFLICT "orphaned-overrides" "Orphaned overrides" None,
-    "the change of the policy leaves overrides without their limit, or beyond its bounds"
-    means "The change leaves overrides without their limit, or beyond the bounds of the new limit. \
-           `orphaned_overrides` has their number and the first of them. Nothing was changed."
+    "the change of the policy leaves overrides without their limit, or beyond its bounds, or subjects without \
+     their tier"
+    means "The change leaves overrides without their limit, or beyond the bounds of the new limit; or it removes \
+           a tier that subjects are in. `orphaned_overrides` has their number and the first of them. Nothing \
+           was changed."
     do "Say what becomes of them: send `orphaned_overrides` with `drop`, and they end; or with \
-        `keep`, and they stay without an effect. Or keep the limits."
+        `keep`, and they stay without an effect. Or keep the limits and the tier."
     retry "Yes, with `orphaned_overrides`.";
 NEEDS_APPROVAL = CONFLICT "needs-approval" "Needs approval" None,
     "the change is valid, and waits for a second admin"

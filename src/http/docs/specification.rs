@@ -34,6 +34,7 @@ use api::words;
         (name = "policies", description = "Named rules that limit how many units a subject may take in a window of local time."),
         (name = "overrides", description = "Another `max` for one subject of a policy."),
         (name = "blocks", description = "Subjects that a policy denies, whatever its limits are."),
+        (name = "tiers", description = "The subjects that are in a tier of a policy, such as `gold`."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Granted claims, as the ledger has them."),

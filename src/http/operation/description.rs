@@ -15,12 +15,12 @@ pub const ACCOUNT: Values = &[
     ("policy", "$response.body#/grant/policy"),
     ("subject", "$response.body#/grant/subject"),
 ];
-/// The parts from which another operation takes the policy and the subject of an override or a block.
+/// The parts from which another operation takes the policy and the subject of an exception.
 pub const SUBJECT: Values = &[
     ("policy", "$response.body#/policy"),
     ("subject", "$response.body#/subject"),
 ];
-/// The part from which another operation takes the policy of an override or a block.
+/// The part from which another operation takes the policy of an exception.
 pub const POLICY_OF_SUBJECT: Values = &[("policy", "$response.body#/policy")];
 
 /// Each parameter of an operation, and the part of another answer that is its value (OpenAPI 3.1, "Runtime

@@ -21,7 +21,7 @@ describe! {
         .problem(403, "`own-proposal`: the key of the request proposed the change; `forbidden`: the key has \
             another role.")
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
-            beyond its bounds.")
+            beyond its bounds, or subjects without their tier.")
         .problem(412, "`precondition-failed`: the policy has changed since the change was proposed.")
         .problem(422, "`invalid`: the text is no proposal of this ledger, its time is over, or the key that \
             proposed it is not valid any more.")

@@ -73,8 +73,9 @@ describe! {
     ///
     /// The draft decides the past grants of the policy, archived or not: a grant that fits into all windows
     /// that contain it takes its units, and any other one counts as denied. Reversals, lapses and adjustments
-    /// count as they did. Overrides are not applied, and claims that were denied in the past are not known. A
-    /// grant of a subject that was blocked then, under a policy that observed, counts as denied. Reading begins
+    /// count as they did. The override and the tier that a subject had then apply, where the draft has
+    /// the limit and the tier. Claims that were denied in the past are not known. A grant of a subject that was
+    /// blocked then, under a policy that observed, counts as denied. Reading begins
     /// with the earliest window that contains the first day.
     POST: "backtest_policy" of "policies", |it| it
         .json::<BacktestAnswer>(200, "The grants that the draft would have denied.")

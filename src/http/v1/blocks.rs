@@ -1,10 +1,10 @@
 //! Blocks: subjects that a policy denies, whatever its limits are.
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::answer::{ApiError, HttpAnswer, changed, versioned};
+use super::exceptions::{self, ShownTerms};
+use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
     AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
@@ -13,8 +13,8 @@ use crate::request::{
 use api::blocks::{BlockAnswer, BlockBody, BlockList};
 use domain::blocks::BlockTerms;
 use domain::identity::to_micros;
-use domain::overrides::Block;
-use domain::policy::check_reason;
+use domain::overrides::{Block, OfSubject};
+use domain::policy::{PolicyName, check_reason};
 use domain::reads::ReadKind;
 
 fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), ApiError> {
@@ -24,6 +24,15 @@ fn check(body: BlockBody, now: DateTime<Utc>) -> Result<(BlockTerms, String), Ap
     faults.body("/reason", check_reason(&reason));
     let terms = faults.draft(BlockTerms::check(until.map(to_micros), now));
     Ok((faults.or(terms)?, reason))
+}
+
+impl ShownTerms for BlockTerms {
+    type Answer = BlockAnswer;
+    const READ: ReadKind = ReadKind::Block;
+
+    fn answer(policy: &PolicyName, version: OfSubject<Self>) -> BlockAnswer {
+        BlockAnswer::new(policy, version)
+    }
 }
 
 describe! {
@@ -48,21 +57,9 @@ pub async fn put(
     admin: AdminData,
 ) -> HttpAnswer {
     let (terms, reason) = check(body.0, admin.instance.now())?;
-    let name = policy.0.clone();
     let editor = caller.editor(dry_run);
-    let is_dry_run = editor.is_dry_run;
-    let edited = admin
-        .put_of_subject(name, subject.0, terms, Some(reason), precondition, editor)
-        .await?
-        .map_err(|error| (policy.0.clone(), error))?;
-    let before = edited.before;
-    let status = if before.is_some_and(|before| before.terms.is_some()) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
-    let mut response = changed(status, edited.after.version, is_dry_run);
-    Ok(response.json(BlockAnswer::new(&policy.0, edited.after)))
+    let terms = (terms, Some(reason));
+    exceptions::put(&admin, editor, policy.0, subject.0, terms, precondition).await
 }
 
 describe! {
@@ -80,16 +77,7 @@ pub async fn get(
     admin: AdminData,
     record: RecordData,
 ) -> HttpAnswer {
-    let policy = policy.0;
-    let subject = subject.0;
-    let found: Block = admin
-        .of_subject(policy.clone(), &subject)
-        .await?
-        .map_err(|error| (policy.clone(), error))?;
-    let read = caller.record_read(&record, ReadKind::Block, Some(&policy), subject.as_str());
-    read.await?;
-    let mut response = versioned(StatusCode::OK, found.version);
-    Ok(response.json(BlockAnswer::new(&policy, found)))
+    exceptions::get::<BlockTerms>(&admin, &record, &caller, policy.0, subject.0).await
 }
 
 describe! {
@@ -135,15 +123,7 @@ pub async fn remove(
     dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
-    let name = policy.0.clone();
     let editor = caller.editor(dry_run);
-    let edited = admin
-        .delete_of_subject::<BlockTerms>(name, subject.0, reason.0, precondition, editor)
-        .await?
-        .map_err(|error| (policy.0.clone(), error))?;
-    let removed = Block {
-        terms: edited.before.and_then(|before| before.terms),
-        ..edited.after
-    };
-    Ok(HttpResponse::Ok().json(BlockAnswer::new(&policy.0, removed)))
+    let reason = reason.0;
+    exceptions::end::<BlockTerms>(&admin, editor, policy.0, subject.0, reason, precondition).await
 }

@@ -14,9 +14,10 @@ use api::changes::{ChangeAnswer, ChangeList};
 use api::keys::KeyAnswer;
 use api::overrides::OverrideAnswer;
 use api::policies::PolicyAnswer;
+use api::tiers::SubjectTierAnswer;
 use api::words;
 use domain::claim::Subject;
-use domain::overrides::{Block, Override};
+use domain::overrides::OfSubject;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
@@ -25,8 +26,8 @@ use engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeFilterQuery {
-    /// Only changes of this policy, archived or not, and of its overrides and blocks; with `kind=read`, reads
-    /// under it.
+    /// Only changes of this policy, archived or not, and of its overrides, blocks and tiers of subjects; with
+    /// `kind=read`, reads under it.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Only at this instant or later. A date means the start of that local day of the policy.
@@ -40,7 +41,7 @@ pub struct ChangeFilterQuery {
     /// Only changes by this key: its id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
-    /// Only changes of this subject's overrides and blocks; with `kind=read`, reads of it.
+    /// Only changes of this subject's overrides, blocks and tiers; with `kind=read`, reads of it.
     #[param(
         min_length = 1,
         max_length = 256,
@@ -82,30 +83,11 @@ fn change_answer(change: PastChange) -> ChangeAnswer {
             before: before.and_then(|before| written(PolicyAnswer::from(before))),
             after: written(PolicyAnswer::from(after)),
         },
-        PastChange::Override(Changed { before, after, .. }) => ChangeAnswer {
-            revision,
-            kind: ChangeKind::Override.as_str().into(),
-            policy: Some(after.0.to_string()),
-            subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
-            key: None,
-            at: after.1.changed_at,
-            by: after.1.changed_by.clone(),
-            reason: after.1.reason.clone(),
-            before: before.and_then(written_override),
-            after: written_override(after),
-        },
-        PastChange::Block(Changed { before, after, .. }) => ChangeAnswer {
-            revision,
-            kind: ChangeKind::Block.as_str().into(),
-            policy: Some(after.0.to_string()),
-            subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
-            key: None,
-            at: after.1.changed_at,
-            by: after.1.changed_by.clone(),
-            reason: after.1.reason.clone(),
-            before: before.and_then(written_block),
-            after: written_block(after),
-        },
+        PastChange::Override(changed) => {
+            of_subject(ChangeKind::Override, changed, OverrideAnswer::new)
+        }
+        PastChange::Block(changed) => of_subject(ChangeKind::Block, changed, BlockAnswer::new),
+        PastChange::Tier(changed) => of_subject(ChangeKind::Tier, changed, SubjectTierAnswer::new),
         PastChange::Key(Changed { before, after, .. }) => ChangeAnswer {
             revision,
             kind: ChangeKind::Key.as_str().into(),
@@ -144,20 +126,37 @@ fn written(version: impl Serialize) -> Option<Box<RawValue>> {
     to_raw_value(&version).ok()
 }
 
-/// A version of an override; `None` for a version that deletes it.
-fn written_override((policy, version): (PolicyName, Override)) -> Option<Box<RawValue>> {
-    version.terms.as_ref()?;
-    written(OverrideAnswer::new(&policy, version))
-}
-
-/// A version of a block; `None` for a version that removes it.
-fn written_block((policy, version): (PolicyName, Block)) -> Option<Box<RawValue>> {
-    version.terms.as_ref()?;
-    written(BlockAnswer::new(&policy, version))
+/// A change of an exception. A version that ends it is not written.
+fn of_subject<T, B: Serialize>(
+    kind: ChangeKind,
+    changed: Changed<(PolicyName, OfSubject<T>)>,
+    body: impl Fn(&PolicyName, OfSubject<T>) -> B,
+) -> ChangeAnswer {
+    let Changed {
+        revision,
+        before,
+        after: (policy, after),
+    } = changed;
+    let version = |version: OfSubject<T>| {
+        version.terms.as_ref()?;
+        written(body(&policy, version))
+    };
+    ChangeAnswer {
+        revision,
+        kind: kind.as_str().into(),
+        policy: Some(policy.to_string()),
+        subject: after.subject.as_ref().map(|it| it.as_str().to_owned()),
+        key: None,
+        at: after.changed_at,
+        by: after.changed_by.clone(),
+        reason: after.reason.clone(),
+        before: before.and_then(|(_, before)| version(before)),
+        after: version(after),
+    }
 }
 
 describe! {
-    /// List the changes of policies, overrides, blocks and keys, newest first.
+    /// List the changes of policies, overrides, blocks, tiers of subjects and keys, newest first.
     ///
     /// The list also has acts, such as exports. Those of the kinds `day` and `read` are listed only where
     /// `kind` asks for them, because there are many.

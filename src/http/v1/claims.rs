@@ -12,11 +12,14 @@ use crate::request::{
     Anyone, Auditor, Body, Caller, Claimer, ClaimsData, Faults, KeyHeader, PolicyPath, Query,
     RecordData, SubjectPath, Then,
 };
-use api::claims::{BlockNote, ClaimBody, ClaimRefusal, OverrideNote, UsageAnswer, UsageBody};
+use api::claims::{
+    BlockNote, ClaimBody, ClaimRefusal, OverrideNote, TierNote, UsageAnswer, UsageBody,
+};
 use api::distinct::DistinctObject;
 use api::grants::ClaimAnswer;
 use api::limits::LimitUsage;
 use domain::claim::{Claim, HoldTime, Subject, Units};
+use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
 use domain::grant::{Followers, Grant};
 use domain::key::KeyNumber;
@@ -24,6 +27,7 @@ use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::refusal::Refusal;
+use domain::subject_tier::TierTerms;
 use engine::{Claims, Foretold, Outcome, Rehearsal, Usage};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
@@ -226,6 +230,7 @@ describe! {
         .needs_entries()
         .follows("put_block", 201, SUBJECT)
         .follows("put_override", 201, SUBJECT)
+        .follows("put_tier", 201, SUBJECT)
         .follows("claim", 201, ACCOUNT)
 }
 pub async fn usage(
@@ -250,16 +255,26 @@ pub async fn usage(
 }
 
 pub fn usage_body(usage: Usage, subject: &str) -> UsageBody {
-    let block = usage.policy.blocked;
-    let until = usage.override_terms.map(|terms| terms.until);
+    let Exceptions {
+        tier,
+        overridden,
+        blocked,
+    } = usage.exceptions;
+    // A version without the tier has its own limits.
+    let has_tier = |terms: &Arc<TierTerms>| usage.policy.rule.tier(&terms.tier).is_some();
+    let tier = tier.filter(has_tier);
     UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,
         time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
         subject: subject.to_owned(),
         limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
-        override_note: until.map(|until| OverrideNote { until }),
-        block: block.map(|block| BlockNote { until: block.until }),
+        override_note: overridden.map(|terms| OverrideNote { until: terms.until }),
+        tier: tier.map(|terms| TierNote {
+            name: terms.tier.to_string(),
+            until: terms.until,
+        }),
+        block: blocked.map(|block| BlockNote { until: block.until }),
         has_entries: usage.has_entries,
     }
 }

@@ -18,14 +18,17 @@ use api::keys::KeyName;
 use api::limits::LimitUsage;
 use api::overrides::OverrideAnswer;
 use api::policies::PolicyAnswer;
+use api::tiers::SubjectTierAnswer;
 use domain::account::Verdict;
 use domain::claim::{Subject, Units};
 use domain::correction::Hold;
+use domain::exceptions::ExceptionsThen;
 use domain::forecast::Forecast;
 use domain::grant::{Entry, KindWord};
 use domain::identity::to_micros;
 use domain::key::KeyNumber;
 use domain::limit::total::Total;
+use domain::overrides::SubjectTier;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::zone::Zone;
@@ -128,14 +131,22 @@ fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplan
     let zone = version.rule.calendar.zone.clone();
     let limits = met.limits.into_iter();
     let limits = limits.map(|limit| describe_limit(limit, forecast, &zone));
-    let exception = met.terms.exception;
-    let exception = exception.map(|found| OverrideAnswer::new(&version.name, found));
-    let block = met.terms.block;
-    let block = block.map(|found| BlockAnswer::new(&version.name, found));
-    let terms = TermsBody {
-        version: PolicyAnswer::from(version),
-        exception,
+    let ExceptionsThen {
+        tier,
+        overridden,
         block,
+    } = met.terms.exceptions;
+    // A version without the tier has its own limits.
+    let has_tier = |found: &SubjectTier| {
+        let terms = found.terms.as_ref();
+        terms.is_some_and(|terms| version.rule.tier(&terms.tier).is_some())
+    };
+    let tier = tier.filter(has_tier);
+    let terms = TermsBody {
+        exception: overridden.map(|found| OverrideAnswer::new(&version.name, found)),
+        block: block.map(|found| BlockAnswer::new(&version.name, found)),
+        tier: tier.map(|found| SubjectTierAnswer::new(&version.name, found)),
+        version: PolicyAnswer::from(version),
     };
     (terms, limits.collect())
 }

@@ -1,10 +1,10 @@
 //! Overrides: another `max` for one subject of a policy.
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use crate::answer::{ApiError, HttpAnswer, changed, versioned};
+use super::exceptions::{self, ShownTerms};
+use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{POLICY, POLICY_OF_SUBJECT, SUBJECT, describe};
 use crate::request::{
     AdminData, Auditor, Body, Caller, DryRun, Faults, IfMatch, IfMatchOrNone, NewSubjectPath, Page,
@@ -13,8 +13,9 @@ use crate::request::{
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideList};
 use api::strict::Object;
 use domain::identity::to_micros;
-use domain::limit::draft::MaxDraft;
-use domain::overrides::{Override, OverrideTerms};
+use domain::limit::maxima::MaxDraft;
+use domain::overrides::{OfSubject, Override, OverrideTerms};
+use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 
 fn check(
@@ -32,6 +33,15 @@ fn check(
     let limits: Vec<MaxDraft> = limits.collect();
     let terms = faults.draft(OverrideTerms::check(&limits, until, now));
     Ok((faults.or(terms)?, body.reason))
+}
+
+impl ShownTerms for OverrideTerms {
+    type Answer = OverrideAnswer;
+    const READ: ReadKind = ReadKind::Override;
+
+    fn answer(policy: &PolicyName, version: OfSubject<Self>) -> OverrideAnswer {
+        OverrideAnswer::new(policy, version)
+    }
 }
 
 describe! {
@@ -55,21 +65,9 @@ pub async fn put(
     admin: AdminData,
 ) -> HttpAnswer {
     let (terms, reason) = check(body.0, admin.instance.now())?;
-    let name = policy.0.clone();
     let editor = caller.editor(dry_run);
-    let is_dry_run = editor.is_dry_run;
-    let edited = admin
-        .put_of_subject(name, subject.0, terms, reason, precondition, editor)
-        .await?
-        .map_err(|error| (policy.0.clone(), error))?;
-    let before = edited.before;
-    let status = if before.is_some_and(|before| before.terms.is_some()) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
-    let mut response = changed(status, edited.after.version, is_dry_run);
-    Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
+    let terms = (terms, reason);
+    exceptions::put(&admin, editor, policy.0, subject.0, terms, precondition).await
 }
 
 describe! {
@@ -87,16 +85,7 @@ pub async fn get(
     admin: AdminData,
     record: RecordData,
 ) -> HttpAnswer {
-    let policy = policy.0;
-    let subject = subject.0;
-    let found: Override = admin
-        .of_subject(policy.clone(), &subject)
-        .await?
-        .map_err(|error| (policy.clone(), error))?;
-    let read = caller.record_read(&record, ReadKind::Override, Some(&policy), subject.as_str());
-    read.await?;
-    let mut response = versioned(StatusCode::OK, found.version);
-    Ok(response.json(OverrideAnswer::new(&policy, found)))
+    exceptions::get::<OverrideTerms>(&admin, &record, &caller, policy.0, subject.0).await
 }
 
 describe! {
@@ -142,15 +131,8 @@ pub async fn delete(
     dry_run: DryRun,
     admin: AdminData,
 ) -> HttpAnswer {
-    let name = policy.0.clone();
     let editor = caller.editor(dry_run);
-    let edited = admin
-        .delete_of_subject::<OverrideTerms>(name, subject.0, reason.0, precondition, editor)
-        .await?
-        .map_err(|error| (policy.0.clone(), error))?;
-    let deleted = Override {
-        terms: edited.before.and_then(|before| before.terms),
-        ..edited.after
-    };
-    Ok(HttpResponse::Ok().json(OverrideAnswer::new(&policy.0, deleted)))
+    let reason = reason.0;
+    exceptions::end::<OverrideTerms>(&admin, editor, policy.0, subject.0, reason, precondition)
+        .await
 }

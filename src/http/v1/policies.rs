@@ -90,13 +90,13 @@ describe! {
     /// Every instance knows a new or revived policy at once. With `effective: next_window` a change takes
     /// effect at the same instant everywhere. Of the versions that have taken effect the highest is in force,
     /// so a change that takes effect now ends those that are scheduled. A change that leaves overrides without
-    /// their limit is refused until `orphaned_overrides` says what becomes of them; a dry run lists them.
+    /// their limit, or subjects without their tier, is refused until `orphaned_overrides` says what becomes of them; a dry run lists them.
     PUT: "put_policy" of "policies", |it| it
         .json::<PolicyAnswer>(201, "Created, or revived.").etag()
         .json::<PolicyAnswer>(200, "Replaced, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
-            beyond its bounds. `needs-approval`: the change waits for a second admin.")
+            beyond its bounds, or subjects without their tier. `needs-approval`: the change waits for a second admin.")
 }
 pub async fn put(
     caller: Caller<Admin>,
@@ -150,7 +150,7 @@ describe! {
         .json::<PolicyAnswer>(200, "Changed, or not changed; or the result of a dry run.")
         .etag()
         .problem(409, "`orphaned-overrides`: the change leaves overrides without their limit, or \
-            beyond its bounds. `needs-approval`: the change waits for a second admin.")
+            beyond its bounds, or subjects without their tier. `needs-approval`: the change waits for a second admin.")
         .follows("put_policy", 201, POLICY)
 }
 pub async fn patch(

@@ -154,7 +154,7 @@ pub async fn change_proof(
     record: RecordData,
 ) -> HttpAnswer {
     let proof = audit.change_proof(revision.0).await?;
-    // The subject of an override or a block.
+    // The subject of an exception.
     let subject = proof.opened.subject();
     let read = caller.record_read(&record, ReadKind::Proof, None, subject.as_deref());
     read.await?;

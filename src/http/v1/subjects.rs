@@ -32,7 +32,7 @@ pub struct OneSubjectQuery {
 }
 
 describe! {
-    /// Show a subject under all policies: its usage, its overrides and its blocks.
+    /// Show a subject under all policies: its usage, its overrides, its tiers and its blocks.
     ///
     /// A page has at most 100 policies, without archived ones. A key that is confined to policies sees only
     /// these.
@@ -88,7 +88,7 @@ pub struct SubjectsQuery {
 describe! {
     /// List the subjects that policies know, in the order of their bytes.
     ///
-    /// A policy knows a subject that has entries under it, or ever had an override or a block. Without `policy`
+    /// A policy knows a subject that has entries under it, or ever had an override, a tier or a block. Without `policy`
     /// the list is about all policies but archived ones; a confined key sees what its policies know. An erased
     /// subject is not listed. A grant that Redis counted is in the list a moment later.
     LIST: "list_subjects" of "claims", |it| it

@@ -1,4 +1,5 @@
-//! The history of changes: each version of a policy, override, block or key with the version before it;
+//! The history of changes: each version of a policy, override, block, tier of a subject or key with the
+//! version before it;
 //! and acts.
 
 use std::cmp::Reverse;
@@ -7,7 +8,7 @@ use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
 use crate::{LedgerError, RecordTables};
 use domain::key::Key;
-use domain::overrides::{Block, Override};
+use domain::overrides::{Block, Override, SubjectTier};
 use domain::policy::{Policy, PolicyName};
 
 /// The kind of a change.
@@ -16,16 +17,18 @@ pub enum ChangeKind {
     Policy,
     Override,
     Block,
+    Tier,
     Key,
     /// Nothing was changed: somebody did something with the record.
     Act(ActKind),
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Policy,
         Self::Override,
         Self::Block,
+        Self::Tier,
         Self::Key,
         Self::Act(ActKind::Export),
         Self::Act(ActKind::Day),
@@ -48,6 +51,7 @@ impl ChangeKind {
             Self::Policy => "policy",
             Self::Override => "override",
             Self::Block => "block",
+            Self::Tier => "tier",
             Self::Key => "key",
             Self::Act(kind) => kind.as_str(),
         }
@@ -60,6 +64,7 @@ pub enum PastChange {
     Policy(Changed<Policy>),
     Override(Changed<(PolicyName, Override)>),
     Block(Changed<(PolicyName, Block)>),
+    Tier(Changed<(PolicyName, SubjectTier)>),
     Key(Changed<Key>),
     Act(Act),
 }
@@ -71,6 +76,7 @@ impl PastChange {
             Self::Policy(changed) => changed.revision,
             Self::Override(changed) => changed.revision,
             Self::Block(changed) => changed.revision,
+            Self::Tier(changed) => changed.revision,
             Self::Key(changed) => changed.revision,
             Self::Act(act) => act.revision,
         }
@@ -87,7 +93,8 @@ impl RecordTables {
     ) -> Result<Vec<PastChange>, LedgerError> {
         // Every change up to this revision is visible already. No change can appear among them
         // later, so the lists of the kinds fit together.
-        let newest = self.ledger.admin().revision().await?;
+        let tables = self.ledger.admin();
+        let newest = tables.revision().await?;
         filter.below = filter.below.min(newest.saturating_add(1));
         let is_of_any = filter.policy.is_none() && filter.accounts.is_none();
         let is_wanted = |of: &ChangeKind| {
@@ -95,9 +102,10 @@ impl RecordTables {
             is_kind
                 && match of {
                     ChangeKind::Policy => filter.accounts.is_none(),
-                    ChangeKind::Override | ChangeKind::Block | ChangeKind::Act(ActKind::Read) => {
-                        true
-                    }
+                    ChangeKind::Override
+                    | ChangeKind::Block
+                    | ChangeKind::Tier
+                    | ChangeKind::Act(ActKind::Read) => true,
                     ChangeKind::Key | ChangeKind::Act(_) => is_of_any,
                 }
         };
@@ -105,19 +113,23 @@ impl RecordTables {
         for kind in ChangeKind::ALL.into_iter().filter(is_wanted) {
             match kind {
                 ChangeKind::Policy => {
-                    let policies = self.ledger.admin().policy_history(&filter, limit).await?;
+                    let policies = tables.policy_history(&filter, limit).await?;
                     changes.extend(policies.into_iter().map(PastChange::Policy));
                 }
                 ChangeKind::Override => {
-                    let overrides = self.ledger.admin().override_history(&filter, limit).await?;
+                    let overrides = tables.history_of_subjects(&filter, limit).await?;
                     changes.extend(overrides.into_iter().map(PastChange::Override));
                 }
                 ChangeKind::Block => {
-                    let blocks = self.ledger.admin().block_history(&filter, limit).await?;
+                    let blocks = tables.history_of_subjects(&filter, limit).await?;
                     changes.extend(blocks.into_iter().map(PastChange::Block));
                 }
+                ChangeKind::Tier => {
+                    let tiers = tables.history_of_subjects(&filter, limit).await?;
+                    changes.extend(tiers.into_iter().map(PastChange::Tier));
+                }
                 ChangeKind::Key => {
-                    let keys = self.ledger.admin().key_history(&filter, limit).await?;
+                    let keys = tables.key_history(&filter, limit).await?;
                     changes.extend(keys.into_iter().map(PastChange::Key));
                 }
                 ChangeKind::Act(kind) => {

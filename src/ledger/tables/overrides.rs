@@ -1,5 +1,5 @@
-//! Overrides and blocks, and their versions. Both are versions of what a policy has for one subject, in
-//! the same table: `ledger/subject_encoding.rs` says how they are told apart.
+//! Overrides, blocks and tiers of subjects, and their versions. All are versions of what a policy has for
+//! one subject, in the same table: `ledger/subject_encoding.rs` says how they are told apart.
 
 use chrono::{DateTime, Utc};
 
@@ -8,15 +8,19 @@ use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, nothing};
 use crate::encoding::narrowed;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
-use crate::subject_encoding::{decode_blocked, decode_override, encode_blocked, encode_override};
+use crate::subject_encoding::{
+    decode_blocked, decode_override, decode_tier, encode_blocked, encode_override, encode_tier,
+};
 use crate::{AdminTables, LedgerError, RecordTables, new_blind};
 use domain::blocks::{BlockTerms, SubjectTerms};
 use domain::claim::Subject;
+use domain::exceptions::ExceptionVersions;
 use domain::identity::AccountId;
-use domain::overrides::{Block, OfSubject, Override, OverrideTerms, UnreadableOfSubject};
+use domain::overrides::{OfSubject, OverrideTerms, UnreadableOfSubject};
 use domain::policy::{PolicyId, PolicyName};
 use domain::record::RecordPlace;
 use domain::schedule::UnreadableTerms;
+use domain::subject_tier::TierTerms;
 
 /// The instant of the next step of an erasure that keeps the account's id until then.
 const ERASED_AT: &str = "SELECT due_at FROM erasing_accounts WHERE account = $1 AND step < 3";
@@ -37,7 +41,7 @@ pub trait StoredTerms: SubjectTerms + Clone + PartialEq + Send + Sync + 'static 
     fn encode(terms: Option<&Self>) -> Option<String>;
 }
 
-/// The statements about overrides, or about blocks.
+/// The statements about one kind of these terms.
 pub struct SubjectStatements {
     /// The last versions up to the revision $2 of what changed above $1.
     between: &'static str,
@@ -47,19 +51,21 @@ pub struct SubjectStatements {
     history_of: Texts,
     /// The versions up to the place ($2, $3) of the record.
     known: &'static str,
+    /// All versions of a policy, those of an account in their order.
+    every: &'static str,
     last: &'static str,
     listed: &'static str,
 }
 
-/// The history of versions, of all accounts or of `$accounts`: of overrides with `$not`, of blocks without.
+/// The history of versions of a kind, of all accounts or of `$accounts`.
 macro_rules! history {
-    ($not:literal, $accounts:literal) => {
+    ($kind:literal, $accounts:literal) => {
         concat!(
             "SELECT listed.revision AS listed, v.* FROM (
                 SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND ",
-            $not,
-            "v.is_block
+                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.kind = '",
+            $kind,
+            "'
                 WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
                     AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
                     AND ($5 IS NULL OR o.policy = $5)",
@@ -69,51 +75,57 @@ macro_rules! history {
             ) AS listed
             JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
                 SELECT MAX(w.version) FROM term_versions AS w
-                WHERE w.account = listed.account AND w.version < listed.version AND ",
-            $not,
-            "w.is_block
+                WHERE w.account = listed.account AND w.version < listed.version
+                    AND w.kind = '",
+            $kind,
+            "'
             ))
             ORDER BY listed.revision DESC, v.version DESC"
         )
     };
 }
 
-/// The statements about versions of one kind: `$not` is empty for blocks, and `$stands` says that a version
-/// has terms.
+/// The statements about versions of one kind. `$stands` says that a version has terms.
 macro_rules! statements {
-    ($not:literal, $stands:literal) => {
+    ($kind:literal, $stands:literal) => {
         SubjectStatements {
             between: concat!(
                 "SELECT * FROM override_rows AS v
-                WHERE ",
-                $not,
-                "v.is_block AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
+                WHERE v.kind = '",
+                $kind,
+                "' AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
                     SELECT 1 FROM term_versions AS w
                     WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
-                        AND ",
-                $not,
-                "w.is_block
+                        AND w.kind = '",
+                $kind,
+                "'
                 ) ORDER BY v.revision"
             ),
-            history: history!($not, ""),
+            history: history!($kind, ""),
             history_of: Texts {
-                postgres: history!($not, " AND v.account = ANY($7)"),
+                postgres: history!($kind, " AND v.account = ANY($7)"),
                 sqlite: history!(
-                    $not,
+                    $kind,
                     " AND v.account IN (SELECT unhex(value) FROM json_each($7))"
                 ),
             },
             known: concat!(
                 "SELECT * FROM override_rows
-                WHERE ",
-                $not,
-                "is_block AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version"
+                WHERE kind = '",
+                $kind,
+                "' AND account = $1 AND (xact, revision) <= ($2, $3) ORDER BY version"
+            ),
+            every: concat!(
+                "SELECT * FROM override_rows
+                WHERE kind = '",
+                $kind,
+                "' AND policy_id = $1 ORDER BY account, version"
             ),
             last: concat!(
                 "SELECT * FROM override_rows
-                WHERE ",
-                $not,
-                "is_block AND account = $1 ORDER BY version DESC LIMIT 1"
+                WHERE kind = '",
+                $kind,
+                "' AND account = $1 ORDER BY version DESC LIMIT 1"
             ),
             listed: concat!(
                 "SELECT * FROM override_rows AS v
@@ -121,17 +133,18 @@ macro_rules! statements {
                 $stands,
                 " AND v.version = (
                     SELECT MAX(w.version) FROM term_versions AS w
-                    WHERE w.account = v.account AND ",
-                $not,
-                "w.is_block
+                    WHERE w.account = v.account AND w.kind = '",
+                $kind,
+                "'
                 ) ORDER BY v.account LIMIT $3"
             ),
         }
     };
 }
 
-const OVERRIDES: SubjectStatements = statements!("NOT ", "v.limits IS NOT NULL");
-const BLOCKS: SubjectStatements = statements!("", r#"v.limits = '{"blocked":true}'"#);
+const OVERRIDES: SubjectStatements = statements!("override", "v.limits IS NOT NULL");
+const BLOCKS: SubjectStatements = statements!("block", r#"v.limits = '{"blocked":true}'"#);
+const TIERS: SubjectStatements = statements!("tier", r#"v.limits <> '{"tier":null}'"#);
 
 impl StoredTerms for OverrideTerms {
     const WHAT: &'static str = "an override";
@@ -157,6 +170,19 @@ impl StoredTerms for BlockTerms {
 
     fn encode(terms: Option<&Self>) -> Option<String> {
         Some(encode_blocked(terms.is_some()))
+    }
+}
+
+impl StoredTerms for TierTerms {
+    const WHAT: &'static str = "a subject's tier";
+    const STATEMENTS: SubjectStatements = TIERS;
+
+    fn decode(text: Option<&str>, until: Option<DateTime<Utc>>) -> Result<Option<Self>, String> {
+        Ok(decode_tier(text)?.map(|tier| Self { tier, until }))
+    }
+
+    fn encode(terms: Option<&Self>) -> Option<String> {
+        Some(encode_tier(terms.map(|terms| &terms.tier)))
     }
 }
 
@@ -204,10 +230,6 @@ fn decode_stored<T: StoredTerms>(
     }
 }
 
-/// All versions of the blocks of a policy, those of an account in their order.
-const EVERY_BLOCK: &str = "SELECT * FROM override_rows
-    WHERE is_block AND policy_id = $1 ORDER BY account, version";
-
 const ADD_VERSION: Texts = Texts {
     postgres: "INSERT INTO override_versions
             (account, version, revision, limits, until, changed_at, changed_by, reason)
@@ -219,8 +241,7 @@ const ADD_VERSION: Texts = Texts {
 };
 
 impl AdminTables {
-    /// The last versions, up to a revision, of the overrides or blocks that changed after another
-    /// revision, in the order of their changes.
+    /// The last versions, up to a revision, of the terms of a kind that changed after another revision, in the order of their changes.
     pub async fn of_subjects_between<T: StoredTerms>(
         &self,
         after: u64,
@@ -230,23 +251,8 @@ impl AdminTables {
             .await
     }
 
-    pub(super) async fn override_history(
-        &self,
-        filter: &ChangeFilter,
-        limit: u32,
-    ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
-        self.history_of_subjects(filter, limit).await
-    }
-
-    pub(super) async fn block_history(
-        &self,
-        filter: &ChangeFilter,
-        limit: u32,
-    ) -> Result<Vec<Changed<(PolicyName, Block)>>, LedgerError> {
-        self.history_of_subjects(filter, limit).await
-    }
-
-    async fn history_of_subjects<T: StoredTerms>(
+    /// The changes of one kind, newest first, with the version before each.
+    pub(super) async fn history_of_subjects<T: StoredTerms>(
         &self,
         filter: &ChangeFilter,
         limit: u32,
@@ -262,7 +268,7 @@ impl AdminTables {
         self.history(history, decode).await
     }
 
-    /// The last version of an account's override or block, also if it ends there.
+    /// The last version of an account's terms of a kind, also if it ends there.
     pub async fn of_subject<T: StoredTerms>(
         &self,
         account: AccountId,
@@ -281,13 +287,21 @@ impl AdminTables {
         listed(&mut self.ledger.reads().await?.lend(), policy, after, limit).await
     }
 
-    /// All versions of the blocks of a policy, those of an account in their order.
-    pub async fn every_block(&self, policy: PolicyId) -> Result<Vec<Block>, LedgerError> {
-        let blocks = query(EVERY_BLOCK).bind(policy);
-        self.ledger.reads().await?.lend().all(blocks, decode).await
+    /// All versions of the exceptions of a policy, those of an account in their order.
+    pub async fn every_exception(
+        &self,
+        policy: PolicyId,
+    ) -> Result<ExceptionVersions, LedgerError> {
+        let mut held = self.ledger.reads().await?;
+        let mut session = held.lend();
+        Ok(ExceptionVersions {
+            tiers: every_of_policy(&mut session, policy).await?,
+            overrides: every_of_policy(&mut session, policy).await?,
+            blocks: every_of_policy(&mut session, policy).await?,
+        })
     }
 
-    /// Changes a subject's override or block as `decide` says. `decide` gets the policy and the last
+    /// Changes a subject's terms of a kind as `decide` says. `decide` gets the policy and the last
     /// version, while no other change is possible. If the subject is being erased, it also gets the
     /// instant of the next step. The outer error is the ledger's, the inner one is `decide`'s. On both,
     /// and in a dry run, nothing is changed.
@@ -341,23 +355,40 @@ impl AdminTables {
 }
 
 impl RecordTables {
-    /// The versions of an account's override or block up to a place of the record, oldest first.
-    pub async fn known_of_subject<T: StoredTerms>(
+    /// The versions of an account's exceptions up to a place of the record.
+    pub async fn known_exceptions(
         &self,
         account: AccountId,
         up_to: RecordPlace,
-    ) -> Result<Vec<OfSubject<T>>, LedgerError> {
-        let versions = query(T::STATEMENTS.known)
-            .bind(account)
-            .bind(up_to.xact)
-            .bind(up_to.revision);
-        self.ledger
-            .reads()
-            .await?
-            .lend()
-            .all(versions, decode)
-            .await
+    ) -> Result<ExceptionVersions, LedgerError> {
+        let mut held = self.ledger.reads().await?;
+        let mut session = held.lend();
+        Ok(ExceptionVersions {
+            tiers: known_of_subject(&mut session, account, up_to).await?,
+            overrides: known_of_subject(&mut session, account, up_to).await?,
+            blocks: known_of_subject(&mut session, account, up_to).await?,
+        })
     }
+}
+
+async fn every_of_policy<T: StoredTerms>(
+    session: &mut Session<'_>,
+    policy: PolicyId,
+) -> Result<Vec<OfSubject<T>>, LedgerError> {
+    let every = query(T::STATEMENTS.every).bind(policy);
+    session.all(every, decode).await
+}
+
+async fn known_of_subject<T: StoredTerms>(
+    session: &mut Session<'_>,
+    account: AccountId,
+    up_to: RecordPlace,
+) -> Result<Vec<OfSubject<T>>, LedgerError> {
+    let versions = query(T::STATEMENTS.known)
+        .bind(account)
+        .bind(up_to.xact)
+        .bind(up_to.revision);
+    session.all(versions, decode).await
 }
 
 pub(super) async fn last_of_subject<T: StoredTerms>(

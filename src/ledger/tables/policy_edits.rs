@@ -1,9 +1,9 @@
-//! Changes of policies, and the overrides that they orphan.
+//! Changes of policies, and the overrides and tiers of subjects that they orphan.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::overrides::{insert_version as insert_override, listed};
+use super::overrides::{StoredTerms, insert_version as insert_of_subject, listed};
 use super::policies::{
     PolicyTerms, Standing, insert_policy, insert_version, pause_of, scheduled, standing,
 };
@@ -11,12 +11,14 @@ use super::versions::{Accepted, Change, Edited, next_revision};
 use crate::query::Session;
 use crate::{AdminTables, LedgerError};
 use domain::identity::AccountId;
-use domain::orphans::{OrphanedOverride, may_orphan};
-use domain::overrides::Override;
-use domain::policy::{Policy, PolicyName, Rule};
+use domain::orphans::{
+    OrphanedOverride, Orphans, dropped_tier, is_orphaned, may_orphan, may_orphan_tiers,
+};
+use domain::overrides::{OfSubject, Override, SubjectTier};
+use domain::policy::{Policy, PolicyId, PolicyName, Rule};
 
-/// How many overrides are read at once.
-const OVERRIDES_PAGE: u32 = 1000;
+/// How many overrides or tiers are read at once.
+const LISTED_AT_ONCE: u32 = 1000;
 
 /// A change of a policy that was made, or was already made.
 #[derive(Debug)]
@@ -24,15 +26,22 @@ pub struct EditedPolicy {
     pub edited: Edited<Standing>,
     /// The versions that it made.
     pub made: Vec<Policy>,
-    /// The overrides that the change orphans.
-    pub orphans: Vec<OrphanedOverride>,
+    /// What the change orphans.
+    pub orphans: Orphans,
     /// The new versions of the orphans that it ended.
-    pub dropped: Vec<Override>,
+    pub dropped: DroppedOrphans,
+}
+
+/// The new versions of orphans that a change ended.
+#[derive(Debug, Default)]
+pub struct DroppedOrphans {
+    pub overrides: Vec<Override>,
+    pub tiers: Vec<SubjectTier>,
 }
 
 impl AdminTables {
-    /// Changes a policy as `decide` says. `decide` gets the policy, the overrides that `draft` would
-    /// orphan, and the instant, while no other change is possible. The outer error is the ledger's,
+    /// Changes a policy as `decide` says. `decide` gets the policy, what `draft` would orphan, and
+    /// the instant, while no other change is possible. The outer error is the ledger's,
     /// the inner one is `decide`'s. On both, and in a dry run, nothing is changed.
     ///
     /// The instant is read when the change has its turn, and not before it waits. Entries that were
@@ -44,16 +53,12 @@ impl AdminTables {
         clock: impl Fn() -> DateTime<Utc> + Send + Sync,
         dry_run: bool,
         draft: Option<&Rule>,
-        decide: impl Fn(
-            Option<&Standing>,
-            &[OrphanedOverride],
-            DateTime<Utc>,
-        ) -> Result<Change<PolicyTerms>, E>
+        decide: impl Fn(Option<&Standing>, &Orphans, DateTime<Utc>) -> Result<Change<PolicyTerms>, E>
         + Send
         + Sync,
     ) -> Result<Result<EditedPolicy, E>, LedgerError> {
-        let mut orphans = Vec::new();
-        let mut dropped = Vec::new();
+        let mut orphans = Orphans::default();
+        let mut dropped = DroppedOrphans::default();
         let mut made = Vec::new();
         let edited = self.change(
             dry_run,
@@ -64,7 +69,7 @@ impl AdminTables {
                     (Some(before), Some(draft)) => {
                         find_orphans(session, before, draft, changed_at).await?
                     }
-                    _ => Vec::new(),
+                    _ => Orphans::default(),
                 };
                 Ok((before, (orphaned, changed_at)))
             },
@@ -97,6 +102,7 @@ impl AdminTables {
                     Some(_) | None => Vec::new(),
                 };
                 insert_version(session, &newest, revision).await?;
+                let orphaned = orphaned.lasting(newest.effective_at);
                 made = vec![newest.clone()];
                 if terms.drops_orphans {
                     dropped = drop_orphans(session, &orphaned, &newest).await?;
@@ -139,69 +145,99 @@ impl AdminTables {
         }))
     }
 
-    /// The overrides that a draft of a policy would orphan at an instant.
+    /// What a draft of a policy would orphan at an instant.
     pub async fn orphans_of(
         &self,
         name: &PolicyName,
         draft: &Rule,
         now: DateTime<Utc>,
-    ) -> Result<Vec<OrphanedOverride>, LedgerError> {
+    ) -> Result<Orphans, LedgerError> {
         let mut held = self.ledger.reads().await?;
         let mut session = held.lend();
         match standing(&mut session, name, now).await? {
             Some(before) => find_orphans(&mut session, &before, draft, now).await,
-            None => Ok(Vec::new()),
+            None => Ok(Orphans::default()),
         }
     }
 }
 
-/// The overrides that a draft orphans. Only a change of the limits' kinds can.
+/// What a draft orphans. Only a change of the limits' kinds can orphan overrides, and only a tier less can
+/// orphan tiers.
 async fn find_orphans(
     session: &mut Session<'_>,
     before: &Standing,
     draft: &Rule,
     now: DateTime<Utc>,
-) -> Result<Vec<OrphanedOverride>, LedgerError> {
+) -> Result<Orphans, LedgerError> {
     let rules = [&before.in_force.rule, &before.newest.rule];
-    let mut orphans = Vec::new();
-    if !rules.iter().any(|rule| may_orphan(draft, rule)) {
-        return Ok(orphans);
+    let policy = before.newest.id;
+    let mut orphans = Orphans::default();
+    if rules.iter().any(|rule| may_orphan(draft, rule)) {
+        let orphaned = |found| OrphanedOverride::of(found, draft, &rules, now);
+        orphans.overrides = sift(session, policy, orphaned).await?;
     }
+    if rules.iter().any(|rule| may_orphan_tiers(draft, rule)) {
+        let orphaned = |found| is_orphaned(&found, draft, &rules, now).then_some(found);
+        orphans.tiers = sift(session, policy, orphaned).await?;
+    }
+    Ok(orphans)
+}
+
+/// Reads all terms of a kind that a policy has, page after page, and keeps some.
+async fn sift<T: StoredTerms, K>(
+    session: &mut Session<'_>,
+    policy: PolicyId,
+    keep: impl Fn(OfSubject<T>) -> Option<K>,
+) -> Result<Vec<K>, LedgerError> {
+    let mut kept = Vec::new();
     let mut after = AccountId(Uuid::nil());
     loop {
-        let page: Vec<Override> = listed(session, before.newest.id, after, OVERRIDES_PAGE).await?;
-        let is_last = page.len() < OVERRIDES_PAGE as usize;
+        let page: Vec<OfSubject<T>> = listed(session, policy, after, LISTED_AT_ONCE).await?;
+        let is_last = page.len() < LISTED_AT_ONCE as usize;
         after = page.last().map_or(after, |last| last.account);
-        let orphaned = page.into_iter();
-        orphans.extend(orphaned.filter_map(|it| OrphanedOverride::of(it, draft, &rules, now)));
+        kept.extend(page.into_iter().filter_map(&keep));
         if is_last {
-            return Ok(orphans);
+            return Ok(kept);
         }
     }
 }
 
-/// Ends orphaned overrides, as a version of their policy says. Returns their new versions.
+/// Ends orphans, as a version of their policy says. Returns their new versions.
 async fn drop_orphans(
     session: &mut Session<'_>,
-    orphans: &[OrphanedOverride],
+    orphans: &Orphans,
     policy: &Policy,
-) -> Result<Vec<Override>, LedgerError> {
-    let mut dropped = Vec::new();
-    for orphan in orphans {
-        let Some(terms) = orphan.dropped(policy.effective_at, policy.changed_at) else {
-            continue;
-        };
-        let revision = next_revision(session).await?;
-        let reason = policy.reason.clone();
-        let version = Override {
-            revision: revision.cast_unsigned(),
-            terms,
-            changed_at: policy.changed_at,
-            changed_by: policy.changed_by.clone(),
-            reason: reason.or_else(|| Some(format!("version {} of the policy", policy.version))),
-            ..orphan.found.clone()
-        };
-        dropped.push(insert_override(session, version).await?);
+) -> Result<DroppedOrphans, LedgerError> {
+    let mut dropped = DroppedOrphans::default();
+    for orphan in &orphans.overrides {
+        if let Some(terms) = orphan.dropped(policy.effective_at, policy.changed_at) {
+            let ended = end(session, &orphan.found, terms, policy).await?;
+            dropped.overrides.push(ended);
+        }
+    }
+    for tier in &orphans.tiers {
+        let terms = dropped_tier(tier, policy.effective_at, policy.changed_at);
+        dropped.tiers.push(end(session, tier, terms, policy).await?);
     }
     Ok(dropped)
+}
+
+/// Gives an orphan other terms, for the reason of the policy's change.
+async fn end<T: StoredTerms>(
+    session: &mut Session<'_>,
+    orphan: &OfSubject<T>,
+    terms: Option<T>,
+    policy: &Policy,
+) -> Result<OfSubject<T>, LedgerError> {
+    let revision = next_revision(session).await?;
+    let reason = policy.reason.clone();
+    let version = OfSubject {
+        revision: revision.cast_unsigned(),
+        terms,
+        changed_at: policy.changed_at,
+        changed_by: policy.changed_by.clone(),
+        reason: reason.or_else(|| Some(format!("version {} of the policy", policy.version))),
+        ..orphan.clone()
+    };
+    insert_of_subject(session, version).await
 }

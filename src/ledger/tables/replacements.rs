@@ -14,14 +14,15 @@ use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
 use domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
+use domain::exceptions::ExceptionsThen;
 use domain::identity::AccountId;
-use domain::overrides::{Block, OfSubject, Override};
+use domain::overrides::OfSubject;
 use domain::seal::leaf::pseudonym;
 
-/// How long after the end of its override or block an account gets its new id. Every instance has learned of
+/// How long after the end of its exceptions an account gets its new id. Every instance has learned of
 /// the end by then.
 const OVERRIDE_LEARNED: TimeDelta = TimeDelta::minutes(1);
-/// The author of the changes that end an erased subject's override and block.
+/// The author of the changes that end an erased subject's exceptions.
 const ENDED_BY: &str = "perdiem";
 
 /// A lock that stops appends. Appends that rely on earlier reads notice the change afterwards. On
@@ -80,30 +81,33 @@ const REPLACED: Texts = Texts {
 };
 
 impl AdminTables {
-    /// Ends the override and the block of an account whose windows are over, if it has them. The
-    /// account gets its new id after every instance has learned of the end. Returns the versions that
-    /// end them.
+    /// Ends the exceptions of an account whose windows are over, if it has any. The account gets its new
+    /// id after every instance has learned of the end. Returns the versions that end them.
     pub async fn end_erased_terms(
         &self,
         erasing: &ErasingAccount,
         margin: TimeDelta,
         now: DateTime<Utc>,
-    ) -> Result<(Option<Override>, Option<Block>), LedgerError> {
+    ) -> Result<ExceptionsThen, LedgerError> {
         self.ledger
             .own_edit(async |mut session| {
+                let none = ExceptionsThen::default();
                 session.execute(query(HOLD_LEDGER)).await?;
                 let erasing = take(&mut session, erasing, ErasureStep::Counts).await?;
                 let Some(erasing) = erasing.filter(|erasing| !erasing.override_ended) else {
-                    return Ok(Ending::Rollback((None, None)));
+                    return Ok(Ending::Rollback(none));
                 };
                 let over = over(&mut session, erasing.account, margin).await?;
                 if over.is_some_and(|over| over > now) {
-                    return Ok(Ending::Rollback((None, None)));
+                    return Ok(Ending::Rollback(none));
                 }
-                let ended_override = end_terms(&mut session, erasing.account, now).await?;
-                let ended_block = end_terms(&mut session, erasing.account, now).await?;
-                if ended_override.is_none() && ended_block.is_none() {
-                    return Ok(Ending::Rollback((None, None)));
+                let ended = ExceptionsThen {
+                    tier: end_terms(&mut session, erasing.account, now).await?,
+                    overridden: end_terms(&mut session, erasing.account, now).await?,
+                    block: end_terms(&mut session, erasing.account, now).await?,
+                };
+                if ended == none {
+                    return Ok(Ending::Rollback(none));
                 }
                 let learned = query(
                     "UPDATE erasing_accounts SET override_ended = true, due_at = $2
@@ -113,7 +117,7 @@ impl AdminTables {
                     .bind(erasing.replacement)
                     .bind(now + OVERRIDE_LEARNED);
                 session.execute(learned).await?;
-                Ok(Ending::Commit((ended_override, ended_block)))
+                Ok(Ending::Commit(ended))
             })
             .await
     }
@@ -267,7 +271,7 @@ impl ClaimTables {
     }
 }
 
-/// Ends the override or the block of an erased subject, if it is in force.
+/// Ends terms of an erased subject, if they are in force.
 async fn end_terms<T: StoredTerms>(
     session: &mut Session<'_>,
     account: AccountId,

@@ -28,7 +28,7 @@ macro_rules! of_table {
 }
 
 /// The first $5 subjects from $2 up to $3 and after $4 under the policies `$named`, each with all of these policies
-/// that know it. A subject can have an override or a block, and no entry.
+/// that know it. A subject can have an exception, and no entry.
 macro_rules! subjects {
     ($named:literal) => {
         concat!(

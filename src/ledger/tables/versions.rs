@@ -37,7 +37,7 @@ pub struct Accepted<T> {
 /// Which changes to list.
 #[derive(Debug, Clone)]
 pub struct ChangeFilter {
-    /// Changes of a policy, its overrides and its blocks; `None` for all changes, also of keys.
+    /// Changes of a policy and its exceptions; `None` for all changes, also of keys.
     pub policy: Option<PolicyId>,
     /// Changes made at this instant or later.
     pub from: Option<DateTime<Utc>>,
@@ -47,7 +47,7 @@ pub struct ChangeFilter {
     pub below: u64,
     /// Changes made by this author: a key's id, or another value of `changed_by`.
     pub by: Option<String>,
-    /// Changes of the overrides and blocks of these accounts.
+    /// Changes of the exceptions of these accounts.
     pub accounts: Option<Vec<AccountId>>,
     /// Reads of this subject.
     pub subject: Option<String>,

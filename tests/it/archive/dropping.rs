@@ -291,6 +291,7 @@ async fn every_read_knows_what_was_dropped(stack: Stack) {
         (format!("{subject}/denials"), 200),
         ("/v1/policies/benefit/overrides/member-9".to_owned(), 200),
         ("/v1/policies/benefit/blocks/member-9".to_owned(), 404),
+        ("/v1/policies/benefit/tiers/member-9".to_owned(), 404),
         (
             "/v1/entries?policy=benefit&subject=member-1".to_owned(),
             410,

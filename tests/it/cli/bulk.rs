@@ -21,6 +21,7 @@ struct Import {
 /// The commands that take a file, each with a flag for all lines.
 const PUT: &str = "override put benefit";
 const BLOCK: &str = "block put benefit";
+const TIER: &str = "tier put benefit";
 const REVERSE: &str = "reverse --reason test";
 const ADJUST: &str = "adjust benefit --reason test --name first";
 
@@ -90,6 +91,8 @@ async fn a_file_with_a_wrong_line_sends_nothing() {
         (PUT, b"subject,until\na,\n".into(), "the column limit is missing: write it, or --limit for all lines"),
         (BLOCK, b"subject\na\n".into(), "the column reason is missing: write it, or --reason for all lines"),
         (BLOCK, b"subject,limit\na\n".into(), "\"limit\" is unknown: the columns are subject, until, reason"),
+        (TIER, b"subject\na\n".into(), "the column tier is missing: write it, or --tier for all lines"),
+        (TIER, b"subject,limit\na\n".into(), "\"limit\" is unknown: the columns are subject, until, tier, reason"),
         (REVERSE, b"id\n".into(), "\"id\" is unknown: the columns are grant, units, reason"),
         (ADJUST, b"subject,units,when\n".into(), "\"when\" is unknown: the columns are subject, units, at, reason"),
         // The lines of overrides and blocks.
@@ -106,6 +109,8 @@ async fn a_file_with_a_wrong_line_sends_nothing() {
         (PUT, put("b\u{200B},5 per day,,\n"), "line 3, column subject: "),
         (PUT, put("a,6 per day,,\n"), "line 3: line 2 has the same subject"),
         (&relative, b"subject,limit\na,5 per day\n".into(), "--until: with --file write a time such as"),
+        (TIER, b"subject,tier\na,gold\na,slow\n".into(), "line 3: line 2 has the same subject"),
+        (TIER, b"subject,tier\na,\n".into(), "line 2, column tier: the cell is empty: write it, or --tier for all lines"),
         (BLOCK, b"subject,reason\na,x\nb,\n".into(), "line 3, column reason: the cell is empty: write it, or --reason"),
         // Those of reversals and adjustments.
         (REVERSE, b"grant\nmember-1\n".into(), "line 2, column grant: \"member-1\" is no id of a grant"),

@@ -73,7 +73,8 @@ impl Client<'_> {
                 let seconds = self.dice.between(0, 8).cast_signed();
                 self.fleet.clock.advance(TimeDelta::seconds(seconds));
             }
-            93..97 => self.put_override().await,
+            93..95 => self.put_override().await,
+            95..97 => self.put_tier().await,
             _ => self.put().await,
         }
     }
@@ -277,6 +278,24 @@ impl Client<'_> {
         assert!(is_fine, "{answer:?}");
     }
 
+    async fn put_tier(&mut self) {
+        let app = self.app();
+        let subject = self.subject();
+        let answer = if self.dice.percent(30) {
+            app.end_tier(&subject).await
+        } else {
+            let seconds = self.dice.between(1, 60).cast_signed();
+            let until = self.fleet.clock.now() + TimeDelta::seconds(seconds);
+            let until = self.dice.percent(50).then_some(until);
+            let tier = ["gold", "slow"][self.dice.below(2)];
+            app.put_tier(&subject, tier, until).await
+        };
+        // The policy lacks the tier, the subject is in none, or it ended during the request.
+        let is_fine = answer.status.is_success()
+            || [StatusCode::NOT_FOUND, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status);
+        assert!(is_fine, "{answer:?}");
+    }
+
     async fn put(&mut self) {
         let zones = ["GMT+8", "UTC", "America/New_York", "Australia/Lord_Howe"];
         let max = self.dice.between(4, 24);
@@ -285,9 +304,16 @@ impl Client<'_> {
             1 => json!([{ "max": max, "per": "day" }, { "max": 3 * max, "per": "week" }]),
             _ => json!([{ "max": max, "per": "day" }, { "max": max, "per": "minute" }]),
         };
+        let tiers = json!([
+            { "name": "gold", "limits": [{ "max": 2 * max, "per": "day" }] },
+            { "name": "slow", "limits": [{ "max": 1, "per": "day" }] },
+        ]);
+        let on_orphans = ["keep", "drop"][self.dice.below(2)];
         let body = json!({
             "time_zone": zones[self.dice.below(zones.len())],
             "limits": limits,
+            "tiers": if self.dice.percent(70) { tiers } else { json!([]) },
+            "orphaned_overrides": on_orphans,
             "warn_at": if self.dice.percent(70) { vec![50, 80, 100] } else { Vec::new() },
             "mode": if self.dice.percent(30) { "observe" } else { "enforce" },
             "effective": if self.dice.percent(20) { "next_window" } else { "now" },
@@ -325,8 +351,9 @@ async fn everything_at_once(stack: Stack) {
     let subjects: Vec<String> = subjects.collect();
     for subject in &subjects {
         let deleted = fleet.apps[0].delete_override(subject).await.status;
-        let is_gone = deleted.is_success() || deleted == StatusCode::NOT_FOUND;
-        assert!(is_gone, "{deleted}");
+        let ended = fleet.apps[0].end_tier(subject).await.status;
+        let is_gone = |status: StatusCode| status.is_success() || status == StatusCode::NOT_FOUND;
+        assert!(is_gone(deleted) && is_gone(ended), "{deleted}, {ended}");
     }
     fleet.put("GMT+8", limits(MOST)).await;
     let claims = |client: usize| vec![Wish::of(&subjects[client])];

@@ -114,6 +114,55 @@ async fn a_form_knows_parts_of_a_day_and_weeks() {
     }
 }
 
+/// A policy gets tiers, a subject is moved, and a change that removes its tier asks what becomes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tiers_are_written_in_lines_and_subjects_are_moved() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let browser = Browser::signed_in(&app, KEY).await;
+    let with_tiers = async |tiers: &str| {
+        let page = browser.page("/console/policies/benefit/edit").await;
+        let form = draft(&page, "/edit", "3").with("tiers", tiers);
+        browser.send(&form).await
+    };
+    let wrong = with_tiers("gold: 10 per week").await;
+    assert_eq!(wrong.status, 422, "{wrong:?}");
+    wrong.says("this policy has no limit per week");
+    with_tiers("gold").await.says("write a tier like");
+    let preview = with_tiers("gold: 10 per day\r\nslow: 1 per day\r\n").await;
+    preview.says("gold: 10 per day; slow: 1 per day");
+    browser.act(&preview.form("/apply")).await;
+    let path = "/console/policies/benefit/tiers/ann";
+    let page = browser.page(path).await;
+    let form = page
+        .form("/ann")
+        .with("tier", "gold")
+        .with("reason", "order 1");
+    browser.act(&form).await.says("ann is in the tier gold");
+    // The removal of the tier asks what becomes of its subjects.
+    let preview = with_tiers("slow: 1 per day").await;
+    preview.says("1 exception would be left without the limit or the tier, such as ann");
+    preview.says("Apply, and keep them without an effect");
+    let keep = preview.form("/apply").with("orphaned_overrides", "keep");
+    browser.act(&keep).await;
+    // A form about the end does not move the subject into another tier.
+    let page = browser.page(path).await;
+    assert!(
+        page.html.contains("<option value=\"gold\" selected>"),
+        "{}",
+        page.html
+    );
+    browser
+        .page("/console/policies/benefit/tiers")
+        .await
+        .says("ann gold");
+    with_tiers("")
+        .await
+        .is_silent_about("would be left without");
+    let end = browser.page(path).await.form("/end").with("why", "over");
+    browser.act(&end).await.says("ann is in no tier");
+}
+
 /// A week of a policy begins on its own weekday, and a list of ids has no blanks within them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_and_fields_are_those_of_the_policy() {

@@ -47,6 +47,8 @@ impl Furnished {
         }
         app.override_day("member-3", 9).await;
         app.block("member-4").await.is(201);
+        app.tiers("benefit").await;
+        app.put_tier("member-5", "gold", None).await.is(201);
         app.claim_under("other", json!({ "subject": "member-1" }), None)
             .await
             .is(201);
@@ -77,6 +79,7 @@ impl Furnished {
             "subjects" => "member-1",
             "overrides" => "member-3",
             "blocks" => "member-4",
+            "tiers" => "member-5",
             "grants" => &self.grant,
             "keys" => &self.key,
             "reconciliations" => &self.reconciliation,
@@ -433,7 +436,7 @@ async fn the_search_finds_each_thing_by_its_id_or_name() {
     browser
         .page("/console/find?q=member-")
         .await
-        .says("4 subjects begin with");
+        .says("5 subjects begin with");
     browser
         .page("/console/find?q=42")
         .await

@@ -27,6 +27,7 @@ fn paths(subject: &str) -> Vec<String> {
         format!("/v1/policies/benefit/subjects/{subject}/denials"),
         format!("/v1/policies/benefit/overrides/{subject}"),
         format!("/v1/policies/benefit/blocks/{subject}"),
+        format!("/v1/policies/benefit/tiers/{subject}"),
         format!("/v1/subjects/{subject}"),
         format!("/v1/entries?subject={subject}"),
         format!("/v1/grants?subject={subject}"),

@@ -65,7 +65,7 @@ pub fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
 
 /// The places that a 422 names, each with its fault.
 #[track_caller]
-fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
+pub fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
     let problem = problem(answer, 422, "invalid");
     let parts = problem["errors"].as_array().expect("errors");
     let part = |part: &Value| {

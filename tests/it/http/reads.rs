@@ -38,6 +38,8 @@ async fn recording(ground: &Ground) -> (App, ManualClock, String) {
     let grant = app.claim("a", None).await.grant_id();
     app.override_day("a", 2).await;
     assert_eq!(app.block("a").await.status, 201);
+    app.tiers("benefit").await;
+    app.put_tier("a", "gold", None).await.is(201);
     (app, clock, grant)
 }
 
@@ -95,6 +97,7 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
             "block",
             "benefit",
         ),
+        ("/v1/policies/benefit/tiers/a".to_owned(), "tier", "benefit"),
         (
             "/v1/grants?subject=a&policy=benefit".to_owned(),
             "grants",
@@ -151,8 +154,8 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
     );
     for (filter, count) in [
         (format!("&by={}", till.id), 1),
-        (format!("&by={}&policy=benefit", auditor.id), 9),
-        ("&policy=benefit".to_owned(), 10),
+        (format!("&by={}&policy=benefit", auditor.id), 10),
+        ("&policy=benefit".to_owned(), 11),
         ("&subject=b".to_owned(), 0),
         ("&subject=a&limit=2".to_owned(), expected.len()),
     ] {

@@ -13,6 +13,7 @@ use perdiem::api::problem::Problem;
 use perdiem::api::reconciliations::{ReconciliationAnswer, ReconciliationList};
 use perdiem::api::statistics::{DenialItemList, DenialList, QuarterList, StatisticsList};
 use perdiem::api::subjects::{NearList, SubjectAnswer, SubjectList};
+use perdiem::api::tiers::{SubjectTierAnswer, SubjectTierList};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,6 +72,8 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     same(&reversed, again::<CorrectionAnswer>);
     app.override_day("a", 9).await;
     app.block("cheat").await;
+    app.tiers("benefit").await;
+    app.put_tier("a", "gold", None).await.is(201);
     let key = json!({ "name": "shop", "role": "claim", "policies": ["benefit"] });
     let key = Answer::of(app.request(Method::POST, "/v1/keys").json(&key)).await;
     let key = key.is(201)["id"].as_str().expect("an id").to_owned();
@@ -107,7 +110,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     .await;
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 30] = [
+    let rows: [(&str, Again); 32] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -116,6 +119,8 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         ("/v1/policies/benefit/overrides/a", again::<OverrideAnswer>),
         ("/v1/policies/benefit/blocks", again::<BlockList>),
         ("/v1/policies/benefit/blocks/cheat", again::<BlockAnswer>),
+        ("/v1/policies/benefit/tiers", again::<SubjectTierList>),
+        ("/v1/policies/benefit/tiers/a", again::<SubjectTierAnswer>),
         ("/v1/policies/benefit/subjects/a", again::<UsageBody>),
         ("/v1/policies/benefit/subjects/cheat", again::<UsageBody>),
         (

@@ -13,7 +13,11 @@ use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 pub fn check(stores: &Stores) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for (account, entries) in stores.accounts() {
-        // 1. Collect the account's overrides.
+        // 1. Collect the account's overrides and tiers.
+        let tiers = stores.tiers.iter();
+        let tiers: Vec<&str> = tiers
+            .filter_map(|(of, tier)| (*of == account).then_some(&**tier))
+            .collect();
         let overrides = stores.overrides.iter();
         let overrides: Vec<&Limits> = overrides
             .filter_map(|(of, limits)| (*of == account).then_some(limits))
@@ -29,7 +33,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             // 3. Check that the entry has its version's limits.
             let rule = (entry.policy.clone(), entry.policy_version);
             let rule = stores.rules.get(&rule);
-            check_limits(entry, rule, &overrides, &mut breaches);
+            check_limits(entry, rule, &overrides, &tiers, &mut breaches);
             // 4. Compute the usage again, and compare it with the totals. The plain model does this
             //    for limits whose units return after a time, and a sum does it for calendar limits.
             let so_far = &entries[..=index];
@@ -66,16 +70,28 @@ fn check_order(entry: &Entry, before: Option<&Entry>, number: i64, breaches: &mu
     }
 }
 
-/// Each entry has the limits of its version, each with the `max` of the version or of an override.
+/// Each entry has the limits of its version, each with the `max` of the version, of one of the account's
+/// overrides, or of one of its tiers in the version.
 fn check_limits(
     entry: &Entry,
     rule: Option<&Rule>,
     overrides: &[&Limits],
+    tiers: &[&str],
     breaches: &mut Vec<Breach>,
 ) {
     let is_limit = |(total, limit): (&Total, &RuleLimit)| {
         let told = (told_name(&total.per).to_owned(), total.max);
-        let is_other_max = || overrides.iter().any(|limits| limits.contains(&told));
+        let in_tier = |rule: &Rule| {
+            let of_account = rule
+                .tiers
+                .iter()
+                .filter(|(name, _)| tiers.contains(&&**name));
+            of_account
+                .flat_map(|(_, limits)| limits)
+                .any(|max| *max == told)
+        };
+        let is_other_max =
+            || overrides.iter().any(|limits| limits.contains(&told)) || rule.is_some_and(in_tier);
         total.is_of(limit) && (total.max == limit.max || is_other_max())
     };
     let has_limits = |rule: &Rule| {

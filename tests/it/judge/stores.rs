@@ -75,6 +75,8 @@ pub struct Rule {
     pub observes: bool,
     /// The levels of use whose crossing is marked, in percent.
     pub warn_at: Vec<u64>,
+    /// The name of each tier, and its maxima.
+    pub tiers: Vec<(String, Limits)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +94,8 @@ pub struct Stores {
     pub rules: BTreeMap<(String, i32), Rule>,
     /// Each account's overrides, in order.
     pub overrides: Vec<(Uuid, Limits)>,
+    /// The names of the tiers that each account was put into.
+    pub tiers: Vec<(Uuid, String)>,
     pub counters: Vec<Counter>,
     /// The ledger's keys in Redis that are no counters.
     pub others: Vec<String>,
@@ -138,12 +142,19 @@ impl Stores {
         let mut stores = Self {
             entries: entries.into_iter().map(Entry::of).collect(),
             rules: rules.into_iter().map(Rule::of).collect(),
-            overrides: overrides
-                .into_iter()
-                .map(|mut row| (row.id().expect("an account"), limits(&row.json())))
-                .collect(),
             ..Self::default()
         };
+        for mut row in overrides {
+            let account = row.id().expect("an account");
+            let version = row.json();
+            match version.get("tier") {
+                None => stores.overrides.push((account, limits(&version))),
+                Some(tier) => {
+                    let tier = tier.as_str().map(|tier| (account, tier.to_owned()));
+                    stores.tiers.extend(tier);
+                }
+            }
+        }
         for url in redis_urls {
             stores.read_counters(url, ledger)?;
         }
@@ -418,6 +429,7 @@ impl Rule {
             limits: items(&rule["limits"]).map(RuleLimit::read).collect(),
             observes: rule["mode"] == "observe",
             warn_at: levels(&rule["warn_at"]),
+            tiers: tiers(&rule["tiers"]),
         };
         ((policy, version), rule)
     }
@@ -440,6 +452,16 @@ fn limits(version: &Value) -> Limits {
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().expect("a list").iter()
+}
+
+/// The tiers of a rule; a rule without any leaves them out.
+fn tiers(list: &Value) -> Vec<(String, Limits)> {
+    let tiers = list.as_array().into_iter().flatten();
+    let tier = |tier: &Value| {
+        let name = tier["name"].as_str().expect("a name").to_owned();
+        (name, limits(&tier["limits"]))
+    };
+    tiers.map(tier).collect()
 }
 
 /// The levels of use of a rule; a rule without any leaves them out.

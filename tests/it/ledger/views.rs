@@ -106,6 +106,6 @@ async fn the_views_show_what_the_ledger_has(stack: Stack) {
         direct.texts(changes).await,
         ["policy", "override", "block", "key"]
     );
-    let blocks = "SELECT subject FROM override_rows WHERE is_block";
+    let blocks = "SELECT subject FROM override_rows WHERE kind = 'block'";
     assert_eq!(direct.texts(blocks).await, ["thief"]);
 }

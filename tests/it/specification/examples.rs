@@ -41,6 +41,7 @@ fn read(name: &str, example: &Value) -> Result<(), String> {
         seals: LatestSeal, SealConsistency, SealList;
         statistics: DenialItemList, DenialList, QuarterList, StatisticsList;
         subjects: NearList, SubjectAnswer, SubjectList;
+        tiers: SubjectTierAnswer, SubjectTierList;
     }
 }
 

@@ -37,6 +37,11 @@ fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
             "/v1/policies/{policy}/blocks/{subject}",
             "/v1/policies/benefit/blocks/member-10".to_owned(),
         ),
+        under("/v1/policies/{policy}/tiers"),
+        (
+            "/v1/policies/{policy}/tiers/{subject}",
+            "/v1/policies/benefit/tiers/member-11".to_owned(),
+        ),
         under("/v1/policies/{policy}/subjects/{subject}"),
         under("/v1/policies/{policy}/subjects/{subject}/entries"),
         under("/v1/policies/{policy}/subjects/{subject}/denials"),

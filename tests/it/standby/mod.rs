@@ -104,6 +104,8 @@ async fn fill(app: &App) -> (String, Made) {
     app.adjust("member-8", body, None).await.is(201);
     app.override_day("member-9", 9).await;
     app.block("member-10").await.is(201);
+    app.tiers("benefit").await;
+    app.put_tier("member-11", "gold", None).await.is(201);
     let report = app.ask("POST /v1/reconciliations", json!({})).await;
     assert!(report.status.is_success(), "{report:?}");
     (grant, auditor)

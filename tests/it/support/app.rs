@@ -415,6 +415,33 @@ impl App {
         Answer::of(self.request(Method::DELETE, &path)).await
     }
 
+    /// Gives a policy with a limit per day the tier `gold`.
+    pub async fn tiers(&self, policy: &str) {
+        let tiers = json!([{ "name": "gold", "limits": [{ "max": 9, "per": "day" }] }]);
+        let path = format!("/v1/policies/{policy}");
+        let body = json!({ "tiers": tiers, "reason": "a test" });
+        let answer = Answer::of(self.request(Method::PATCH, &path).json(&body)).await;
+        answer.is(200);
+    }
+
+    /// Puts a subject into a tier of `benefit`.
+    pub async fn put_tier(
+        &self,
+        subject: &str,
+        tier: &str,
+        until: Option<chrono::DateTime<chrono::Utc>>,
+    ) -> Answer {
+        let path = format!("/v1/policies/benefit/tiers/{subject}");
+        let body = json!({ "tier": tier, "until": until, "reason": "a test" });
+        Answer::of(self.request(Method::PUT, &path).json(&body)).await
+    }
+
+    /// Takes a subject out of its tier of `benefit`.
+    pub async fn end_tier(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/tiers/{subject}?reason=a+test");
+        Answer::of(self.request(Method::DELETE, &path)).await
+    }
+
     /// Claims one unit under `benefit`.
     pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
         self.claim_body(json!({ "subject": subject }), key).await

@@ -6,7 +6,7 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::limit::draft::LimitDraft;
-use perdiem::domain::orphans::OrphanedOverride;
+use perdiem::domain::orphans::Orphans;
 use perdiem::domain::past::Past;
 use perdiem::domain::policy::{Policy, PolicyName, Rule, RuleDraft};
 use perdiem::domain::warning::Levels;
@@ -200,7 +200,7 @@ pub async fn try_put(
     rule: Rule,
 ) -> Result<Result<Edited<Standing>, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
-    let decide = |_: Option<&Standing>, _: &[OrphanedOverride], _: DateTime<Utc>| {
+    let decide = |_: Option<&Standing>, _: &Orphans, _: DateTime<Utc>| {
         Ok(Change::Version {
             terms: PolicyTerms {
                 rule: rule.clone(),

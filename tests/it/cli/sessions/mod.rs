@@ -93,5 +93,6 @@ sessions!(
     overrides,
     policies,
     policy_changes,
-    taking_back
+    taking_back,
+    tiers
 );

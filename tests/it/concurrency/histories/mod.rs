@@ -36,7 +36,9 @@ use crate::support::dice::Dice;
 use checks::{Checked, is_problem};
 use explained::Answers;
 use plain::{Model, counted_at};
-use steps::{Adjustment, Claim, OverrideChoice, Reset, RuleChoice, SUBJECTS, draw_subject};
+use steps::{
+    Adjustment, Claim, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice, draw_subject,
+};
 use tampering::Tamperer;
 
 on_every_stack!(random_histories_are_what_the_model_says);
@@ -181,6 +183,38 @@ impl Play {
         Ok(())
     }
 
+    async fn put_tier(&mut self, subject: usize, choice: TierChoice) -> Checked {
+        self.note(format!("{subject}: {choice:?}"));
+        let now = self.fleet.clock.now();
+        let until = choice
+            .seconds
+            .map(|seconds| now + TimeDelta::seconds(seconds));
+        let app = self.fleet.app(0);
+        let answer = app
+            .put_tier(&subject_text(subject), choice.tier, until)
+            .await;
+        match self.model.put_tier(subject, choice.tier, until, now) {
+            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
+            Err(kind) => {
+                let status = if kind == "invalid" { 422 } else { 404 };
+                is_problem(answer.status.as_u16(), &answer.json(), status, kind)?;
+            }
+        }
+        self.fleet.everybody_knows_all().await;
+        Ok(())
+    }
+
+    async fn end_tier(&mut self, subject: usize) -> Checked {
+        self.note(format!("{subject}: end the tier"));
+        let answer = self.fleet.app(0).end_tier(&subject_text(subject)).await;
+        match self.model.end_tier(subject) {
+            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
+            Err(kind) => is_problem(answer.status.as_u16(), &answer.json(), 404, kind)?,
+        }
+        self.fleet.everybody_knows_all().await;
+        Ok(())
+    }
+
     async fn claim(&mut self, number: usize, claim: Claim) -> Result<StatusCode, TestCaseError> {
         self.note(format!("{claim:?}"));
         let key = key_text(claim.key);
@@ -304,7 +338,7 @@ impl Play {
     /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
-        match dice.below(73) {
+        match dice.below(76) {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
@@ -340,6 +374,11 @@ impl Play {
             65 => self.pause(dice.percent(70)).await,
             66 => self.pause(false).await,
             67..69 => self.reset(number, Reset::draw(dice)).await,
+            69..71 => {
+                let subject = draw_subject(dice);
+                self.put_tier(subject, TierChoice::draw(dice)).await
+            }
+            71 => self.end_tier(draw_subject(dice)).await,
             _ => {
                 self.tamper(dice).await;
                 Ok(())

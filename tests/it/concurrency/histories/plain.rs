@@ -89,6 +89,7 @@ struct Version {
 pub struct Model {
     versions: Vec<Version>,
     overrides: HashMap<usize, (OverrideChoice, Option<DateTime<Utc>>)>,
+    tiers: HashMap<usize, (&'static str, Option<DateTime<Utc>>)>,
     entries: Vec<Entry>,
     pub grants: Vec<Grant>,
     pub adjustments: Vec<Adjusted>,
@@ -260,14 +261,54 @@ impl Model {
             .map_or(Err("not-found"), |_| Ok(()))
     }
 
+    /// Puts a subject into a tier, if the policy is not archived and has the tier now or will have it.
+    pub fn put_tier(
+        &mut self,
+        subject: usize,
+        tier: &'static str,
+        until: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Result<(), &'static str> {
+        let newest = self.newest().ok_or("unknown-policy")?;
+        let mut tiers = newest.choice.tiers();
+        tiers.extend(self.in_force(now).choice.tiers());
+        if tiers.iter().all(|(name, _)| *name != tier) {
+            return Err("invalid");
+        }
+        self.tiers.insert(subject, (tier, until));
+        Ok(())
+    }
+
+    /// Takes a subject out of its tier, if it is in one.
+    pub fn end_tier(&mut self, subject: usize) -> Result<(), &'static str> {
+        self.newest().ok_or("unknown-policy")?;
+        self.tiers
+            .remove(&subject)
+            .map_or(Err("not-found"), |_| Ok(()))
+    }
+
+    /// The maxima of the tier that a subject is in.
+    fn tier_of(&self, subject: usize, now: DateTime<Utc>) -> Vec<(String, u64)> {
+        let Some((name, until)) = self.tiers.get(&subject) else {
+            return Vec::new();
+        };
+        let tiers = self.in_force(now).choice.tiers();
+        let holds = until.is_none_or(|until| now < until);
+        let found = tiers.into_iter().find(|(tier, _)| holds && tier == name);
+        found.map_or(Vec::new(), |(_, maxima)| maxima)
+    }
+
     /// The limits that hold for a subject.
     pub fn limits(&self, subject: usize, now: DateTime<Utc>) -> Vec<Limit> {
         let overridden = self.overrides.get(&subject);
         let overridden = overridden.filter(|(_, until)| until.is_none_or(|until| now < until));
         let rule = self.in_force(now).choice.rule();
+        let tier = self.tier_of(subject, now);
         let limits = rule.limits.iter().map(|limit| {
+            let of_tier = tier.iter().find(|(per, _)| *per == limit.per().to_string());
+            let limit = of_tier.map_or(*limit, |(_, max)| limit.with_max(*max));
             let other = overridden.filter(|(other, _)| other.per() == limit.per());
-            other.map_or(*limit, |(other, _)| limit.with_max(other.max))
+            other.map_or(limit, |(other, _)| limit.with_max(other.max))
         });
         limits.collect()
     }
@@ -409,9 +450,11 @@ impl Model {
     pub fn changes(&self, subject: usize, now: DateTime<Utc>) -> Vec<DateTime<Utc>> {
         let versions = self.versions.iter().map(|version| version.effective_at);
         let holds = self.grants.iter().filter_map(Grant::held_until);
-        let until = self.overrides.get(&subject).and_then(|(_, until)| *until);
+        let of_override = self.overrides.get(&subject).and_then(|(_, until)| *until);
+        let of_tier = self.tiers.get(&subject).and_then(|(_, until)| *until);
         let far = now + TimeDelta::days(800);
-        let all = versions.chain(holds).chain(until).chain([now, far]);
+        let ends = of_override.into_iter().chain(of_tier);
+        let all = versions.chain(holds).chain(ends).chain([now, far]);
         all.filter(|at| *at >= now).collect()
     }
 

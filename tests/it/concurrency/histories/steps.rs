@@ -44,6 +44,8 @@ pub struct RuleChoice {
     limits: usize,
     max: u64,
     day_starts_at: usize,
+    /// How many tiers the policy has.
+    tiers: usize,
     pub is_paused: bool,
 }
 
@@ -53,6 +55,13 @@ pub struct OverrideChoice {
     per: &'static str,
     pub max: u64,
     /// After so many seconds the override ends.
+    pub seconds: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct TierChoice {
+    pub tier: &'static str,
+    /// After so many seconds the subject leaves the tier.
     pub seconds: Option<i64>,
 }
 
@@ -150,6 +159,18 @@ impl OverrideChoice {
     }
 }
 
+pub const TIERS: [&str; 2] = ["gold", "slow"];
+
+impl TierChoice {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let seconds = [dice.between(1, 19), dice.between(600, 100_000)][dice.below(2)];
+        Self {
+            tier: TIERS[dice.below(TIERS.len())],
+            seconds: dice.percent(50).then_some(seconds.cast_signed()),
+        }
+    }
+}
+
 const ZONES: [&str; 5] = [
     "GMT+8",
     "UTC",
@@ -165,6 +186,7 @@ impl RuleChoice {
         limits: 0,
         max: 3,
         day_starts_at: 0,
+        tiers: 2,
         is_paused: false,
     };
 
@@ -176,6 +198,7 @@ impl RuleChoice {
             limits: dice.below(14).saturating_sub(1),
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
+            tiers: dice.below(3),
             is_paused: false,
         }
     }
@@ -229,6 +252,21 @@ impl RuleChoice {
         }
     }
 
+    /// The tiers: their names, and the names and the maxima of some limits.
+    pub fn tiers(&self) -> Vec<(&'static str, Vec<(String, u64)>)> {
+        let limits = self.limits();
+        let per = |index: usize| limits[index].per.clone();
+        let last = limits.len() - 1;
+        let gold = limits
+            .iter()
+            .map(|limit| (limit.per.clone(), 2 * self.max + 3));
+        let tiers = vec![
+            (TIERS[0], gold.collect()),
+            (TIERS[1], vec![(per(last), self.max.div_ceil(2))]),
+        ];
+        tiers.into_iter().take(self.tiers).collect()
+    }
+
     fn day_starts_at(&self) -> &'static str {
         ["00:00", "06:00", "17:30"][self.day_starts_at]
     }
@@ -261,8 +299,13 @@ impl RuleChoice {
             told.map(|(name, value)| (name.to_owned(), value))
                 .collect::<serde_json::Map<_, _>>()
         });
+        let tiers = self.tiers().into_iter().map(|(name, maxima)| {
+            let limit = |(per, max)| json!({ "max": max, "per": per });
+            json!({ "name": name, "limits": maxima.into_iter().map(limit).collect::<Vec<_>>() })
+        });
         json!({
             "time_zone": ZONES[self.zone],
+            "tiers": tiers.collect::<Vec<_>>(),
             "limits": limits.collect::<Vec<_>>(),
             "day_starts_at": self.day_starts_at(),
             "orphaned_overrides": "keep",

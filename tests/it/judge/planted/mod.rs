@@ -127,6 +127,7 @@ fn sound() -> (History, Stores) {
         }],
         observes: false,
         warn_at: Vec::new(),
+        tiers: Vec::new(),
     };
     let stores = Stores {
         entries: (1..=3).map(entry).collect(),
