@@ -17,6 +17,7 @@ mod error;
 mod fence;
 mod file;
 mod handles;
+mod hosts;
 mod look;
 mod postgres;
 mod query;

@@ -1,18 +1,18 @@
 //! How sessions of PostgreSQL begin, also behind a pooler such as PgBouncer.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, Postgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, raw_sql};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::OpenError;
 use super::connections::{LIFETIME, Opener};
-use super::url_parameters::only_known;
+use super::hosts::{Hosts, takes_writes};
 
 /// The longest time that a statement and its answer may be on their way.
 const LONGEST_WAY: Duration = Duration::from_secs(5);
@@ -27,7 +27,9 @@ const COMPARISONS: u32 = 3;
 /// or ignores them, and gives sessions that another program has changed.
 #[derive(Debug, Clone)]
 pub struct Sessions {
-    options: PgConnectOptions,
+    hosts: Arc<Hosts>,
+    /// Whether a standby serves them as well as a primary.
+    may_be_standby: bool,
     settings: Vec<(&'static str, String)>,
     /// How long a statement may stay without an answer. A server that can still be reached has ended the statement
     /// before.
@@ -47,28 +49,28 @@ impl Sessions {
     /// # Errors
     /// [`OpenError::InvalidUrl`].
     pub fn of(url: &str) -> Result<Self, OpenError> {
-        let url = only_known(url).map_err(OpenError::InvalidUrl)?;
-        let options = PgConnectOptions::from_str(&url)
-            .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
-            .application_name("perdiem")
-            // A pooler need not know this one. The binary form of numbers does not depend on it.
-            .extra_float_digits(None);
         Ok(Self {
-            options,
+            hosts: Arc::new(Hosts::of(url)?),
+            may_be_standby: false,
             settings: Vec::new(),
             patience: Duration::MAX,
         })
     }
 
-    /// Host, port and database, without credentials.
+    /// Hosts, ports and database, without credentials.
     pub fn place(&self) -> String {
-        let options = &self.options;
-        format!(
-            "{}:{}/{}",
-            options.get_host(),
-            options.get_port(),
-            options.get_database().unwrap_or(options.get_username())
-        )
+        self.hosts.place()
+    }
+
+    /// Sessions that change nothing.
+    pub fn reading(self) -> Self {
+        self.with("default_transaction_read_only", "on")
+    }
+
+    /// Sessions that a standby serves as well as a primary.
+    pub fn on_any(mut self) -> Self {
+        self.may_be_standby = true;
+        self
     }
 
     /// With another setting.
@@ -88,16 +90,33 @@ impl Sessions {
             .with("idle_in_transaction_session_timeout", millis)
     }
 
-    /// A pool of at most so many sessions, and the longest wait for one of them.
-    pub fn pool(&self, most: u32, wait: Duration) -> PgPoolOptions {
+    /// A pool of at most so many sessions, and the longest wait for one of them. A session that was not used for
+    /// `tested_after` is tested before it is used again.
+    pub fn pool(&self, most: u32, wait: Duration, tested_after: Duration) -> PgPoolOptions {
         let begin: Arc<str> = self.beginning().into();
+        let moved = self.hosts.moved();
+        let must_write = self.hosts.are_several() && !self.may_be_standby;
         PgPoolOptions::new()
             .max_connections(most)
             .max_lifetime(LIFETIME)
             .acquire_timeout(wait)
             .after_connect(move |session, _| {
                 let begin = begin.clone();
-                Box::pin(async move { set(session, &begin).await })
+                Box::pin(async move {
+                    if must_write {
+                        takes_writes(session).await?;
+                    }
+                    set(session, &begin).await
+                })
+            })
+            // The test below is instead of this one: a host that served before may be gone, and not answer.
+            .test_before_acquire(false)
+            .before_acquire(move |session, used| {
+                let is_of_before = moved.is_before(used.age);
+                Box::pin(async move {
+                    let is_fresh = used.idle_for < tested_after;
+                    Ok(!is_of_before && (is_fresh || session.ping().await.is_ok()))
+                })
             })
             // A session that does not answer would be waited for without end, and keep its place. One that still
             // runs a statement that nobody waits for is closed too.
@@ -106,14 +125,31 @@ impl Sessions {
             })
     }
 
+    /// Says which ledger it is: no host with another one serves.
+    pub fn know(&self, ledger: Uuid) {
+        self.hosts.know(ledger);
+    }
+
+    /// Finds the host that serves, if there are several.
+    ///
+    /// # Errors
+    /// Those of all hosts.
+    pub async fn look(&self) -> Result<(), sqlx::Error> {
+        self.hosts.look(self.may_be_standby).await
+    }
+
     /// Makes the first connection of a pool.
     pub async fn connect(&self, pool: PgPoolOptions) -> Result<PgPool, sqlx::Error> {
-        pool.connect_with(self.options.clone()).await
+        let pool = pool.connect_with(self.hosts.current()).await?;
+        self.hosts.lead(&pool);
+        Ok(pool)
     }
 
     /// Makes the connections of a pool when they are needed.
     pub fn connect_lazy(&self, pool: PgPoolOptions) -> SessionPool {
-        self.bounded(pool.connect_lazy_with(self.options.clone()))
+        let pool = pool.connect_lazy_with(self.hosts.current());
+        self.hosts.lead(&pool);
+        self.bounded(pool)
     }
 
     /// The sessions of a pool, with the time within which they answer.
@@ -142,7 +178,7 @@ impl Opener for Sessions {
 
     fn open(&self) -> BoxFuture<'_, Result<PgConnection, sqlx::Error>> {
         Box::pin(async {
-            let mut session = PgConnection::connect_with(&self.options).await?;
+            let mut session = self.hosts.connect(self.may_be_standby).await?;
             set(&mut session, &self.beginning()).await?;
             Ok(session)
         })

@@ -32,7 +32,7 @@ pub struct Backtested {
 
 impl Record {
     /// Tries a draft of a policy on the policy's entries, as they are at one instant. Memory grows
-    /// with the accounts that are active in a window, not with the entries.
+    /// with the accounts that are active in a window and with the policy's exceptions, not with the entries.
     ///
     /// # Errors
     /// [`ListFailure`].

@@ -87,11 +87,14 @@ impl ServerFacts {
         reads_only: bool,
         clock: &Clock,
     ) -> Result<Self, OpenError> {
-        let sessions = Sessions::of(url)?
-            .with_timeouts(PATIENCE)
-            .with("default_transaction_read_only", "on");
+        let sessions = Sessions::of(url)?.with_timeouts(PATIENCE).reading();
+        let sessions = if reads_only {
+            sessions.on_any()
+        } else {
+            sessions
+        };
         let place = sessions.place();
-        let pool = sessions.pool(CONNECTIONS, PATIENCE);
+        let pool = sessions.pool(CONNECTIONS, PATIENCE, Duration::ZERO);
         let pool = postgres::connect(&sessions, pool, PATIENCE).await?;
         let facts = Self::ask(&pool, &place, reads_only, clock).await;
         pool.close().await;

@@ -6,7 +6,6 @@ mod entries;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::Connection;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
@@ -86,21 +85,14 @@ impl Store {
             .with("enable_seqscan", "off");
         let place = base.place();
         let base = match opening {
-            Opening::Read => base.with("default_transaction_read_only", "on"),
+            Opening::Read => base.reading().on_any(),
             Opening::Make | Opening::Find => base,
         };
         let for_own = base
             .clone()
             .with_timeouts(OWN_TIMEOUT)
             .with("plan_cache_mode", "force_custom_plan");
-        let own = for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT);
-        let own = own
-            .test_before_acquire(false)
-            .before_acquire(|connection, used| {
-                Box::pin(async move {
-                    Ok(used.idle_for < TESTED_AFTER || connection.ping().await.is_ok())
-                })
-            });
+        let own = for_own.pool(OWN_CONNECTIONS, CONNECT_TIMEOUT, TESTED_AFTER);
         let own = connect(&for_own, own, CONNECT_TIMEOUT).await?;
         let failed = |source: LedgerError| OpenError::Failed {
             place: place.clone(),
@@ -158,6 +150,7 @@ impl Store {
         //    transactions.
         let identity = schema::identify(Session::Postgres(&mut first, OWN_TIMEOUT), now);
         let identity = identity.await.map_err(failed)?;
+        base.know(identity.id);
         drop(first);
         let shows_fence = match opening {
             // A reader gets no transaction number, and only appends need a fence.
@@ -179,11 +172,12 @@ impl Store {
         let answering = planning(options.query_timeout);
         let lasting = planning(OWN_TIMEOUT);
         let patience = options.query_timeout / 4;
-        let answers = |most| answering.connect_lazy(answering.pool(most, patience));
-        let snapshots = lasting.connect_lazy(lasting.pool(SNAPSHOTS_MOST, patience));
+        let answers = |most| answering.connect_lazy(answering.pool(most, patience, Duration::ZERO));
+        let snapshots = lasting.pool(SNAPSHOTS_MOST, patience, Duration::ZERO);
+        let snapshots = lasting.connect_lazy(snapshots);
         let claiming = base.with_timeouts(options.claim_timeout);
-        let turns = claiming.pool(TURN_CONNECTIONS, options.claim_timeout / 3);
-        let turns = claiming.connect_lazy(turns.test_before_acquire(false));
+        let turns = claiming.pool(TURN_CONNECTIONS, options.claim_timeout / 3, Duration::MAX);
+        let turns = claiming.connect_lazy(turns);
         Ok(Self {
             polls: Connections::new(claiming.clone(), POLL_CONNECTIONS, options.claim_timeout),
             claims: Connections::new(claiming, CLAIM_CONNECTIONS, options.claim_timeout),
@@ -230,7 +224,11 @@ pub async fn connect(
     pool: PgPoolOptions,
     patience: Duration,
 ) -> Result<PgPool, OpenError> {
-    match sessions.connect(pool).await {
+    let connected = match sessions.look().await {
+        Ok(()) => sessions.connect(pool).await,
+        Err(error) => Err(error),
+    };
+    match connected {
         Ok(pool) => Ok(pool),
         Err(error) => {
             let error = reason(sessions, error, patience).await;

@@ -4,7 +4,7 @@
 use super::setup::Setup;
 use super::trial::Trial;
 use crate::support::disk::Disk;
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, postgres};
 
 /// The name in a database's URL.
@@ -73,9 +73,35 @@ async fn the_disk_of_the_ledger_is_full() {
     trial.end().await;
 }
 
-/// The primary dies, and its synchronous standby becomes the primary. It has every answered grant.
+/// The primary dies, and its synchronous standby becomes the primary, behind the same address. It has every answered
+/// grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_fails_over() {
+    fails_over("the_ledger_fails_over", Failover::SameAddress).await;
+}
+
+/// The same, where the URL names both hosts, the standby first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_fails_over_to_another_host() {
+    fails_over("the_ledger_fails_over_to_another_host", Failover::OtherHost).await;
+}
+
+/// The same, where nothing more comes from the host of the primary: no answer, and no refusal. Two servers take
+/// writes then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledgers_host_falls_silent() {
+    fails_over("the_ledgers_host_falls_silent", Failover::Silence).await;
+}
+
+/// How a primary is lost.
+#[derive(Clone, Copy, PartialEq)]
+enum Failover {
+    SameAddress,
+    OtherHost,
+    Silence,
+}
+
+async fn fails_over(name: &'static str, how: Failover) {
     let mut primary = Postgres::start();
     let redis = Redis::start();
     let database_url = primary.create_database();
@@ -87,9 +113,15 @@ async fn the_ledger_fails_over() {
         primary.execute("postgres", sql);
     }
     let proxy = Proxy::before(primary.port()).await;
-    let mut setup = Setup::plain(proxy.url(&database_url), redis.url());
-    setup.database_url = standby.url(&name_of(&database_url));
-    let mut trial = Trial::begin("the_ledger_fails_over", setup).await;
+    let database = name_of(&database_url);
+    let url = match how {
+        Failover::SameAddress => proxy.url(&database_url),
+        Failover::OtherHost => standby.url_or(primary.port(), &database),
+        Failover::Silence => standby.url_or(proxy.port, &database),
+    };
+    let mut setup = Setup::plain(url, redis.url());
+    setup.database_url = standby.url(&database);
+    let mut trial = Trial::begin(name, setup).await;
     let is_synchronous = || {
         let sql = "SELECT sync_state FROM pg_stat_replication";
         primary.execute("postgres", sql) == "sync"
@@ -99,11 +131,16 @@ async fn the_ledger_fails_over() {
         .await;
     trial.everybody_grants(40).await;
     trial.pause(0, 500).await;
-    primary.kill();
-    trial.mark("the primary dies");
+    match how {
+        Failover::SameAddress | Failover::OtherHost => primary.kill(),
+        Failover::Silence => proxy.set(Mode::Hold),
+    }
+    trial.mark("the primary is lost");
     trial.pause(0, 1000).await;
     standby.promote();
-    proxy.lead_to(standby.port());
+    if how == Failover::SameAddress {
+        proxy.lead_to(standby.port());
+    }
     trial.mark("the standby is the primary");
     trial.everybody_grants(40).await;
     trial.end().await;

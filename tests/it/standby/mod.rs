@@ -2,6 +2,7 @@
 
 mod commands;
 mod exports;
+mod hosts;
 mod lag;
 mod lists;
 mod refusals;

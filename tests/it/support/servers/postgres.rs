@@ -217,6 +217,12 @@ impl Postgres {
         )
     }
 
+    /// The URL of a database that names this server, and another one by its port.
+    pub fn url_or(&self, other: u16, database: &str) -> String {
+        let one = self.port();
+        format!("postgres://postgres@127.0.0.1:{one},127.0.0.1:{other}/{database}")
+    }
+
     /// Runs SQL in a database, through `psql`. Returns the rows: one a line, with `|` between the
     /// columns.
     pub fn execute(&self, database: &str, sql: &str) -> String {
