@@ -284,8 +284,12 @@ fn each_host(url: &str) -> Result<Vec<String>, String> {
         .iter()
         .filter_map(|(_, list)| Some(list.as_ref()?.len()));
     if !fits(of_authority.len()) || !lengths.all(fits) {
+        let [of_hosts, _, of_ports] = &of_parameters;
+        let listed = |(_, list): &(_, Option<Vec<String>>)| list.as_ref().map_or(0, Vec::len);
         return Err(format!(
-            "it names {count} hosts: write one port, or a port for each of them"
+            "it names {} hosts and {} ports: write one port, or a port for each of them",
+            listed(of_hosts).max(of_authority.len()),
+            listed(of_ports)
         ));
     }
     let nth = |index: usize| {
@@ -346,7 +350,7 @@ mod tests {
         ];
         assert_eq!(divided("postgres:///d?host=h1,h2&port=7"), one_port);
         let fault = each_host("postgres:///d?host=h1,h2,h3&port=1,2").unwrap_err();
-        assert!(fault.contains("3 hosts"), "{fault}");
+        assert!(fault.contains("3 hosts and 2 ports"), "{fault}");
     }
 
     #[test]
