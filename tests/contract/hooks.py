@@ -50,6 +50,11 @@ BEYOND_SCHEMAS = [
     ("Idempotency-Key", "the key of a batch is at most"),
     # Only the ledger knows what it sealed.
     ("#/proposal", "no proposal of this ledger"),
+    # A tier compared with the policy's limits and with the other tiers; a subject's tier with those of the policy.
+    (r"#(/policy)?/tiers/\d+/limits/\d+/per", "has no limit per|there is a limit per .* already|from 1s to 400d"),
+    (r"#(/policy)?/tiers/\d+/limits/\d+/max", "without a step|units a second"),
+    (r"#(/policy)?/tiers/\d+/name", "there is a tier .* already"),
+    ("#/tier", "has no tiers?"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect|is not in the future"),
