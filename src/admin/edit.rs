@@ -163,9 +163,11 @@ impl Admin {
             }
             let effective_at = effective_at
                 .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-            let orphans = orphans.clone().lasting(effective_at);
-            if !orphans.is_empty() && on_orphans.is_none() && !is_dry_run {
-                return Err(EditError::Orphans(orphans));
+            if on_orphans.is_none() && !is_dry_run {
+                let orphans = orphans.clone().lasting(effective_at);
+                if !orphans.is_empty() {
+                    return Err(EditError::Orphans(orphans));
+                }
             }
             let terms = PolicyTerms {
                 rule: rule.clone(),

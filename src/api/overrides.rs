@@ -10,6 +10,7 @@ use super::limits::OverriddenMax;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
 use super::words;
+use domain::limit::maxima::MaxDraft;
 use domain::overrides::Override;
 use domain::policy::PolicyName;
 
@@ -37,6 +38,15 @@ pub struct OverrideLimitBody {
     /// The `per` of one of the policy's limits.
     #[schema(value_type = words::LimitName, example = "day")]
     pub per: String,
+}
+
+impl From<OverrideLimitBody> for MaxDraft {
+    fn from(limit: OverrideLimitBody) -> Self {
+        Self {
+            max: limit.max.0,
+            per: limit.per,
+        }
+    }
 }
 
 /// A text such as `10 per day` or `30 per 2 weeks`.

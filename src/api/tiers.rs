@@ -11,7 +11,6 @@ use super::limits::{OverriddenMax, maxima};
 use super::overrides::OverrideLimitBody;
 use super::page::page;
 use super::strict::{Object, WholeNumber};
-use domain::limit::maxima::MaxDraft;
 use domain::overrides::SubjectTier;
 use domain::policy::PolicyName;
 use domain::tiers::{Tier, TierDraft};
@@ -35,10 +34,7 @@ pub struct TierAnswer {
 
 impl From<TierBody> for TierDraft {
     fn from(tier: TierBody) -> Self {
-        let limits = tier.limits.into_iter().map(|Object(limit)| MaxDraft {
-            max: limit.max.0,
-            per: limit.per,
-        });
+        let limits = tier.limits.into_iter().map(|Object(limit)| limit.into());
         Self {
             name: tier.name,
             limits: limits.collect(),

@@ -2,6 +2,10 @@
 
 use serde_json::Value;
 
+use super::limits::LimitAnswer;
+use super::read;
+use super::tiers::TierAnswer;
+
 /// The fields of a version that the server adds to what was written.
 const ABOUT_A_VERSION: [&str; 13] = [
     "changed_at",
@@ -18,6 +22,26 @@ const ABOUT_A_VERSION: [&str; 13] = [
     "subject",
     "version",
 ];
+
+/// The value of a field that is a list, in one line: limits, tiers or texts.
+pub fn list_in_line(items: &[Value], limit_in_words: impl Fn(&LimitAnswer) -> String) -> String {
+    let item = |item: &Value| match item {
+        Value::String(text) => text.clone(),
+        other => {
+            let limit = read(other).map(|limit| limit_in_words(&limit));
+            let tier = || read(other).map(|tier: TierAnswer| tier.to_string());
+            let words = limit.or_else(|_| tier());
+            words.unwrap_or_else(|_| other.to_string())
+        }
+    };
+    let words: Vec<String> = items.iter().map(item).collect();
+    match items.first() {
+        None => "none".to_owned(),
+        // A tier has commas of its own.
+        Some(first) if first.get("name").is_some() => words.join("; "),
+        Some(_) => words.join(", "),
+    }
+}
 
 /// A field that differs: its name, its old value and its new value.
 pub type FieldDifference<'a> = (&'a str, String, String);

@@ -4,17 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
 
 use super::ServerArgs;
 use super::bulk::{BulkArgs, ONE};
-use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
-use super::difference::{before_change, print_changes};
 use super::exception_file::{ExceptionLine, put_lines, run_of};
-use super::local::{LocalTime, present};
-use super::overrides::{DeleteArgs, ListArgs, SubjectArgs};
+use super::exceptions::{DeleteArgs, ExceptionKind, ExceptionTarget, ListArgs, SubjectArgs};
+use super::local::LocalTime;
 use super::times::GivenTime;
 use api::blocks::{BlockAnswer, BlockBody};
 
@@ -61,12 +58,17 @@ pub struct BlockArgs {
     server: ServerArgs,
 }
 
+const BLOCKS: ExceptionKind<BlockAnswer> = ExceptionKind {
+    list: "blocks",
+    print: print_block,
+};
+
 pub async fn run(command: BlockCommand) -> anyhow::Result<ExitCode> {
     match command {
         BlockCommand::Put(args) => put(args).await,
-        BlockCommand::Show(args) => show(args).await,
-        BlockCommand::List(args) => list(args).await,
-        BlockCommand::Remove(args) => remove(args).await,
+        BlockCommand::Show(args) => BLOCKS.show(args).await,
+        BlockCommand::List(args) => BLOCKS.list(args).await,
+        BlockCommand::Remove(args) => BLOCKS.end(args, "removed").await,
     }
 }
 
@@ -74,23 +76,18 @@ async fn put(args: BlockArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.file {
         return put_file(&args, file).await;
     }
-    let subject = args.subject.unwrap_or_default();
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    let body = BlockBody {
-        reason: args.reason,
-        until: local.at(present()).instant_text(args.until)?,
+    let target = ExceptionTarget {
+        server: &args.server,
+        condition: &args.condition,
+        policy: &args.policy,
+        subject: args.subject.as_deref().unwrap_or_default(),
+        until: args.until,
     };
-    let path = path(&args.policy, &subject);
-    let before = before_change(&args.server, &path).await?;
-    let request = request(&args.server, Method::PUT, &path)?.json(&body);
-    let answer = call(args.condition.on(request)).await?;
-    if !args.server.json {
-        let name = format!("{} {subject}", args.policy);
-        print_changes(&name, before.as_ref(), &answer, &local)?;
-    }
-    let shown = client::show(&args.server, &answer, |found| print_block(found, &local));
-    args.condition.tell(&args.server);
-    shown
+    let body = |until| BlockBody {
+        reason: args.reason.clone(),
+        until,
+    };
+    BLOCKS.put(target, body).await
 }
 
 async fn put_file(args: &BlockArgs, file: &Path) -> anyhow::Result<ExitCode> {
@@ -103,40 +100,12 @@ async fn put_file(args: &BlockArgs, file: &Path) -> anyhow::Result<ExitCode> {
     };
     let has_reason = args.reason.is_some();
     let columns = [CsvColumn::or_flag("reason", "--reason", has_reason)];
-    let list = list_of(&args.policy);
+    let list = BLOCKS.list_of(&args.policy);
     let body = |line: &ExceptionLine, until| BlockBody {
         reason: line.reason.clone(),
         until,
     };
     put_lines(&run, &args.policy, &list, file, &columns, &of_all, body).await
-}
-
-async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    client::show(&args.server, &answer, |found| print_block(found, &local))
-}
-
-async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("{}?limit=1000", list_of(&args.policy));
-    let items = all_items(&args.server, &path).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    show_all(&args.server, items, |found| print_block(found, &local))
-}
-
-async fn remove(args: DeleteArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let request = request(&args.server, Method::DELETE, &path)?;
-    args.end(request, "removed").await
-}
-
-fn list_of(policy: &str) -> String {
-    format!("/v1/policies/{}/blocks", segment(policy))
-}
-
-fn path(policy: &str, subject: &str) -> String {
-    format!("{}/{}", list_of(policy), segment(subject))
 }
 
 fn print_block(found: &BlockAnswer, local: &LocalTime) {

@@ -12,8 +12,7 @@ use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::refusal::Refused;
 use api::orphans::OrphansBody;
-use api::tiers::TierAnswer;
-use api::versions::{self, FieldDifference};
+use api::versions::{self, FieldDifference, list_in_line};
 
 /// The fields that differ between two versions. One of the two versions may not exist.
 pub fn differences<'a>(
@@ -28,27 +27,8 @@ pub fn differences<'a>(
 fn words(value: &Value, local: &LocalTime) -> String {
     match value {
         Value::Null => "none".to_owned(),
-        Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::String(text) => local.show_within(&in_one_line(text)),
-        Value::Array(items) => {
-            let words = items.iter().map(|item| match item {
-                Value::String(text) => text.clone(),
-                other => {
-                    let limit = api::read(other).map(|limit| describe_limit(&limit));
-                    let tier = || api::read(other).map(|tier: TierAnswer| tier.to_string());
-                    limit
-                        .or_else(|_| tier())
-                        .unwrap_or_else(|_| other.to_string())
-                }
-            });
-            // A tier has commas of its own.
-            let between = if items[0].get("name").is_some() {
-                "; "
-            } else {
-                ", "
-            };
-            words.collect::<Vec<_>>().join(between)
-        }
+        Value::Array(items) => list_in_line(items, describe_limit),
         other => other.to_string(),
     }
 }

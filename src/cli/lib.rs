@@ -26,6 +26,7 @@ mod difference;
 mod doctor;
 mod erasure;
 mod exception_file;
+mod exceptions;
 mod explanation;
 mod export;
 mod export_check;

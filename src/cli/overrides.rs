@@ -4,16 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use reqwest::{Method, RequestBuilder};
 
 use super::ServerArgs;
 use super::bulk::{BulkArgs, ONE};
-use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
-use super::difference::{before_change, print_changes};
 use super::exception_file::{ExceptionLine, put_lines, run_of};
-use super::local::{LocalTime, present};
+use super::exceptions::{DeleteArgs, ExceptionKind, ExceptionTarget, ListArgs, SubjectArgs};
+use super::local::LocalTime;
 use super::times::GivenTime;
 use api::limits::maxima;
 use api::overrides::{OverrideAnswer, OverrideBody, OverrideLimitBody};
@@ -67,52 +65,17 @@ pub struct PutArgs {
     server: ServerArgs,
 }
 
-#[derive(Debug, Args)]
-pub struct SubjectArgs {
-    /// The policy's name
-    pub policy: String,
-
-    /// The subject
-    pub subject: String,
-
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// The policy's name
-    pub policy: String,
-
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct DeleteArgs {
-    /// The policy's name
-    pub policy: String,
-
-    /// The subject
-    pub subject: String,
-
-    /// Reason of the change
-    #[arg(long)]
-    pub reason: String,
-
-    #[command(flatten)]
-    pub condition: ConditionArgs,
-
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
+const OVERRIDES: ExceptionKind<OverrideAnswer> = ExceptionKind {
+    list: "overrides",
+    print: print_override,
+};
 
 pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
     match command {
         OverrideCommand::Put(args) => put(args).await,
-        OverrideCommand::Show(args) => show(args).await,
-        OverrideCommand::List(args) => list(args).await,
-        OverrideCommand::Delete(args) => delete(args).await,
+        OverrideCommand::Show(args) => OVERRIDES.show(args).await,
+        OverrideCommand::List(args) => OVERRIDES.list(args).await,
+        OverrideCommand::Delete(args) => OVERRIDES.end(args, "deleted").await,
     }
 }
 
@@ -120,24 +83,19 @@ async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.file {
         return put_file(&args, file).await;
     }
-    let subject = args.subject.unwrap_or_default();
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    let body = OverrideBody {
-        limits: args.limits.into_iter().map(Object).collect(),
-        until: local.at(present()).instant_text(args.until)?,
-        reason: args.reason,
+    let target = ExceptionTarget {
+        server: &args.server,
+        condition: &args.condition,
+        policy: &args.policy,
+        subject: args.subject.as_deref().unwrap_or_default(),
+        until: args.until,
     };
-    let path = path(&args.policy, &subject);
-    let before = before_change(&args.server, &path).await?;
-    let request = request(&args.server, Method::PUT, &path)?.json(&body);
-    let answer = call(args.condition.on(request)).await?;
-    if !args.server.json {
-        let name = format!("{} {subject}", args.policy);
-        print_changes(&name, before.as_ref(), &answer, &local)?;
-    }
-    let shown = client::show(&args.server, &answer, |found| print_override(found, &local));
-    args.condition.tell(&args.server);
-    shown
+    let body = |until| OverrideBody {
+        limits: args.limits.iter().cloned().map(Object).collect(),
+        until,
+        reason: args.reason.clone(),
+    };
+    OVERRIDES.put(target, body).await
 }
 
 async fn put_file(args: &PutArgs, file: &Path) -> anyhow::Result<ExitCode> {
@@ -153,55 +111,13 @@ async fn put_file(args: &PutArgs, file: &Path) -> anyhow::Result<ExitCode> {
         CsvColumn::or_flag("limit", "--limit", !args.limits.is_empty()),
         CsvColumn::or_flag("reason", "--reason", true),
     ];
-    let list = list_of(&args.policy);
+    let list = OVERRIDES.list_of(&args.policy);
     let body = |line: &ExceptionLine, until| OverrideBody {
         limits: line.limits.iter().cloned().map(Object).collect(),
         until,
         reason: line.reason.clone(),
     };
     put_lines(&run, &args.policy, &list, file, &columns, &of_all, body).await
-}
-
-async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    client::show(&args.server, &answer, |found| print_override(found, &local))
-}
-
-async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("{}?limit=1000", list_of(&args.policy));
-    let items = all_items(&args.server, &path).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    show_all(&args.server, items, |found| print_override(found, &local))
-}
-
-async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let request = request(&args.server, Method::DELETE, &path)?;
-    args.end(request, "deleted").await
-}
-
-impl DeleteArgs {
-    /// Sends the request that ends an exception.
-    pub async fn end(&self, request: RequestBuilder, done: &str) -> anyhow::Result<ExitCode> {
-        let request = request.query(&[("reason", &self.reason)]);
-        let answer = call(self.condition.on(request)).await?;
-        match (self.server.json, self.condition.dry_run) {
-            (true, _) => println!("{answer:#}"),
-            (false, false) => println!("{done}"),
-            (false, true) => self.condition.tell(&self.server),
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn list_of(policy: &str) -> String {
-    format!("/v1/policies/{}/overrides", segment(policy))
-}
-
-fn path(policy: &str, subject: &str) -> String {
-    format!("{}/{}", list_of(policy), segment(subject))
 }
 
 fn print_override(found: &OverrideAnswer, local: &LocalTime) {

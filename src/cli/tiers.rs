@@ -4,17 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
 
 use super::ServerArgs;
 use super::bulk::{BulkArgs, ONE};
-use super::client::{self, all_items, call, request, segment, show_all};
 use super::condition::ConditionArgs;
 use super::csv_lines::CsvColumn;
-use super::difference::{before_change, print_changes};
 use super::exception_file::{ExceptionLine, put_lines, run_of};
-use super::local::{LocalTime, present};
-use super::overrides::{DeleteArgs, ListArgs, SubjectArgs};
+use super::exceptions::{DeleteArgs, ExceptionKind, ExceptionTarget, ListArgs, SubjectArgs};
+use super::local::LocalTime;
 use super::times::GivenTime;
 use api::tiers::{SubjectTierAnswer, SubjectTierBody};
 
@@ -65,12 +62,17 @@ pub struct TierArgs {
     server: ServerArgs,
 }
 
+const TIERS: ExceptionKind<SubjectTierAnswer> = ExceptionKind {
+    list: "tiers",
+    print: print_tier,
+};
+
 pub async fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
     match command {
         TierCommand::Put(args) => put(args).await,
-        TierCommand::Show(args) => show(args).await,
-        TierCommand::List(args) => list(args).await,
-        TierCommand::End(args) => end(args).await,
+        TierCommand::Show(args) => TIERS.show(args).await,
+        TierCommand::List(args) => TIERS.list(args).await,
+        TierCommand::End(args) => TIERS.end(args, "ended").await,
     }
 }
 
@@ -78,24 +80,19 @@ async fn put(args: TierArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.file {
         return put_file(&args, file).await;
     }
-    let subject = args.subject.unwrap_or_default();
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    let body = SubjectTierBody {
-        tier: args.tier.unwrap_or_default(),
-        until: local.at(present()).instant_text(args.until)?,
-        reason: args.reason,
+    let target = ExceptionTarget {
+        server: &args.server,
+        condition: &args.condition,
+        policy: &args.policy,
+        subject: args.subject.as_deref().unwrap_or_default(),
+        until: args.until,
     };
-    let path = path(&args.policy, &subject);
-    let before = before_change(&args.server, &path).await?;
-    let request = request(&args.server, Method::PUT, &path)?.json(&body);
-    let answer = call(args.condition.on(request)).await?;
-    if !args.server.json {
-        let name = format!("{} {subject}", args.policy);
-        print_changes(&name, before.as_ref(), &answer, &local)?;
-    }
-    let shown = client::show(&args.server, &answer, |found| print_tier(found, &local));
-    args.condition.tell(&args.server);
-    shown
+    let body = |until| SubjectTierBody {
+        tier: args.tier.clone().unwrap_or_default(),
+        until,
+        reason: args.reason.clone(),
+    };
+    TIERS.put(target, body).await
 }
 
 async fn put_file(args: &TierArgs, file: &Path) -> anyhow::Result<ExitCode> {
@@ -111,41 +108,13 @@ async fn put_file(args: &TierArgs, file: &Path) -> anyhow::Result<ExitCode> {
         CsvColumn::or_flag("tier", "--tier", args.tier.is_some()),
         CsvColumn::or_flag("reason", "--reason", true),
     ];
-    let list = list_of(&args.policy);
+    let list = TIERS.list_of(&args.policy);
     let body = |line: &ExceptionLine, until| SubjectTierBody {
         tier: line.tier.clone().unwrap_or_default(),
         until,
         reason: line.reason.clone(),
     };
     put_lines(&run, &args.policy, &list, file, &columns, &of_all, body).await
-}
-
-async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let answer = call(request(&args.server, Method::GET, &path)?).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    client::show(&args.server, &answer, |found| print_tier(found, &local))
-}
-
-async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("{}?limit=1000", list_of(&args.policy));
-    let items = all_items(&args.server, &path).await?;
-    let local = LocalTime::of_policy(&args.server, &args.policy).await?;
-    show_all(&args.server, items, |found| print_tier(found, &local))
-}
-
-async fn end(args: DeleteArgs) -> anyhow::Result<ExitCode> {
-    let path = path(&args.policy, &args.subject);
-    let request = request(&args.server, Method::DELETE, &path)?;
-    args.end(request, "ended").await
-}
-
-fn list_of(policy: &str) -> String {
-    format!("/v1/policies/{}/tiers", segment(policy))
-}
-
-fn path(policy: &str, subject: &str) -> String {
-    format!("{}/{}", list_of(policy), segment(subject))
 }
 
 fn print_tier(found: &SubjectTierAnswer, local: &LocalTime) {

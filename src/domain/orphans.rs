@@ -90,7 +90,7 @@ pub fn may_orphan_tiers(rule: &Rule, before: &Rule) -> bool {
 pub fn is_orphaned(found: &SubjectTier, rule: &Rule, before: &[&Rule], now: DateTime<Utc>) -> bool {
     found.in_force(now).is_some_and(|terms| {
         let mut before = before.iter();
-        rule.tier(&terms.tier).is_none() && before.any(|rule| rule.tier(&terms.tier).is_some())
+        !terms.is_in(rule) && before.any(|before| terms.is_in(before))
     })
 }
 

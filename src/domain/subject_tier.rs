@@ -42,6 +42,11 @@ impl TierTerms {
         }
     }
 
+    /// Whether a rule has the tier. One without it has its own limits for the subject.
+    pub fn is_in(&self, rule: &Rule) -> bool {
+        rule.tier(&self.tier).is_some()
+    }
+
     /// The `max` that the tier has for a limit of a rule.
     pub fn max_of(&self, rule: &Rule, per: Per) -> Option<u64> {
         let mut limits = rule.tier(&self.tier)?.limits.iter();
@@ -51,10 +56,7 @@ impl TierTerms {
 
     /// The fault that no version in force or to come has the tier.
     pub fn misfit(&self, versions: &[&Policy]) -> Option<Fault> {
-        if versions
-            .iter()
-            .any(|version| version.rule.tier(&self.tier).is_some())
-        {
+        if versions.iter().any(|version| self.is_in(&version.rule)) {
             return None;
         }
         let tiers = versions.iter().flat_map(|version| &*version.rule.tiers);

@@ -4,14 +4,12 @@ use maud::html;
 use serde_json::json;
 
 use super::exceptions::{
-    conditioned, end_exception, end_form, for_helpers, open_form, open_link, until, until_field,
+    end_exception, end_form, for_helpers, open_form, open_link, put_exception, until, until_field,
 };
 use super::makers::Makers;
-use crate::asking::{Asking, PageFailure, command, path, with};
-use crate::parts::{
-    Heading, cell, empty, form, next_page, reason, reason_field, refused, subject, table,
-};
-use crate::visit::{PageReply, Replied, Shown, Visit};
+use crate::asking::{PageFailure, command, path, with};
+use crate::parts::{Heading, cell, empty, form, next_page, reason, reason_field, subject, table};
+use crate::visit::{Replied, Shown, Visit};
 use api::blocks::{BlockAnswer, BlockList};
 
 pub async fn list(visit: &Visit<'_>) -> Replied {
@@ -104,19 +102,8 @@ async fn block_page(visit: &Visit<'_>) -> Result<Shown, PageFailure> {
 }
 
 pub async fn put(visit: &Visit<'_>) -> Replied {
-    let target = path(&["v1", "policies", visit.name(0), "blocks", visit.name(1)]);
     let body = json!({ "until": visit.form.some("until"), "reason": visit.form.some("reason") });
-    let asking = conditioned(
-        Asking::of("PUT", target).body(body),
-        visit.form.get("version"),
-    );
-    match visit.asker.value(asking).await {
-        Ok(_) => Ok(PageReply::Redirect(visit.path.clone())),
-        Err(failure) => {
-            let problem = failure.of_form()?;
-            Ok(refused(block_page(visit).await?, &problem).into())
-        }
-    }
+    put_exception(visit, "blocks", body, block_page).await
 }
 
 pub async fn end(visit: &Visit<'_>) -> Replied {

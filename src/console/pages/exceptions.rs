@@ -2,11 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
+use serde_json::Value;
 
-use crate::asking::{Asking, path, with};
+use crate::asking::{Asking, PageFailure, path, with};
 use crate::local::Local;
-use crate::parts::{Field, form};
-use crate::visit::{PageReply, Replied, Visit};
+use crate::parts::{Field, form, refused};
+use crate::visit::{PageReply, Replied, Shown, Visit};
 use api::instant::written;
 
 /// A form that leads to the page of one subject.
@@ -75,10 +76,32 @@ pub fn for_helpers() -> Markup {
 }
 
 /// Lets a request change what the form showed, and nothing newer. Version 0 means that there was none.
-pub fn conditioned(asking: Asking, version: &str) -> Asking {
+fn conditioned(asking: Asking, version: &str) -> Asking {
     match version {
         "" | "0" => asking.field("If-None-Match", "*"),
         version => asking.if_version(version),
+    }
+}
+
+/// Puts the exception of the page's subject, and leads back to its page. What is wrong is told on the page with the
+/// form.
+pub async fn put_exception(
+    visit: &Visit<'_>,
+    kind: &str,
+    body: Value,
+    page: impl AsyncFnOnce(&Visit<'_>) -> Result<Shown, PageFailure>,
+) -> Replied {
+    let target = path(&["v1", "policies", visit.name(0), kind, visit.name(1)]);
+    let asking = conditioned(
+        Asking::of("PUT", target).body(body),
+        visit.form.get("version"),
+    );
+    match visit.asker.value(asking).await {
+        Ok(_) => Ok(PageReply::Redirect(visit.path.clone())),
+        Err(failure) => {
+            let problem = failure.of_form()?;
+            Ok(refused(page(visit).await?, &problem).into())
+        }
     }
 }
 

@@ -4,18 +4,17 @@ use maud::html;
 use serde_json::json;
 
 use super::exceptions::{
-    conditioned, end_exception, end_form, for_helpers, open_form, open_link, until, until_field,
+    end_exception, end_form, for_helpers, open_form, open_link, put_exception, until, until_field,
 };
 use super::known::Known;
 use super::makers::Makers;
 use super::version::maxes;
-use crate::asking::{Asking, PageFailure, command, path, with};
+use crate::asking::{PageFailure, command, path, with};
 use crate::local::Local;
 use crate::parts::{
-    Field, Heading, cell, empty, faulty, form, next_page, reason, reason_field, refused, subject,
-    table,
+    Field, Heading, cell, empty, faulty, form, next_page, reason, reason_field, subject, table,
 };
-use crate::visit::{PageReply, Replied, Shown, Visit};
+use crate::visit::{Replied, Shown, Visit};
 use crate::words;
 use api::overrides::{OverrideAnswer, OverrideList};
 use api::policies::PolicyAnswer;
@@ -141,8 +140,6 @@ async fn override_page(visit: &Visit<'_>) -> Result<Shown, PageFailure> {
 }
 
 pub async fn put(visit: &Visit<'_>) -> Replied {
-    let name = visit.name(0);
-    let whose = visit.name(1);
     let mut limits = Vec::new();
     for (field, max) in visit.form.pairs() {
         let Some(per) = field.strip_prefix("max-") else {
@@ -164,18 +161,7 @@ pub async fn put(visit: &Visit<'_>) -> Replied {
         "until": visit.form.some("until"),
         "reason": visit.form.some("reason"),
     });
-    let target = path(&["v1", "policies", name, "overrides", whose]);
-    let asking = conditioned(
-        Asking::of("PUT", target).body(body),
-        visit.form.get("version"),
-    );
-    match visit.asker.value(asking).await {
-        Ok(_) => Ok(PageReply::Redirect(visit.path.clone())),
-        Err(failure) => {
-            let problem = failure.of_form()?;
-            Ok(refused(override_page(visit).await?, &problem).into())
-        }
-    }
+    put_exception(visit, "overrides", body, override_page).await
 }
 
 pub async fn end(visit: &Visit<'_>) -> Replied {

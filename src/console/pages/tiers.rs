@@ -4,15 +4,15 @@ use maud::html;
 use serde_json::json;
 
 use super::exceptions::{
-    conditioned, end_exception, end_form, for_helpers, open_form, open_link, until, until_field,
+    end_exception, end_form, for_helpers, open_form, open_link, put_exception, until, until_field,
 };
 use super::known::Known;
 use super::makers::Makers;
-use crate::asking::{Asking, PageFailure, command, path, with};
+use crate::asking::{PageFailure, command, path, with};
 use crate::parts::{
-    Field, Heading, cell, empty, form, next_page, reason, reason_field, refused, subject, table,
+    Field, Heading, cell, empty, form, next_page, reason, reason_field, subject, table,
 };
-use crate::visit::{PageReply, Replied, Shown, Visit};
+use crate::visit::{Replied, Shown, Visit};
 use crate::words;
 use api::policies::PolicyAnswer;
 use api::tiers::{SubjectTierAnswer, SubjectTierList, TierAnswer};
@@ -152,23 +152,12 @@ async fn tier_page(visit: &Visit<'_>) -> Result<Shown, PageFailure> {
 }
 
 pub async fn put(visit: &Visit<'_>) -> Replied {
-    let target = path(&["v1", "policies", visit.name(0), "tiers", visit.name(1)]);
     let body = json!({
         "tier": visit.form.get("tier"),
         "until": visit.form.some("until"),
         "reason": visit.form.some("reason"),
     });
-    let asking = conditioned(
-        Asking::of("PUT", target).body(body),
-        visit.form.get("version"),
-    );
-    match visit.asker.value(asking).await {
-        Ok(_) => Ok(PageReply::Redirect(visit.path.clone())),
-        Err(failure) => {
-            let problem = failure.of_form()?;
-            Ok(refused(tier_page(visit).await?, &problem).into())
-        }
-    }
+    put_exception(visit, "tiers", body, tier_page).await
 }
 
 pub async fn end(visit: &Visit<'_>) -> Replied {

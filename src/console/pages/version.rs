@@ -8,8 +8,7 @@ use crate::parts::{policy, reason, subject};
 use crate::words;
 use api::changes::ChangeAnswer;
 use api::overrides::OverrideAnswer;
-use api::tiers::TierAnswer;
-use api::versions::{self, FieldDifference};
+use api::versions::{self, FieldDifference, list_in_line};
 
 /// The fields that differ between two versions, one of which may not exist.
 pub fn differences<'a>(
@@ -32,25 +31,7 @@ fn in_words(value: &Value, local: &Local) -> String {
         Value::String(text) => local.within(text),
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
-        Value::Array(items) => {
-            let item = |item: &Value| match item {
-                Value::String(text) => text.clone(),
-                other => {
-                    let limit = api::read(other).map(|limit| words::limit(&limit));
-                    let tier = || api::read(other).map(|tier: TierAnswer| tier.to_string());
-                    limit
-                        .or_else(|_| tier())
-                        .unwrap_or_else(|_| other.to_string())
-                }
-            };
-            let words: Vec<String> = items.iter().map(item).collect();
-            match items.first() {
-                None => "none".to_owned(),
-                // A tier has commas of its own.
-                Some(first) if first.get("name").is_some() => words.join("; "),
-                Some(_) => words.join(", "),
-            }
-        }
+        Value::Array(items) => list_in_line(items, words::limit),
         other => other.to_string(),
     }
 }

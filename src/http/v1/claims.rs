@@ -27,7 +27,6 @@ use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::refusal::Refusal;
-use domain::subject_tier::TierTerms;
 use engine::{Claims, Foretold, Outcome, Rehearsal, Usage};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
@@ -260,9 +259,7 @@ pub fn usage_body(usage: Usage, subject: &str) -> UsageBody {
         overridden,
         blocked,
     } = usage.exceptions;
-    // A version without the tier has its own limits.
-    let has_tier = |terms: &Arc<TierTerms>| usage.policy.rule.tier(&terms.tier).is_some();
-    let tier = tier.filter(has_tier);
+    let tier = tier.filter(|terms| terms.is_in(&usage.policy.rule));
     UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,

@@ -28,9 +28,9 @@ use domain::grant::{Entry, KindWord};
 use domain::identity::to_micros;
 use domain::key::KeyNumber;
 use domain::limit::total::Total;
-use domain::overrides::SubjectTier;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
+use domain::subject_tier::TierTerms;
 use domain::zone::Zone;
 use engine::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, KEY_OF_SETTINGS, LimitThen, LimitsThen, PlacedEntry,
@@ -136,12 +136,8 @@ fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplan
         overridden,
         block,
     } = met.terms.exceptions;
-    // A version without the tier has its own limits.
-    let has_tier = |found: &SubjectTier| {
-        let terms = found.terms.as_ref();
-        terms.is_some_and(|terms| version.rule.tier(&terms.tier).is_some())
-    };
-    let tier = tier.filter(has_tier);
+    let is_in = |terms: &TierTerms| terms.is_in(&version.rule);
+    let tier = tier.filter(|found| found.terms.as_ref().is_some_and(is_in));
     let terms = TermsBody {
         exception: overridden.map(|found| OverrideAnswer::new(&version.name, found)),
         block: block.map(|found| BlockAnswer::new(&version.name, found)),

@@ -26,10 +26,7 @@ fn check(
     let until = faults.body_instant("/until", body.until.as_ref());
     let until = until.map(to_micros);
     faults.reason(body.reason.as_ref());
-    let limits = body.limits.into_iter().map(|Object(limit)| MaxDraft {
-        max: limit.max.0,
-        per: limit.per,
-    });
+    let limits = body.limits.into_iter().map(|Object(limit)| limit.into());
     let limits: Vec<MaxDraft> = limits.collect();
     let terms = faults.draft(OverrideTerms::check(&limits, until, now));
     Ok((faults.or(terms)?, body.reason))

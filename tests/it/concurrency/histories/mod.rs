@@ -147,6 +147,19 @@ impl Play {
         Ok(())
     }
 
+    /// Compares the answer to a change of an exception with the model's, and waits until every instance knows it.
+    async fn changes(&self, answer: &Answer, expected: Result<(), &'static str>) -> Checked {
+        match expected {
+            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
+            Err(kind) => {
+                let status = if kind == "invalid" { 422 } else { 404 };
+                is_problem(answer.status.as_u16(), &answer.json(), status, kind)?;
+            }
+        }
+        self.fleet.everybody_knows_all().await;
+        Ok(())
+    }
+
     async fn put_override(&mut self, subject: usize, choice: OverrideChoice) -> Checked {
         self.note(format!("{subject}: {choice:?}"));
         let now = self.fleet.clock.now();
@@ -160,27 +173,16 @@ impl Play {
         });
         let app = self.fleet.app(0);
         let answer = app.put_override(&subject_text(subject), body).await;
-        match self.model.put_override(subject, choice, until, now) {
-            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
-            Err(kind) => {
-                let status = if kind == "invalid" { 422 } else { 404 };
-                is_problem(answer.status.as_u16(), &answer.json(), status, kind)?;
-            }
-        }
-        self.fleet.everybody_knows_all().await;
-        Ok(())
+        let expected = self.model.put_override(subject, choice, until, now);
+        self.changes(&answer, expected).await
     }
 
     async fn delete_override(&mut self, subject: usize) -> Checked {
         self.note(format!("{subject}: delete the override"));
         let app = self.fleet.app(0);
         let answer = app.delete_override(&subject_text(subject)).await;
-        match self.model.delete_override(subject) {
-            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
-            Err(kind) => is_problem(answer.status.as_u16(), &answer.json(), 404, kind)?,
-        }
-        self.fleet.everybody_knows_all().await;
-        Ok(())
+        let expected = self.model.delete_override(subject);
+        self.changes(&answer, expected).await
     }
 
     async fn put_tier(&mut self, subject: usize, choice: TierChoice) -> Checked {
@@ -193,26 +195,15 @@ impl Play {
         let answer = app
             .put_tier(&subject_text(subject), choice.tier, until)
             .await;
-        match self.model.put_tier(subject, choice.tier, until, now) {
-            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
-            Err(kind) => {
-                let status = if kind == "invalid" { 422 } else { 404 };
-                is_problem(answer.status.as_u16(), &answer.json(), status, kind)?;
-            }
-        }
-        self.fleet.everybody_knows_all().await;
-        Ok(())
+        let expected = self.model.put_tier(subject, choice.tier, until, now);
+        self.changes(&answer, expected).await
     }
 
     async fn end_tier(&mut self, subject: usize) -> Checked {
         self.note(format!("{subject}: end the tier"));
         let answer = self.fleet.app(0).end_tier(&subject_text(subject)).await;
-        match self.model.end_tier(subject) {
-            Ok(()) => prop_assert!(answer.status.is_success(), "{:?}", answer),
-            Err(kind) => is_problem(answer.status.as_u16(), &answer.json(), 404, kind)?,
-        }
-        self.fleet.everybody_knows_all().await;
-        Ok(())
+        let expected = self.model.end_tier(subject);
+        self.changes(&answer, expected).await
     }
 
     async fn claim(&mut self, number: usize, claim: Claim) -> Result<StatusCode, TestCaseError> {
