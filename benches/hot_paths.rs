@@ -346,7 +346,7 @@ fn grant(limits: usize) -> &'static Grant {
 fn render(grant: &'static Grant) -> HttpResponse {
     let mut response = HttpResponse::Created();
     let forecast = Forecast::default();
-    insert_fields(&mut response, &grant.entry.line.totals, &forecast, NOW);
+    insert_fields(&mut response, &grant.entry.line.totals, &[], &forecast, NOW);
     respond(ClaimAnswer::of(grant, &forecast, NOW), response)
 }
 
@@ -366,6 +366,7 @@ fn denial(limits: usize) -> &'static Denial {
             units: Units::ONE,
             now: NOW,
         },
+        shared: Vec::new(),
         totals: last.expect("a line").totals.to_vec(),
         forecast: Forecast::default(),
     };

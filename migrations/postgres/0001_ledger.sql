@@ -260,6 +260,18 @@ CREATE TABLE lapses_mark (
 );
 INSERT INTO lapses_mark (recorded_until, turn) VALUES ('epoch', 0);
 
+-- The usage of limits that all subjects of a policy share, a row a window: the sum of the entries in it that
+-- versions from `since` on decided. An append locks the row and changes it with its entries. It is derived: the
+-- entries say the same. The window without an end starts at the epoch.
+CREATE TABLE shared_use (
+    policy integer NOT NULL REFERENCES policies (id),
+    since integer NOT NULL,
+    per text NOT NULL,
+    starts_at timestamptz NOT NULL,
+    used bigint NOT NULL,
+    PRIMARY KEY (policy, since, per, starts_at)
+);
+
 
 -- The record: one order of all entries and all changes, which never changes.
 --

@@ -241,6 +241,18 @@ CREATE TABLE lapses_mark (
 ) STRICT;
 INSERT INTO lapses_mark (recorded_until, turn) VALUES (0, 0);
 
+-- The usage of limits that all subjects of a policy share, a row a window: the sum of the entries in it that
+-- versions from `since` on decided. An append locks the row and changes it with its entries. It is derived: the
+-- entries say the same. The window without an end starts at the epoch.
+CREATE TABLE shared_use (
+    policy integer NOT NULL REFERENCES policies (id),
+    since integer NOT NULL,
+    per text NOT NULL,
+    starts_at integer NOT NULL,
+    used integer NOT NULL,
+    PRIMARY KEY (policy, since, per, starts_at)
+) STRICT, WITHOUT ROWID;
+
 
 -- The record: one order of all entries and all changes, which never changes.
 --

@@ -12,6 +12,7 @@ use domain::key::SupportBounds;
 use domain::orphans::{OnOrphans, Orphans};
 use domain::policy::{Policy, PolicyName, PolicyPause, Rule};
 use domain::schedule::StoredVersion;
+use domain::shared::{as_carried, calendar_faults};
 use ledger::{Change, Edited, EditedPolicy, LedgerError, PolicyTerms, Standing};
 use record::cursor::{self, cut_page};
 use record::{InvalidCursor, ListFailure};
@@ -144,10 +145,11 @@ impl Admin {
             if paused_in_request.is_some_and(|pause| pause != paused) {
                 return Err(EditError::Misfit(vec![Fault::new("/paused", OWN_URL)]));
             }
-            let rule = &Rule {
+            let rule = Rule {
                 paused,
                 ..rule.clone()
             };
+            let rule = &newest.map_or(rule.clone(), |newest| as_carried(rule, newest));
             let in_force = current.map(|current| &current.in_force);
             let effective_at = effective.instant(in_force, newest, rule, now);
             // A version that is not in force yet can be moved to another instant.
@@ -157,6 +159,14 @@ impl Admin {
             };
             if newest.is_some_and(is_so) {
                 return Ok(Change::Keep);
+            }
+            let faults = current.map(|current| {
+                let versions = [&current.in_force, &current.newest];
+                let faults = versions.map(|version| calendar_faults(rule, version));
+                faults.into_iter().find(|faults| !faults.is_empty())
+            });
+            if let Some(faults) = faults.flatten() {
+                return Err(EditError::Misfit(faults));
             }
             if reason.is_none() && (newest.is_some() || is_archived) {
                 return Err(EditError::ReasonRequired);

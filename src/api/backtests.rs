@@ -18,7 +18,7 @@ use domain::backtest::{BacktestDay, BacktestTally};
     "to": "2026-12-01",
 }))]
 pub struct BacktestBody {
-    /// Only its limits, its tiers and its calendar count.
+    /// Only its limits, its tiers, its total and its calendar count.
     #[schema(value_type = PolicyBody)]
     pub policy: Object<PolicyBody>,
     /// The first local day of the draft's calendar.

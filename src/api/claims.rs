@@ -14,7 +14,6 @@ use super::limits::LimitUsage;
 use super::problem::Problem;
 use super::strict::{Object, WholeNumber};
 use super::words::{self, Word, any_of};
-use domain::limit::per::Per;
 
 pub const QUOTA_EXCEEDED_TYPE: &str =
     "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -140,12 +139,17 @@ pub struct DenialBody {
     /// Null where nothing that is known makes room.
     #[serde(serialize_with = "instant::serialize_some")]
     pub fits_at: Option<DateTime<Utc>>,
-    /// The limits without room for the units.
+    /// The names of the limits without room for the units. That of a limit that all subjects share begins with
+    /// `total`, as in `total day`.
     #[serde(rename = "violated-policies")]
-    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
-    pub violated_policies: Vec<Per>,
+    #[schema(example = json!(["day"]))]
+    pub violated_policies: Vec<String>,
     /// With the present usage.
     pub limits: Vec<LimitUsage>,
+    /// The limits that all subjects share, where they lack room and the subject itself has some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub total: Vec<LimitUsage>,
 }
 
 /// The answer to a claim with status 429.
@@ -157,6 +161,19 @@ any_of!(
     [DenialBody, Problem],
     "code": ["quota-exceeded" => DenialBody, "too-many-wrong-keys" => Problem]
 );
+
+/// What all subjects of a policy share.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct TotalBody {
+    #[schema(example = "benefit")]
+    pub policy: String,
+    #[schema(example = 1)]
+    pub policy_version: u32,
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    pub time_zone: String,
+    /// The limits that all subjects share, with their usage now. Empty for a policy without them.
+    pub total: Vec<LimitUsage>,
+}
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct UsageBody {

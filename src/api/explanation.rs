@@ -45,6 +45,10 @@ pub struct ClaimExplanation {
     pub terms: Option<TermsBody>,
     /// Without the units of the claim.
     pub limits: Vec<LimitExplanation>,
+    /// The limits that all subjects share, without the units of the claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub total: Vec<LimitUsage>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -185,6 +185,10 @@ pub struct ClaimAnswer {
     pub fits_at: Option<DateTime<Utc>>,
     /// The limits at the grant.
     pub limits: Vec<LimitUsage>,
+    /// As in a denial, for a dry run that is denied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub total: Vec<LimitUsage>,
 }
 
 impl ClaimAnswer {
@@ -198,6 +202,7 @@ impl ClaimAnswer {
             grant: Some(GrantBody::new(grant, now)),
             fits_at: None,
             limits: LimitUsage::foretold(&entry.line.totals, forecast),
+            total: Vec::new(),
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod grants;
 pub mod health;
 pub mod instant;
 pub mod keys;
+pub mod limit_text;
 pub mod limits;
 pub mod orphans;
 pub mod overrides;

@@ -11,6 +11,7 @@ use domain::forecast::{Forecast, Returns};
 use domain::limit::per::Per;
 use domain::limit::shape::{Limit, LimitKind, OtherMax};
 use domain::limit::total::Total;
+use domain::shared::SharedTotal;
 use domain::window::{Division, PartOfDay, WeekRun};
 
 /// A limit with its usage, now or at a grant.
@@ -62,6 +63,21 @@ impl LimitUsage {
             more_at,
             resets_at,
         }
+    }
+
+    /// Limits that all subjects share.
+    pub fn shared(totals: &[SharedTotal]) -> Vec<Self> {
+        let usage = |total: &SharedTotal| Self {
+            per: total.limit.per(),
+            kind: LimitKind::Calendar.as_str().into(),
+            max: total.limit.max,
+            used: total.used(),
+            remaining: total.remaining(),
+            window_start: total.ends_at.map(|_| total.key.start),
+            more_at: total.ends_at,
+            resets_at: total.ends_at,
+        };
+        totals.iter().map(usage).collect()
     }
 
     /// The most units that a subject can have at once. For a rate, the burst takes the place of the max.

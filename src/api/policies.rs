@@ -83,6 +83,11 @@ pub struct PolicyBody {
     #[schema(value_type = Option<Vec<TierBody>>, max_items = 20)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiers: Option<Vec<Object<TierBody>>>,
+    /// Limits that all subjects share, such as the first 1,000 of each day, no two with the same `per`; only of the
+    /// calendar. Default: none.
+    #[schema(value_type = Option<Vec<LimitBody>>, max_items = 10)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<Vec<Object<LimitBody>>>,
     /// When the change takes effect: `now`; `next_window`, the start of the policy's next local day; the start
     /// of a local day, such as `2026-12-01`; or an instant. Default: `now`.
     #[schema(example = "now", format = "effective-time")]
@@ -189,6 +194,14 @@ pub struct PolicyPatch {
     )]
     #[schema(value_type = Option<Vec<TierBody>>, max_items = 20)]
     pub tiers: Option<Option<Vec<Object<TierBody>>>>,
+    /// They replace the present ones.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<Vec<LimitBody>>, max_items = 10)]
+    pub total: Option<Option<Vec<Object<LimitBody>>>>,
     /// Default: when the version that it changes takes effect, if that is later; otherwise now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "effective-time")]
@@ -234,6 +247,7 @@ impl PolicyPatch {
             on_ledger_outage: self.on_ledger_outage.unwrap_or(before.on_ledger_outage),
             warn_at: self.warn_at.unwrap_or(before.warn_at),
             tiers: self.tiers.unwrap_or(before.tiers),
+            total: self.total.unwrap_or(before.total),
             effective: self.effective,
             reason: self.reason,
             orphaned_overrides: self.orphaned_overrides,
@@ -245,20 +259,16 @@ impl PolicyPatch {
 /// Without the instants, which are texts here.
 impl From<PolicyBody> for RuleDraft {
     fn from(body: PolicyBody) -> Self {
-        let limits = body.limits.into_iter().map(|Object(limit)| LimitDraft {
-            max: limit.max.0,
-            per: limit.per,
-            kind: limit.kind,
-            step: limit.step,
-            burst: limit.burst.map(|burst| burst.0),
-            from: limit.from,
-        });
+        let drafts = |limits: Vec<Object<LimitBody>>| {
+            let limits = limits.into_iter();
+            limits.map(|Object(limit)| limit.into()).collect()
+        };
         let levels = body.warn_at.unwrap_or_default().into_iter();
         let tiers = body.tiers.unwrap_or_default().into_iter();
         Self {
             description: body.description,
             time_zone: body.time_zone,
-            limits: limits.collect(),
+            limits: drafts(body.limits),
             day_starts_at: body.day_starts_at,
             week_starts_on: body.week_starts_on,
             active_from: None,
@@ -269,23 +279,23 @@ impl From<PolicyBody> for RuleDraft {
             on_ledger_outage: body.on_ledger_outage,
             warn_at: levels.map(|level| level.0).collect(),
             tiers: tiers.map(|Object(tier)| tier.into()).collect(),
+            total: drafts(body.total.unwrap_or_default()),
         }
     }
 }
 
 impl From<PolicyAnswer> for PolicyBody {
     fn from(version: PolicyAnswer) -> Self {
+        let bodies = |limits: Vec<LimitAnswer>| {
+            let limits = limits.into_iter();
+            limits.map(LimitBody::from).map(Object).collect()
+        };
         let levels = version.warn_at.into_iter();
         let tiers = version.tiers.into_iter();
         Self {
             description: Some(version.description),
             time_zone: version.time_zone,
-            limits: version
-                .limits
-                .into_iter()
-                .map(LimitBody::from)
-                .map(Object)
-                .collect(),
+            limits: bodies(version.limits),
             day_starts_at: Some(version.day_starts_at),
             week_starts_on: Some(version.week_starts_on.into_owned()),
             active_from: version.active_from.map(written),
@@ -297,6 +307,7 @@ impl From<PolicyAnswer> for PolicyBody {
             on_ledger_outage: Some(version.on_ledger_outage.into_owned()),
             warn_at: Some(levels.map(|level| WholeNumber(level.into())).collect()),
             tiers: Some(tiers.map(TierBody::from).map(Object).collect()),
+            total: Some(bodies(version.total)),
             reason: None,
             orphaned_overrides: None,
         }
@@ -328,6 +339,19 @@ pub struct LimitBody {
     #[schema(example = "2026-01-05", format = Date)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+}
+
+impl From<LimitBody> for LimitDraft {
+    fn from(limit: LimitBody) -> Self {
+        Self {
+            max: limit.max.0,
+            per: limit.per,
+            kind: limit.kind,
+            step: limit.step,
+            burst: limit.burst.map(|burst| burst.0),
+            from: limit.from,
+        }
+    }
 }
 
 impl From<LimitAnswer> for LimitBody {
@@ -394,6 +418,10 @@ pub struct PolicyAnswer {
     #[serde(default)]
     #[schema(required)]
     pub tiers: Vec<TierAnswer>,
+    /// The limits that all subjects share. They count from the version on that brought them.
+    #[serde(default)]
+    #[schema(required)]
+    pub total: Vec<LimitAnswer>,
     /// An archived policy takes no more claims.
     pub archived: bool,
     /// When this version takes effect. From then on it is in force, unless a higher version is.
@@ -423,6 +451,7 @@ page!(PolicyList of PolicyAnswer);
 impl From<Policy> for PolicyAnswer {
     fn from(policy: Policy) -> Self {
         let Rule { calendar, .. } = &policy.rule;
+        let shared = policy.rule.shared.iter();
         Self {
             name: policy.name.to_string(),
             version: policy.version,
@@ -441,6 +470,7 @@ impl From<Policy> for PolicyAnswer {
             on_ledger_outage: policy.rule.on_ledger_outage.as_str().into(),
             warn_at: policy.rule.warn_at.percents().collect(),
             tiers: policy.rule.tiers.iter().map(TierAnswer::from).collect(),
+            total: shared.map(|it| LimitAnswer::from(&it.limit())).collect(),
             archived: policy.archived,
             effective_at: policy.effective_at,
             in_force_version: None,

@@ -69,11 +69,14 @@ impl Claims {
         };
         let now = self.instance.clock.now();
         match refusal {
+            Refusal::Denied(denied) if denied.has_own_room() => {
+                self.denials.note_without_window(policy, now);
+            }
             Refusal::Denied(denied) => {
                 self.denials
                     .note(policy, account, units, &denied.totals, now);
             }
-            Refusal::Blocked(_) => self.denials.note_blocked(policy, now),
+            Refusal::Blocked(_) => self.denials.note_without_window(policy, now),
             _ => {}
         }
     }

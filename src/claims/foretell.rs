@@ -134,7 +134,10 @@ impl Claims {
                     until,
                 };
                 match refusal {
-                    Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
+                    Refusal::Denied(denied) => {
+                        let own = self.foretell_denied(question, denied).await;
+                        own.after_shared(&denied.shared, units)
+                    }
                     Refusal::NeverFits { .. } if self.may_be_granted(&question) => {
                         return self.deny_until_it_fits(question, outcome).await;
                     }
@@ -226,7 +229,7 @@ impl Claims {
         question: Question,
         denied: &DeniedClaim,
     ) -> Forecast {
-        let DeniedClaim { totals, last } = denied;
+        let DeniedClaim { totals, last, .. } = denied;
         let after = After::of(last.clone());
         if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last) {
             let units = question.units.unwrap_or(Units::ONE);
@@ -257,7 +260,11 @@ impl Claims {
         let reading = self.instance.detached(async move {
             let last = claims.read_outlook(account).await?.last;
             let totals = totals(&claims.ledger, &policy, account, last.clone(), now).await?;
-            Ok::<_, LedgerError>(DeniedClaim { totals, last })
+            Ok::<_, LedgerError>(DeniedClaim {
+                totals,
+                last,
+                shared: Vec::new(),
+            })
         });
         let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
             return is_as_before(outcome);

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep};
 use crate::instance::{Metrics, Pace, Policies, Watch, nonce};
 use crate::protocol::{SettleQueue, learn_facts};
 use domain::account::Unknown;
-use domain::drafting::{AccountFacts, Drafting};
+use domain::account_facts::AccountFacts;
+use domain::drafting::{Drafting, Lapses};
 use domain::grant::Line;
 use domain::identity::{AccountId, EntryId};
 use domain::policy::{Policy, PolicyId};
@@ -275,12 +276,15 @@ pub fn draft_of_lapses(
         return Ok(None);
     }
     let drafting = Drafting::begin(account, policy, Some(last.clone()), known, now)?;
-    let entries = drafting.into_lapses().entries;
+    let Lapses {
+        entries, shared, ..
+    } = drafting.into_lapses();
     Ok((!entries.is_empty()).then(|| Draft {
         account,
         policy: policy.id,
         subject: None,
         after: Some(last.clone()),
         entries,
+        shared,
     }))
 }

@@ -18,8 +18,9 @@ use domain::forecast::Forecast;
 use domain::identity::AccountId;
 use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyName};
+use domain::shared::{SharedKey, SharedTotal};
 use domain::work::Work;
-use ledger::LedgerError;
+use ledger::{LedgerError, Look};
 
 /// The present limits of an account.
 #[derive(Debug)]
@@ -141,6 +142,36 @@ impl Claims {
         let account = work.account;
         let foretelling = self.foretell(&policy, account, work.units, outcome, false, deadline);
         Ok(Rehearsal::Ended(foretelling.await))
+    }
+
+    /// The limits that all subjects of a policy share, with their present usage; `None` if the policy does not exist
+    /// or is archived.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn total(
+        self: &Arc<Self>,
+        policy: &PolicyName,
+    ) -> Result<Option<(Arc<Policy>, Vec<SharedTotal>)>, Failure> {
+        let policy = self.instance.usable_policy(policy, Instant::now()).await?;
+        let Some(policy) = policy.filter(|policy| !policy.archived) else {
+            return Ok(None);
+        };
+        let claims = self.clone();
+        let work = async move {
+            let now = claims.instance.clock.now();
+            let wanted = policy.shared_totals(|_| 0, now).into_iter();
+            let look = Look {
+                shared: wanted.map(|total| total.key).collect(),
+                ..Look::default()
+            };
+            let seen = claims.ledger.look(&look).await?;
+            let used = |key: &SharedKey| seen.shared.get(key).copied().unwrap_or(0);
+            let totals = policy.shared_totals(used, now);
+            Ok((policy, totals))
+        };
+        let found: Result<_, LedgerError> = self.instance.detached(work).await?;
+        Ok(Some(found?))
     }
 
     /// The present limits of a subject; `None` if the policy does not exist or is archived.

@@ -22,6 +22,7 @@ use super::{ServerArgs, yaml};
 use api::backtests::BacktestAnswer;
 use api::policies::{PolicyAnswer, PolicyBody};
 use domain::policy::{Rule, RuleDraft};
+use domain::shared::says_the_same;
 
 /// The longest wait for the server, which reads every entry of the days.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -31,7 +32,7 @@ const DAYS: u64 = 7;
 #[derive(Debug, Args)]
 pub struct BacktestArgs {
     /// The policy's name; with a file of several policies, the names of those to try [default: those whose limits,
-    /// tiers or calendar differ from what is in force]
+    /// tiers, total or calendar differ from what is in force]
     #[arg(value_name = "POLICY")]
     policies: Vec<String>,
 
@@ -150,8 +151,9 @@ fn why_not(draft: &Map<String, Value>, in_force: Option<&Rule>) -> Option<&'stat
     // A backtest tries nothing else of a policy.
     let is_same = draft.limits == in_force.limits
         && draft.calendar == in_force.calendar
-        && draft.tiers == in_force.tiers;
-    is_same.then_some("its limits, its tiers and its calendar are those in force")
+        && draft.tiers == in_force.tiers
+        && says_the_same(&draft.shared, &in_force.shared);
+    is_same.then_some("its limits, its tiers, its total and its calendar are those in force")
 }
 
 fn rule_of(policy: PolicyBody) -> Option<Rule> {

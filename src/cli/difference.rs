@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{call, can_try_again, read, request};
-use super::limits::describe_limit;
 use super::local::LocalTime;
 use super::orphans::describe_orphans;
 use super::refusal::Refused;
+use api::limits::LimitAnswer;
 use api::orphans::OrphansBody;
 use api::versions::{self, FieldDifference, list_in_line};
 
@@ -28,7 +28,7 @@ fn words(value: &Value, local: &LocalTime) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => local.show_within(&in_one_line(text)),
-        Value::Array(items) => list_in_line(items, describe_limit),
+        Value::Array(items) => list_in_line(items, LimitAnswer::to_string),
         other => other.to_string(),
     }
 }

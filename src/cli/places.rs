@@ -128,6 +128,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("on_ledger_outage", "--on-ledger-outage"),
     ("warn_at", "--warn-at"),
     ("tiers", "--tier"),
+    ("total", "--total"),
     ("orphaned_overrides", "--orphaned-overrides"),
     ("reason", "--reason"),
 ];

@@ -10,8 +10,8 @@ use super::ServerArgs;
 use super::client::{read, segment, show};
 use super::difference::in_one_line;
 use super::key_names::KeyNames;
-use super::limits::describe_limits;
 use super::local::LocalTime;
+use api::limit_text::limits_in_line;
 use api::limits::in_percent;
 use api::policies::PolicyAnswer;
 use api::tiers::tiers_in_line;
@@ -70,7 +70,7 @@ pub fn print_policy(server: &ServerArgs, policy: &PolicyAnswer) {
         "{:<24} version {version:<4} {:<24} {}{pause}{}{archived}",
         policy.name,
         policy.time_zone,
-        describe_limits(&policy.limits),
+        limits_in_line(&policy.limits),
         begins.unwrap_or_default(),
     );
 }
@@ -103,6 +103,7 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
             "tiers",
             tiers_in_line(&policy.tiers).unwrap_or_else(|| "none".to_owned()),
         ),
+        ("total", limits_in_line(&policy.total)),
         ("effective", local.show(policy.effective_at)),
         ("changed", changed),
     ] {

@@ -1,6 +1,7 @@
 //! Commands that create, change and replace a policy.
 
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -12,7 +13,6 @@ use super::ServerArgs;
 use super::client::{call, read, request};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, print_changes};
-use super::limits;
 use super::local::{LocalTime, present};
 use super::past_versions;
 use super::policies::{path_of, show_with_warnings};
@@ -30,7 +30,7 @@ pub struct CreateArgs {
     /// A limit, such as "3 per day", "1 per ever", "5 per 15m calendar", "80 per 2 weeks from 2026-01-05", "5
     /// per 24h sliding", "500 per 24h sliding step 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst
     /// 20". Repeat the option for more limits
-    #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
+    #[arg(long = "limit", required = true, value_parser = LimitBody::from_str)]
     limits: Vec<LimitBody>,
 
     /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
@@ -50,7 +50,7 @@ pub struct SetArgs {
     policy: String,
 
     /// A limit, such as "3 per day". The limits replace all present ones: repeat the option for each
-    #[arg(long = "limit", value_parser = limits::parse_limit)]
+    #[arg(long = "limit", value_parser = LimitBody::from_str)]
     limits: Vec<LimitBody>,
 
     /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
@@ -121,6 +121,22 @@ struct OtherSettings {
     /// week"; or none. Repeat the option for more tiers [default: none]
     #[arg(long = "tier", value_name = "TIER", value_parser = parse_tier)]
     tiers: Vec<TierArg>,
+
+    /// A limit that all subjects share, such as "1000 per day"; or none. Repeat the option for more of them
+    /// [default: none]
+    #[arg(long = "total", value_name = "LIMIT", value_parser = parse_total)]
+    total: Vec<TotalArg>,
+}
+
+/// A limit that all subjects share, or the word `none`.
+#[derive(Debug, Clone)]
+struct TotalArg(Option<LimitBody>);
+
+fn parse_total(text: &str) -> Result<TotalArg, &'static str> {
+    match text {
+        "none" => Ok(TotalArg(None)),
+        _ => text.parse().map(|limit| TotalArg(Some(limit))),
+    }
 }
 
 /// A tier, or the word `none`.
@@ -139,6 +155,12 @@ impl OtherSettings {
     fn tiers(&self) -> Option<Vec<Object<TierBody>>> {
         let tiers = self.tiers.iter().filter_map(|tier| tier.0.clone());
         (!self.tiers.is_empty()).then(|| tiers.map(Object).collect())
+    }
+
+    /// The limits that all subjects share, if any option is about them.
+    fn total(&self) -> Option<Vec<Object<LimitBody>>> {
+        let limits = self.total.iter().filter_map(|limit| limit.0.clone());
+        (!self.total.is_empty()).then(|| limits.map(Object).collect())
     }
 }
 
@@ -262,6 +284,7 @@ impl CreateArgs {
             on_ledger_outage: others.on_ledger_outage.clone(),
             warn_at: others.warn_at.as_ref().map(|levels| levels.0.clone()),
             tiers: others.tiers(),
+            total: others.total(),
             orphaned_overrides: change.orphaned_overrides.clone(),
             reason: change.reason.clone(),
         })
@@ -292,6 +315,7 @@ impl SetArgs {
             on_ledger_outage: given(&others.on_ledger_outage),
             warn_at: others.warn_at.as_ref().map(|levels| Some(levels.0.clone())),
             tiers: others.tiers().map(Some),
+            total: others.total().map(Some),
             effective: change.effective(local)?,
             reason: change.reason.clone(),
             orphaned_overrides: change.orphaned_overrides.clone(),

@@ -7,9 +7,11 @@ use reqwest::Method;
 
 use super::client::{all_items, call, read, request, show_all};
 use super::key_names::KeyNames;
+use super::limits::describe_usages;
 use super::local::LocalTime;
 use super::policies::{PolicyArgs, path_of, print_policy, print_settings, show_with_warnings};
 use super::{ServerArgs, apply, backtest, past_versions, pause, policy_changes, versions};
+use api::claims::TotalBody;
 use api::policies::PolicyAnswer;
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +96,19 @@ async fn list(args: ListPoliciesArgs) -> anyhow::Result<ExitCode> {
     show_all(server, items, |policy| print_policy(server, policy))
 }
 
+/// Shows what is used of the limits that all subjects share, if there are any.
+async fn print_total(server: &ServerArgs, policy: &PolicyAnswer) -> anyhow::Result<()> {
+    if policy.total.is_empty() || policy.archived {
+        return Ok(());
+    }
+    let path = format!("{}/total", path_of(&policy.name));
+    let total: TotalBody = read(&call(request(server, Method::GET, &path)?).await?)?;
+    let local = LocalTime::new(server, &total.time_zone);
+    let used = describe_usages(&total.total, &local);
+    println!("  {:<17} {used}", "used by all");
+    Ok(())
+}
+
 async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     let policy = call(request(&args.server, Method::GET, &path_of(&args.policy))?).await?;
     let shown = show_with_warnings(&args.server, &policy)?;
@@ -101,6 +116,7 @@ async fn show_policy(args: PolicyArgs) -> anyhow::Result<ExitCode> {
         let policy: PolicyAnswer = read(&policy)?;
         let names = KeyNames::of(&args.server, [&*policy.changed_by]).await?;
         print_settings(&args.server, &policy, &names);
+        print_total(&args.server, &policy).await?;
         for version in past_versions::scheduled(&args.server, &policy).await? {
             let local = LocalTime::new(&args.server, &version.time_zone);
             let from = local.show(version.effective_at);

@@ -16,12 +16,12 @@ use super::client::{all_items, call, read, request, show_all};
 use super::condition::ConditionArgs;
 use super::difference::{before_change, differences, in_one_line};
 use super::key_names::KeyNames;
-use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::past_versions::{KnownVersion, all_versions, find, versions_of};
 use super::policies::{PolicyArgs, path_of};
 use super::policy_changes::ChangeArgs;
 use api::instant::written;
+use api::limit_text::limits_in_line;
 use api::policies::{PolicyAnswer, PolicyBody};
 
 #[derive(Debug, Args)]
@@ -113,7 +113,7 @@ fn print_version(server: &ServerArgs, version: &PolicyAnswer, names: &KeyNames) 
         version.version,
         local.show(version.changed_at),
         names.show(&version.changed_by),
-        describe_limits(&version.limits),
+        limits_in_line(&version.limits),
         from.unwrap_or_default(),
         reason
             .map(|reason| format!("  ({reason})"))

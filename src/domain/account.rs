@@ -7,7 +7,7 @@ use super::grant::{Line, Provisional};
 use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
 use super::past::{Past, WantedPast, go_on_after};
-use super::policy::{Mode, Policy};
+use super::policy::{Mode, Policy, Rule};
 use super::refusal::{DeniedClaim, Refusal};
 
 /// The verdict of the rule on a claim.
@@ -65,6 +65,7 @@ pub fn decide(
         return Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
             totals,
             last,
+            shared: Vec::new(),
         })));
     }
     // 5. The units are taken from all totals.
@@ -178,14 +179,13 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     if let Some(block) = policy.blocked {
         return Some(Refusal::Blocked(block));
     }
-    let limits = policy.rule.limits.iter();
-    limits
-        .filter(|limit| units.get() > limit.ceiling)
-        .min_by_key(|limit| limit.ceiling)
-        .map(|limit| Refusal::NeverFits {
-            per: limit.per(),
-            max: limit.ceiling,
-        })
+    let Rule { limits, shared, .. } = &policy.rule;
+    let own = limits.iter().map(|it| (it.ceiling, it.per()));
+    let shared = shared.iter().map(|it| (it.max, it.per()));
+    own.chain(shared)
+        .filter(|(most, _)| units.get() > *most)
+        .min_by_key(|(most, _)| *most)
+        .map(|(max, per)| Refusal::NeverFits { per, max })
 }
 
 /// The next instant of an account. Invariant: time never runs backwards in an account, whatever the

@@ -7,10 +7,11 @@ use chrono::{DateTime, NaiveDate, Utc};
 
 use super::claim::Units;
 use super::exceptions::ExceptionHistory;
-use super::grant::{Direction, EntryKind};
+use super::grant::EntryKind;
 use super::identity::{AccountId, EntryId};
 use super::policy::Rule;
-use super::replay::{ReplayedLimit, ReplayedUnits};
+use super::replay::ReplayedUnits;
+use super::replayed_rule::ReplayedRule;
 use super::window::{Length, Window};
 
 /// The largest number of days.
@@ -104,7 +105,7 @@ pub struct BacktestReport {
 
 /// A draft that replays the entries of the ledger one after the other.
 ///
-/// A grant takes units of all limits if it fits into all of them. Otherwise it would have been
+/// A grant takes units of all limits, also of those that all subjects share, if it fits into all of them. Otherwise it would have been
 /// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
 /// from its own instant on. An adjustment moves the usage whether or not it fits, and a reset begins
 /// the limits of the draft again that have its name. Only limits
@@ -112,10 +113,9 @@ pub struct BacktestReport {
 /// a subject had then apply: its override and its tier, if the draft has the limit and the tier. A grant
 /// of a subject that was blocked then would have been denied, which a policy that observed did not do.
 pub struct Backtest {
-    rule: Rule,
+    replayed: ReplayedRule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
-    limits: Vec<ReplayedLimit>,
     exceptions: ExceptionHistory,
     /// Denied grants that will be given back. They took nothing, so nothing returns.
     denied_grants: BTreeSet<EntryId>,
@@ -151,15 +151,11 @@ impl Backtest {
             tally: BacktestTally::default(),
         };
         let days = days.map(day).collect();
-        let limits = || rule.limits.iter();
-        let starts = limits().map(|limit| ReplayedLimit::counts_from(limit, calendar, start));
-        let begin = starts.min().unwrap_or(start);
-        let limits = limits().map(|limit| ReplayedLimit::new(limit, calendar, begin));
+        let begin = ReplayedRule::counts_from(&rule, start);
         Self {
-            limits: limits.collect(),
             exceptions,
             denied_grants: BTreeSet::new(),
-            rule,
+            replayed: ReplayedRule::new(rule, begin),
             begin,
             end,
             days,
@@ -184,9 +180,8 @@ impl Backtest {
         let Replayed { account, units, .. } = *entry;
         let exceptions = self.exceptions.at(account, at);
         if let Some(exceptions) = &exceptions {
-            for limit in &mut self.limits {
-                limit.set_max(account, exceptions.max_of(&self.rule, limit.per()));
-            }
+            let max_of = |rule: &Rule, per| exceptions.max_of(rule, per);
+            self.replayed.set_max(account, max_of);
         }
         let moved = ReplayedUnits {
             account,
@@ -198,10 +193,9 @@ impl Backtest {
             // 2. A grant takes units of all limits, or would have been denied.
             EntryKind::Grant { .. } => {
                 let is_blocked = exceptions.is_some_and(|it| it.blocked.is_some());
-                let limits = &mut self.limits;
-                let fits = !is_blocked && limits.iter().all(|limit| limit.fits(account, units, at));
+                let fits = !is_blocked && self.replayed.fits(account, units, at);
                 if fits {
-                    limits.iter_mut().for_each(|limit| limit.take(moved));
+                    self.replayed.take(moved);
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -213,35 +207,22 @@ impl Backtest {
             | EntryKind::Lapse { of } => {
                 let was_taken = !self.denied_grants.contains(&of) && of.at() >= self.begin;
                 if was_taken {
-                    let limits = self.limits.iter_mut();
-                    limits.for_each(|limit| limit.give_back(account, units, of, at));
+                    self.replayed.give_back(account, units, of, at);
                 }
             }
             // 4. An adjustment moves the usage of every limit.
-            EntryKind::Adjustment(direction) => {
-                let limits = self.limits.iter_mut();
-                limits.for_each(|limit| match direction {
-                    Direction::Up => limit.take(moved),
-                    Direction::Down => limit.take_off(moved),
-                });
-            }
+            EntryKind::Adjustment(direction) => self.replayed.adjust(moved, direction),
             // 5. A reset begins the limits with its name again. A confirmation only passes time.
             EntryKind::Reset { .. } | EntryKind::Confirmation { .. } => {
-                let limits = self.limits.iter_mut();
-                limits.for_each(|limit| limit.pass(account, entry.kind, at));
+                self.replayed.pass(account, entry.kind, at);
             }
         }
     }
 
     /// Forgets units that have returned.
     fn move_on(&mut self, at: DateTime<Utc>) {
-        let mut has_moved = false;
-        for limit in &mut self.limits {
-            has_moved |= limit.move_on(&self.rule.calendar, at);
-        }
-        if has_moved {
-            let starts = self.limits.iter().map(|limit| limit.reaches_back_to(at));
-            let earliest = EntryId::first_at(starts.min().unwrap_or(at));
+        if let Some(earliest) = self.replayed.move_on(at) {
+            let earliest = EntryId::first_at(earliest);
             self.denied_grants = self.denied_grants.split_off(&earliest);
         }
     }
@@ -305,6 +286,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::grant::Direction;
     use crate::limit::draft::LimitDraft;
     use crate::policy::RuleDraft;
 

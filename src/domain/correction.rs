@@ -25,6 +25,8 @@ pub struct Hold {
     pub units: Units,
     /// The instant at which the hold lapses.
     pub until: DateTime<Utc>,
+    /// The version of the policy that granted it.
+    pub version: u32,
 }
 
 /// The open holds of an account.
@@ -118,6 +120,7 @@ impl HoldChange {
                     grant: entry.id,
                     units: entry.units,
                     until,
+                    version: entry.line.policy_version,
                 })
             }),
             Follows::GoesOn => {
@@ -479,6 +482,7 @@ mod tests {
                 grant: EntryId::new(at(NOON), number, 0),
                 units: Units::ONE,
                 until: at(NOON) + TimeDelta::seconds(end),
+                version: 1,
             };
             numbered.map(hold).collect()
         })

@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
+use super::account_facts::AccountFacts;
 use super::claim::Units;
 use super::correction::{Hold, HoldChange, Holds, adjust, carry_on, give_back, lapse};
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
@@ -11,53 +12,12 @@ use super::identity::{AccountId, EntryId};
 use super::limit::total::Total;
 use super::partial::{Confirming, Reversing, check_confirmation, check_reversal};
 use super::past::Past;
-use super::policy::Policy;
-use super::refusal::Refusal;
+use super::policy::{Mode, Policy};
+use super::refusal::{DeniedClaim, Refusal};
 use super::reset::reset;
+use super::shared::{SharedChange, SharedKey, SharedTotal};
 use super::warning::Levels;
 use super::work::{Task, Work};
-
-/// The largest number of lapses in a draft.
-const LAPSES_MOST: u32 = 1000;
-
-/// What is known of an account besides its last line.
-#[derive(Debug, Clone)]
-pub struct AccountFacts {
-    /// The number of lapses in one read.
-    pub lapses_most: u32,
-    /// The random part of the ids of lapses. It differs between accounts.
-    pub nonce: u64,
-    /// The facts that the last line does not have.
-    pub past: Past,
-    /// The open holds, once they were read.
-    pub holds: Option<Holds>,
-    /// The entries that name the grants to correct.
-    pub followers: Vec<Entry>,
-}
-
-impl Default for AccountFacts {
-    fn default() -> Self {
-        Self {
-            lapses_most: u32::MAX,
-            nonce: 0,
-            past: Past::default(),
-            holds: None,
-            followers: Vec::new(),
-        }
-    }
-}
-
-impl AccountFacts {
-    /// The knowledge of a writer before it reads anything. The number of lapses is bounded, so that
-    /// the draft stays within the time of a statement. All lapses share one random number.
-    pub fn to_append(nonce: u64) -> Self {
-        Self {
-            lapses_most: LAPSES_MOST,
-            nonce,
-            ..Self::default()
-        }
-    }
-}
 
 /// A draft in progress.
 pub struct Drafting<'a> {
@@ -69,6 +29,7 @@ pub struct Drafting<'a> {
     /// The line that the next entry follows.
     line: Option<Line>,
     entries: Vec<Entry>,
+    shared: Vec<SharedChange>,
 }
 
 /// The outcome of a claim or correction.
@@ -88,11 +49,15 @@ pub struct Drafted {
     /// `None` if so many lapses are due that they are appended alone.
     pub decided: Option<Vec<Decided>>,
     pub entries: Vec<Entry>,
+    /// What the entries do to the limits that all subjects share, in their order.
+    pub shared: Vec<SharedChange>,
 }
 
 /// The lapses that are appended before any other entry of an account.
 pub struct Lapses {
     pub entries: Vec<Entry>,
+    /// See [`Drafted::shared`].
+    pub shared: Vec<SharedChange>,
     /// The line after the lapses.
     pub line: Option<Line>,
     /// Whether so many lapses are due that these are appended alone.
@@ -103,6 +68,7 @@ impl Lapses {
     pub fn none(line: Option<Line>) -> Self {
         Self {
             entries: Vec::new(),
+            shared: Vec::new(),
             line,
             has_more: false,
         }
@@ -134,6 +100,7 @@ pub fn draft<'w>(
     Ok(Drafted {
         decided,
         entries: drafting.entries,
+        shared: drafting.shared,
     })
 }
 
@@ -158,6 +125,7 @@ impl<'a> Drafting<'a> {
             holds: known.holds.clone(),
             line: last,
             entries: Vec::new(),
+            shared: Vec::new(),
         };
         let is_due = |line: &Line| line.may_have_lapses(at);
         if drafting.line.as_ref().is_some_and(is_due) {
@@ -170,7 +138,8 @@ impl<'a> Drafting<'a> {
         // 1. Each lapsed hold gives its units back, in the order of their ends.
         while let (Some(last), Some(hold)) = (self.line.clone(), self.next_lapse()?) {
             let line = lapse(&hold, &last, &self.past())?;
-            self.append(hold.lapsed(self.account, line, self.known.nonce));
+            let lapse = hold.lapsed(self.account, line, self.known.nonce);
+            self.append(lapse, hold.version);
         }
         // 2. There may have been no lapse: `lapses_at` only says when the first hold can lapse.
         if let (Some(line), Some(holds)) = (&mut self.line, &self.holds) {
@@ -196,6 +165,7 @@ impl<'a> Drafting<'a> {
         Lapses {
             has_more: self.has_more_lapses(),
             entries: self.entries,
+            shared: self.shared,
             line: self.line,
         }
     }
@@ -205,13 +175,23 @@ impl<'a> Drafting<'a> {
     /// # Errors
     /// [`Unknown`].
     pub fn rehearse(&self, units: Units) -> Result<Verdict, Unknown> {
-        decide(
-            self.policy,
-            units,
-            self.line.as_ref(),
-            &self.past(),
-            self.now,
-        )
+        let last = self.line.as_ref();
+        let verdict = decide(self.policy, units, last, &self.past(), self.now)?;
+        let (Verdict::Granted(line) | Verdict::WouldDeny(line)) = &verdict else {
+            return Ok(verdict);
+        };
+        let shared = self.shared_totals(line.at);
+        if shared.iter().all(|total| total.fits(units)) {
+            return Ok(verdict);
+        }
+        if self.policy.rule.mode == Mode::Observe {
+            return Ok(Verdict::WouldDeny(line.clone()));
+        }
+        Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
+            totals: totals_at(self.policy, last, &self.past(), line.at)?,
+            last: last.cloned(),
+            shared,
+        })))
     }
 
     /// The present totals.
@@ -236,16 +216,17 @@ impl<'a> Drafting<'a> {
         let last = self.line.as_ref();
         let past = self.past();
         let units = work.units;
-        let mut would_deny = false;
         // 1. A claim takes units, if the rule grants it.
         let line = match &work.task {
-            Task::Claim(_) => match decide(self.policy, units, last, &past, self.now)? {
-                Verdict::Granted(line) => line,
-                Verdict::WouldDeny(line) => {
-                    would_deny = true;
-                    line
+            Task::Claim(_) => match self.rehearse(units)? {
+                Verdict::Granted(line) => return self.grant(work, line, false),
+                Verdict::WouldDeny(line) => return self.grant(work, line, true),
+                Verdict::Refused(refusal) => {
+                    if let Refusal::Denied(denied) = &refusal {
+                        self.deny(denied, units);
+                    }
+                    return Ok(Decided::Refused(refusal));
                 }
-                Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
             },
             // 2. A reversal gives units of its grant back: all that are left, or some.
             Task::Reverse(grant, asked) => {
@@ -263,7 +244,7 @@ impl<'a> Drafting<'a> {
                 if is_part {
                     entry.kind = EntryKind::PartialReversal { of: grant.id };
                 }
-                return self.enter(entry);
+                return self.enter(entry, grant.line.policy_version);
             }
             // 3. A confirmation ends a hold, once. What it does not confirm is given back first.
             Task::Confirm(grant, asked) => {
@@ -278,20 +259,22 @@ impl<'a> Drafting<'a> {
                 self.must_know_the_next_hold(grant)?;
                 if let Some(returned) = returned {
                     let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;
-                    self.enter(Entry {
+                    let returned = Entry {
                         kind: EntryKind::PartialReversal { of: grant.id },
                         units: returned,
                         key: None,
                         ..work.entry(line)
-                    })?;
+                    };
+                    self.enter(returned, grant.line.policy_version)?;
                 }
                 let last = self.line.as_ref();
                 let past = self.past();
                 let line = carry_on(self.policy, last, &past, self.now)?;
-                return self.enter(Entry {
+                let confirmed = Entry {
                     units: settled,
                     ..work.entry(line)
-                });
+                };
+                return self.enter(confirmed, grant.line.policy_version);
             }
             // 4. An adjustment moves units by hand, and a reset begins limits again. An archived policy takes
             //    neither.
@@ -311,23 +294,58 @@ impl<'a> Drafting<'a> {
             },
         };
         // 5. The entry follows the line before.
-        self.enter(Entry {
-            would_deny,
-            ..work.entry(line)
-        })
+        self.enter(work.entry(line), self.policy.version)
     }
 
-    fn enter(&mut self, mut entry: Entry) -> Result<Decided, Unknown> {
+    /// Adds the entry of a claim. Shared limits must still have the room that they have now.
+    fn grant(&mut self, work: &Work, line: Line, would_deny: bool) -> Result<Decided, Unknown> {
+        let shared = self.shared_totals(line.at);
+        let entry = Entry {
+            would_deny,
+            ..work.entry(line)
+        };
+        let decided = self.enter(entry, self.policy.version)?;
+        // The changes of the entry are the last ones, one for each shared limit.
+        let begun = self.shared.len() - shared.len();
+        for (change, total) in self.shared[begun..].iter_mut().zip(&shared) {
+            change.room = Some(total.room(work.units));
+        }
+        Ok(decided)
+    }
+
+    /// Notes the denial of a claim. If the draft is appended, a shared limit that lacks room must still lack it.
+    fn deny(&mut self, denied: &DeniedClaim, units: Units) {
+        let mut shared = denied.shared.iter();
+        let lacking = shared.find(|total| !total.fits(units));
+        self.shared.extend(lacking.map(|total| SharedChange {
+            key: total.key,
+            units: 0,
+            room: Some(total.room(units)),
+        }));
+    }
+
+    /// The limits that all subjects share, after the entries of the draft.
+    pub fn shared_totals(&self, at: DateTime<Utc>) -> Vec<SharedTotal> {
+        let used = |key: &SharedKey| {
+            let before = self.known.shared.get(key).copied().unwrap_or(0);
+            let own = self.shared.iter().filter(|change| change.key == *key);
+            before + own.map(|change| change.units).sum::<i64>()
+        };
+        self.policy.shared_totals(used, at)
+    }
+
+    fn enter(&mut self, mut entry: Entry, version: u32) -> Result<Decided, Unknown> {
         // Only levels ask for the past, which is a copy.
         if !self.policy.rule.warn_at.is_empty() {
             let last = self.line.as_ref();
             entry.crossed = levels_reached(self.policy, last, &self.past(), &entry.line)?;
         }
-        self.append(entry);
+        self.append(entry, version);
         Ok(Decided::Entry(self.entries.len() - 1))
     }
 
-    fn append(&mut self, mut entry: Entry) {
+    /// Adds an entry. `version` is the one that decided it, or the grant that it names.
+    fn append(&mut self, mut entry: Entry, version: u32) {
         // 1. The line says when the next hold can lapse.
         let change = HoldChange::by(&entry);
         let line = &mut entry.line;
@@ -339,7 +357,10 @@ impl<'a> Drafting<'a> {
         } else if let Some(HoldChange::Opens(hold)) = change {
             line.lapses_at = line.lapses_at.into_iter().chain([hold.until]).min();
         }
-        // 2. The next entry follows this one.
+        // 2. The limits that all subjects share change with it.
+        self.shared
+            .extend(self.policy.shared_changes(&entry, version));
+        // 3. The next entry follows this one.
         self.line = Some(entry.line.clone());
         self.entries.push(entry);
     }
@@ -449,6 +470,7 @@ mod tests {
             grant: entry.id,
             units: entry.units,
             until: entry.held_until().unwrap(),
+            version: entry.line.policy_version,
         });
         let lapsed = open.clone().filter(|hold| hold.until <= now);
         let read = lapsed.count().min(lapses_most);

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Unknown, Verdict, totals_at};
+use super::account::{Unknown, Verdict, instant_after, totals_at};
+use super::account_facts::AccountFacts;
 use super::claim::Units;
 use super::correction::Hold;
 use super::course::Course;
-use super::drafting::{AccountFacts, Drafting};
+use super::drafting::Drafting;
 use super::exceptions::{ExceptionVersions, ExceptionsThen};
 use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::total::Total;
 use super::past::Past;
 use super::policy::Policy;
+use super::shared::SharedTotal;
 
 /// The terms of an account at an instant.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct TermsThen {
 pub struct Explanation {
     /// One total for each limit, in the order of the policy, without the units of the claim.
     pub totals: Vec<Total>,
+    /// The limits that all subjects share, without them too.
+    pub shared: Vec<SharedTotal>,
     /// The holds that had lapsed without an entry for their lapse.
     pub lapsed: Vec<Hold>,
     pub verdict: Verdict,
@@ -81,6 +85,11 @@ impl TermsThen {
         })
     }
 
+    /// The windows of the limits that all subjects share at an instant.
+    pub fn shared_windows(&self, at: DateTime<Utc>) -> Vec<SharedTotal> {
+        self.policy.shared_totals(|_| 0, at)
+    }
+
     /// The terms of a grant, from its line; `None` if the version of the line is missing.
     pub fn of_grant(
         versions: &[Policy],
@@ -117,6 +126,7 @@ impl TermsThen {
         Ok(Explanation {
             totals: drafting.totals()?,
             lapsed: holds.flat_map(|holds| holds.lapsed.clone()).collect(),
+            shared: drafting.shared_totals(instant_after(last, at)),
             verdict: drafting.rehearse(units)?,
         })
     }

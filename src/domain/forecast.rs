@@ -18,6 +18,7 @@ use super::limit::total::Total;
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
+use super::shared::SharedTotal;
 
 /// The most events of a forecast. What comes later is not foretold.
 const STEPS_MOST: u32 = 2000;
@@ -54,6 +55,17 @@ pub struct Forecast {
 }
 
 impl Forecast {
+    /// The forecast of a claim that also waits for the ends of the windows of limits that all subjects share.
+    pub fn after_shared(self, shared: &[SharedTotal], units: Units) -> Self {
+        let lacking = shared.iter().filter(|total| !total.fits(units));
+        let ends: Option<Vec<DateTime<Utc>>> = lacking.map(|total| total.ends_at).collect();
+        let fits_at = match ends {
+            Some(ends) => self.fits_at.into_iter().chain(ends).max(),
+            None => None,
+        };
+        Self { fits_at, ..self }
+    }
+
     /// The forecast for a claim that some limits have no room for, if only time passes.
     pub fn by_time_alone(totals: &[Total], units: Units) -> Self {
         let lacking = totals.iter().filter(|total| !total.fits(units));

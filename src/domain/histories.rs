@@ -123,6 +123,7 @@ impl History {
                 grant: id,
                 units,
                 until,
+                version: line.policy_version,
             }),
             EntryKind::Confirmation { of }
             | EntryKind::Reversal { of }

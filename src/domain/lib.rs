@@ -4,6 +4,7 @@
 //! afterwards.
 
 pub mod account;
+pub mod account_facts;
 pub mod almanac;
 pub mod audit;
 pub mod backtest;
@@ -42,11 +43,14 @@ pub mod reconciliation;
 pub mod record;
 pub mod refusal;
 pub mod replay;
+pub mod replayed_rule;
 pub mod reset;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
 pub mod schedule;
 pub mod seal;
+pub mod shared;
+pub mod shared_limit;
 pub mod statistics;
 pub mod subject_tier;
 pub mod tiers;

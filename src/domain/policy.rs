@@ -12,6 +12,7 @@ use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
 use super::limit::shape::{Limit, Shape};
 use super::name::is_name;
+use super::shared_limit::{SharedLimit, check_total};
 use super::tiers::{Tier, TierDraft, TierName, check_tiers};
 use super::warning::Levels;
 use super::window::{Calendar, Division};
@@ -137,6 +138,8 @@ pub struct Rule {
     pub warn_at: Levels,
     /// Other maxima for the subjects that are in a tier, no two with the same name.
     pub tiers: Arc<[Tier]>,
+    /// Limits that all subjects share, no two with the same `per`.
+    pub shared: Vec<SharedLimit>,
 }
 
 /// Why a policy grants nothing now.
@@ -220,6 +223,8 @@ pub struct RuleDraft {
     pub warn_at: Vec<i128>,
     /// None by default.
     pub tiers: Vec<TierDraft>,
+    /// See [`Rule::shared`]; none by default.
+    pub total: Vec<LimitDraft>,
 }
 
 impl RuleDraft {
@@ -237,6 +242,7 @@ impl RuleDraft {
         let limits = check_limits(&self.limits, &mut faults);
         let are_sound = limits.len() == self.limits.len();
         let tiers = check_tiers(&self.tiers, are_sound.then_some(&*limits), &mut faults);
+        let shared = check_total(&self.total, &mut faults);
         let description = self.description.unwrap_or_default();
         if let Err(detail) = check_text(&description) {
             faults.push(Fault::new("/description", detail));
@@ -301,6 +307,19 @@ impl RuleDraft {
                 faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
             }
         }
+        if !self.total.is_empty() {
+            let detail = |instead| {
+                format!(
+                    "Redis cannot count a total of all subjects; write {instead}, or leave total out"
+                )
+            };
+            if durability == Durability::Counted {
+                faults.push(Fault::new("/durability", detail("recorded")));
+            }
+            if on_ledger_outage == OnLedgerOutage::Count {
+                faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
+            }
+        }
         if let (Some(from), Some(until)) = (self.active_from, self.active_until)
             && from >= until
         {
@@ -327,6 +346,7 @@ impl RuleDraft {
                 on_ledger_outage,
                 warn_at,
                 tiers: tiers.into(),
+                shared,
             }),
             _ => Err(faults),
         }
@@ -504,6 +524,7 @@ mod tests {
                 name: "Gold".to_owned(),
                 limits: Vec::new(),
             }],
+            total: vec![limit(0, "day")],
         };
         assert_eq!(
             pointers(wrong),
@@ -516,6 +537,7 @@ mod tests {
                 "/limits/3/max",
                 "/tiers/0/limits",
                 "/tiers/0/name",
+                "/total/0/max",
                 "/description",
                 "/day_starts_at",
                 "/week_starts_on",

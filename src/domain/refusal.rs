@@ -8,6 +8,7 @@ use super::grant::{GrantEnd, Line};
 use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
+use super::shared::SharedTotal;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -40,6 +41,15 @@ pub struct DeniedClaim {
     /// The line that the claim was decided on; `None` for an account without entries. The number is
     /// 0 where Redis decided: it knows the totals alone.
     pub last: Option<Line>,
+    /// The limits that all subjects share, if they lack room and the subject itself has some.
+    pub shared: Vec<SharedTotal>,
+}
+
+impl DeniedClaim {
+    /// Whether the subject itself has room: what all subjects share is used up.
+    pub fn has_own_room(&self) -> bool {
+        !self.shared.is_empty()
+    }
 }
 
 impl From<CorrectionRefusal> for Refusal {

@@ -540,9 +540,11 @@ impl WorkerParts<'_> {
             let looking = lanes.clone();
             let appending = lanes.clone();
             let together = lanes.clone();
+            let shared = lanes.clone();
             background.keep_running(move || looking.clone().run_looks());
             background.keep_running(move || appending.clone().run_appends());
             background.keep_running(move || together.clone().run_together());
+            background.keep_running(move || shared.clone().run_shared());
         }
         background.keep_running(move || lanes.clone().run_contended());
     }

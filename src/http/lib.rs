@@ -26,7 +26,8 @@ use request::{Bounded, Route, Routes};
 use v1::{
     approvals, backtests, batches, blocks, changes, claims, corrections, denials, entries,
     entry_exports, erasures, explanation, exports, grants, history, keys, overrides, pauses,
-    policies, reconciliations, resets, sandbox, seals, statistics, subjects, tiers, windows,
+    policies, reconciliations, resets, sandbox, seals, statistics, subjects, tiers, totals,
+    windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -63,6 +64,7 @@ fn routes() -> Routes {
             .get(tiers::get, tiers::GET)
             .put(tiers::put, tiers::PUT)
             .delete(tiers::end, tiers::END),
+        at("/v1/policies/{policy}/total", Asked).get(totals::get, totals::GET),
         at("/v1/policies/{policy}/near", Asked).get(subjects::near, subjects::NEAR),
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post, backtests::POST),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage, claims::USAGE),

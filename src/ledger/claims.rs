@@ -9,6 +9,7 @@ use super::{
     Appended, Burst, ClaimTables, Draft, Fence, Ledger, LedgerError, LedgerView, Look, Turn,
     Untimely, store,
 };
+use crate::shared_use::shares;
 use domain::identity::AccountId;
 
 impl ClaimTables {
@@ -36,8 +37,8 @@ impl ClaimTables {
     ) -> Result<Appended, LedgerError> {
         let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
         let mut untimely = Vec::new();
-        // 1. Without a fence only the guarded append is safe.
-        let Some(fence) = fence else {
+        // 1. Without a fence only the guarded append is safe, and only it looks for room in shared limits.
+        let Some(fence) = fence.filter(|_| !shares(&drafts)) else {
             return Ok(Appended {
                 accounts: self.append_timely(drafts, &mut untimely).await?,
                 burst: None,

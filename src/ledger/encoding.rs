@@ -17,6 +17,7 @@ use domain::limit::draft::LimitDraft;
 use domain::limit::maxima::MaxDraft;
 use domain::limit::shape::Limit;
 use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
+use domain::shared_limit::SharedLimit;
 use domain::tiers::{Tier, TierDraft};
 use domain::warning::Levels;
 
@@ -172,6 +173,8 @@ struct RuleRecord {
     warn_at: Vec<u8>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tiers: Vec<TierOfRule>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    total: Vec<LimitRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -194,6 +197,9 @@ struct LimitRecord {
     burst: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<String>,
+    /// Of a limit that all subjects share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<u32>,
 }
 
 impl From<&Limit> for LimitRecord {
@@ -205,6 +211,29 @@ impl From<&Limit> for LimitRecord {
             step: limit.shape.step().map(|step| step.to_string()),
             burst: limit.shape.burst(),
             from: limit.shape.first_day().map(|day| day.to_string()),
+            since: None,
+        }
+    }
+}
+
+impl From<&SharedLimit> for LimitRecord {
+    fn from(shared: &SharedLimit) -> Self {
+        Self {
+            since: Some(shared.since),
+            ..Self::from(&shared.limit())
+        }
+    }
+}
+
+impl From<LimitRecord> for LimitDraft {
+    fn from(limit: LimitRecord) -> Self {
+        Self {
+            max: limit.max.into(),
+            per: limit.per,
+            kind: limit.kind,
+            step: limit.step,
+            burst: limit.burst.map(i128::from),
+            from: limit.from,
         }
     }
 }
@@ -247,6 +276,7 @@ pub fn encode_rule(rule: &Rule) -> String {
         on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
         warn_at: rule.warn_at.percents().collect(),
         tiers: rule.tiers.iter().map(TierOfRule::from).collect(),
+        total: rule.shared.iter().map(LimitRecord::from).collect(),
     };
     serde_json::to_string(&record).expect("texts, numbers and instants are JSON")
 }
@@ -258,18 +288,11 @@ pub fn encode_rule(rule: &Rule) -> String {
 /// does not have the rule's zone.
 pub fn decode_rule(text: &str) -> Result<Rule, String> {
     let record: RuleRecord = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let limits = record.limits.into_iter().map(|limit| LimitDraft {
-        max: limit.max.into(),
-        per: limit.per,
-        kind: limit.kind,
-        step: limit.step,
-        burst: limit.burst.map(i128::from),
-        from: limit.from,
-    });
+    let since: Vec<Option<u32>> = record.total.iter().map(|limit| limit.since).collect();
     let draft = RuleDraft {
         description: Some(record.description),
         time_zone: record.time_zone,
-        limits: limits.collect(),
+        limits: record.limits.into_iter().map(LimitDraft::from).collect(),
         day_starts_at: Some(record.day_starts_at),
         week_starts_on: Some(record.week_starts_on),
         active_from: record.active_from,
@@ -280,13 +303,19 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         on_ledger_outage: Some(record.on_ledger_outage),
         warn_at: record.warn_at.into_iter().map(i128::from).collect(),
         tiers: record.tiers.into_iter().map(TierDraft::from).collect(),
+        total: record.total.into_iter().map(LimitDraft::from).collect(),
     };
-    draft.check().map_err(|faults| {
+    let checked = draft.check().map_err(|faults| {
         let faults = faults
             .iter()
             .map(|Fault { pointer, detail }| format!("{pointer}: {detail}"));
         faults.collect::<Vec<_>>().join("; ")
-    })
+    });
+    let mut rule = checked?;
+    for (limit, since) in rule.shared.iter_mut().zip(since) {
+        limit.since = since.unwrap_or(limit.since);
+    }
+    Ok(rule)
 }
 
 /// A role from its name.
@@ -384,9 +413,24 @@ mod tests {
                     per: "day".to_owned(),
                 }],
             }],
+            total: Vec::new(),
         };
-        let rule = draft.check().unwrap();
+        let rule = draft.clone().check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
+        let draft = RuleDraft {
+            durability: None,
+            on_ledger_outage: None,
+            total: vec![LimitDraft {
+                max: 1000,
+                per: "6h".to_owned(),
+                kind: Some("calendar".to_owned()),
+                ..LimitDraft::default()
+            }],
+            ..draft
+        };
+        let mut shared = draft.check().unwrap();
+        shared.shared[0].since = 7;
+        assert_eq!(decode_rule(&encode_rule(&shared)).unwrap(), shared);
         for newer in [
             encode_rule(&rule).replacen('{', r#"{"carry_over":1,"#, 1),
             encode_rule(&rule).replace(r#""per":"day""#, r#""per":"day","kind":"sliding""#),

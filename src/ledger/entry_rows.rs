@@ -7,6 +7,7 @@ use super::{LedgerError, LedgerView};
 use domain::claim::Metadata;
 use domain::grant::{Entry, Line};
 use domain::limit::text::decode_totals;
+use domain::shared::SharedUse;
 
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     Ok(Line {
@@ -50,9 +51,11 @@ pub fn decode_view<'r>(
     fence: Option<Fence>,
     lines: impl Iterator<Item = StoredRow<'r>>,
     entries: impl Iterator<Item = StoredRow<'r>>,
+    shared: SharedUse,
 ) -> Result<LedgerView, LedgerError> {
     let mut view = LedgerView {
         fence,
+        shared: shared.into(),
         ..LedgerView::default()
     };
     for row in lines {

@@ -1,12 +1,14 @@
 //! What a claim's way asks the ledger, what the ledger answers, and what the claim's way appends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::fence::Fence;
 use domain::claim::Subject;
 use domain::grant::{Entry, EntryKind, Line};
 use domain::identity::{AccountId, EntryId, KeyId};
 use domain::policy::PolicyId;
+use domain::shared::{SharedChange, SharedKey, SharedUse};
 
 /// What a decision needs from the ledger.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +21,8 @@ pub struct Look {
     pub entries: Vec<EntryId>,
     /// Grants whose confirmations, reversals and lapses are wanted.
     pub followers_of: Vec<EntryId>,
+    /// Windows of shared limits whose usage is wanted.
+    pub shared: BTreeSet<SharedKey>,
 }
 
 /// The result of a [`Look`]. Everything in it is committed. An account without entries has no line.
@@ -31,6 +35,8 @@ pub struct LedgerView {
     pub fence: Option<Fence>,
     /// The entries that have one of the keys or ids, or that follow one of the grants, in no order.
     pub entries: Vec<Entry>,
+    /// The usage of the wanted windows of shared limits.
+    pub shared: Arc<SharedUse>,
 }
 
 /// The next entries of one account, in order, with the line that they were decided on.
@@ -45,6 +51,9 @@ pub struct Draft {
     pub after: Option<Line>,
     /// The entries, at least one. The first has the number after the assumed line.
     pub entries: Vec<Entry>,
+    /// What the entries do to the limits that all subjects share. The entries are appended only if there is the
+    /// room that the changes tell.
+    pub shared: Vec<SharedChange>,
 }
 
 impl Draft {

@@ -16,7 +16,7 @@ use super::{Ledger, LedgerError};
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials of days only grow. Those of quarter hours are no part
 /// of the record, so no trigger checks them.
-const RIGHTS: [(&str, &str); 79] = [
+const RIGHTS: [(&str, &str); 80] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -56,6 +56,7 @@ const RIGHTS: [(&str, &str); 79] = [
     ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
     ("TABLE day_figures_mark", "SELECT, UPDATE (position)"),
     ("TABLE lapses_mark", "SELECT, UPDATE (recorded_until, turn)"),
+    ("TABLE shared_use", "SELECT, INSERT, UPDATE (used)"),
     (
         "TABLE open_days",
         "SELECT, INSERT, UPDATE (ends_at, changed_at), DELETE",

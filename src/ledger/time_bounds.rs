@@ -135,6 +135,7 @@ mod tests {
 
     fn draft(after: Option<i64>, entries: Vec<Entry>) -> Draft {
         Draft {
+            shared: Vec::new(),
             account: ACCOUNT,
             policy: policy(1, "UTC", &[(3, "day")]).id,
             subject: None,

@@ -5,25 +5,28 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use crate::cut::check_cut;
 use crate::history::AsOf;
 use crate::listed::Misfit;
 use crate::{ListFailure, Record};
 use claims::once_foreknown;
 use claims::protocol::once_known;
 use domain::account::{Verdict, instant_after};
+use domain::account_facts::AccountFacts;
 use domain::claim::{Subject, Units};
 use domain::correction::Hold;
-use domain::explanation::TermsThen;
+use domain::explanation::{Explanation, TermsThen};
 use domain::forecast::{Forecast, Foreknown, foresee};
 use domain::grant::{Followers, Grant, Line};
 use domain::identity::AccountId;
 use domain::limit::total::Total;
 use domain::local_days::LocalDays;
-use domain::policy::PolicyName;
+use domain::policy::{Policy, PolicyName};
 use domain::record::{Mark, RecordPlace};
 use domain::refusal::{DeniedClaim, Refusal};
+use domain::shared::{SharedTotal, SharedUse};
 use domain::zone::Zone;
-use ledger::{LedgerError, ListedEntry, check_window};
+use ledger::{LedgerError, ListedEntry, SummedUpTo, check_window};
 
 /// The most entries that are listed for a total.
 const ENTRIES_MOST: u32 = 1000;
@@ -66,6 +69,8 @@ pub struct LimitThen {
 pub struct LimitsThen {
     pub terms: TermsThen,
     pub limits: Vec<LimitThen>,
+    /// The limits that all subjects share. Empty for a grant: it tells nothing of them.
+    pub shared: Vec<SharedTotal>,
 }
 
 /// The explanation of a claim.
@@ -166,30 +171,49 @@ impl Record {
         let course = TermsThen::course(&versions, &exceptions, last, at);
         let mut known = Arc::default();
         let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
-        let forecast =
+        let mut forecast =
             once_foreknown(&self.claims.ledger, account, last, &mut known, foresee).await?;
         let met = match TermsThen::of_claim(&versions, &exceptions, last, at) {
             None => None,
             Some(terms) => {
+                let up_to = SummedUpTo { at, place: up_to };
+                let shared = self.shared_then(&terms, &versions, up_to).await?;
                 let explanation = once_known(&self.claims.ledger, account, last, at, |known| {
-                    terms.explain(account, last, known, at, query.units)
+                    let known = AccountFacts {
+                        shared: shared.clone(),
+                        ..known.clone()
+                    };
+                    terms.explain(account, last, &known, at, query.units)
                 });
                 let explanation = explanation.await?;
-                let totals = explanation.totals;
-                let lapsed = explanation.lapsed;
-                let verdict = match explanation.verdict {
+                let Explanation {
+                    totals,
+                    shared,
+                    lapsed,
+                    verdict,
+                } = explanation;
+                if let Verdict::Refused(Refusal::Denied(denied)) = &verdict {
+                    forecast = forecast.after_shared(&denied.shared, query.units);
+                }
+                let verdict = match verdict {
                     // The units fit one day: the claim is denied like every other.
                     Verdict::Refused(Refusal::NeverFits { .. }) if forecast.fits_at.is_some() => {
                         Verdict::Refused(Refusal::Denied(DeniedClaim {
                             totals: totals.clone(),
                             last: last.cloned(),
+                            shared: Vec::new(),
                         }))
                     }
                     verdict => verdict,
                 };
                 let behind = (account, last, &LocalDays::of(&versions));
                 let limits = self.limits_then(behind, totals, &lapsed, at).await?;
-                Some((LimitsThen { terms, limits }, verdict))
+                let met = LimitsThen {
+                    terms,
+                    limits,
+                    shared,
+                };
+                Some((met, verdict))
             }
         };
         Ok(ExplainedClaim {
@@ -198,6 +222,24 @@ impl Record {
             met,
             forecast,
         })
+    }
+
+    /// The usage of the limits that all subjects share, up to an instant and a place of the record.
+    async fn shared_then(
+        &self,
+        terms: &TermsThen,
+        versions: &[Policy],
+        up_to: SummedUpTo,
+    ) -> Result<Arc<SharedUse>, ListFailure> {
+        let mut then = SharedUse::new();
+        for total in terms.shared_windows(up_to.at) {
+            let record = self.ledger.record();
+            let sum = record.shared_sum(&total.key, total.ends_at, up_to).await?;
+            then.insert(total.key, sum);
+            let begun = total.begun_at(versions);
+            check_cut(&self.ledger, RecordPlace::FIRST, Some(begun), None).await?;
+        }
+        Ok(then.into())
     }
 
     async fn read_grant(
@@ -256,7 +298,11 @@ impl Record {
             grant,
             known_until: knowledge.until,
             known_at: knowledge.position,
-            met: LimitsThen { terms, limits },
+            met: LimitsThen {
+                terms,
+                limits,
+                shared: Vec::new(),
+            },
         }))
     }
 

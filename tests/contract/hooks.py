@@ -24,14 +24,14 @@ BEYOND_SCHEMAS = [
     ("#/at", "after 1970 that is not in the future"),
     ("on|from|to|recorded_from|recorded_to", "nothing can match"),
     ("to|#/to", "after from|at most 400 days|not below `from`"),
-    (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
+    (r"#(/policy)?/(limits|total)/\d+/per", "there is a limit per .* already"),
     # A limit's kind compared with its per, and numbers compared with durations.
-    (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
-    (r"#(/policy)?/limits/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
-    (r"#(/policy)?/limits/\d+/(max|burst)", "without a step|units a second|returns within"),
-    (r"#(/policy)?/limits/\d+/from", "only a limit per 2 weeks|write the first day of a window"),
-    (r"#(/policy)?/limits/\d+/per", "does not divide a day|this is the name of windows"),
-    (r"(#(/policy)?/limits/\d+/)?(per|step)", "from 1s to 400d"),
+    (r"#(/policy)?/(limits|total)/\d+/kind", "is of the calendar|is a duration"),
+    (r"#(/policy)?/(limits|total)/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
+    (r"#(/policy)?/(limits|total)/\d+/(max|burst)", "without a step|units a second|returns within"),
+    (r"#(/policy)?/(limits|total)/\d+/from", "only a limit per 2 weeks|write the first day of a window"),
+    (r"#(/policy)?/(limits|total)/\d+/per", "does not divide a day|this is the name of windows"),
+    (r"(#(/policy)?/(limits|total)/\d+/)?(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # White space of Unicode.
     ("#(/policy)?/reason|reason", "^the reason is empty; say why$"),
@@ -55,6 +55,9 @@ BEYOND_SCHEMAS = [
     (r"#(/policy)?/tiers/\d+/limits/\d+/max", "without a step|units a second"),
     (r"#(/policy)?/tiers/\d+/name", "there is a tier .* already"),
     ("#/tier", "has no tiers?"),
+    # A total compared with its kind, with its policy's other settings, and with the calendar that it began with.
+    (r"#(/policy)?/total/\d+/kind", "a total is of the calendar"),
+    ("#/(time_zone|day_starts_at|week_starts_on)", "the total counts by the calendar"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect|is not in the future"),

@@ -40,4 +40,5 @@ mod standby;
 mod starting;
 mod support;
 mod tiers;
+mod totals;
 mod windows;

@@ -26,11 +26,12 @@ use crate::support::servers::postgres;
 const ROLE: &str = "perdiem_service";
 
 /// The columns that the service changes. It changes no other table.
-const CHANGED: [(&str, &[&str]); 11] = [
+const CHANGED: [(&str, &[&str]); 12] = [
     ("ledger", &["revision"]),
     ("day_figures", &["value"]),
     ("day_figures_mark", &["position"]),
     ("lapses_mark", &["recorded_until", "turn"]),
+    ("shared_use", &["used"]),
     ("denied_claims", &["denied", "not_kept"]),
     ("quarter_figures", &["grants", "units", "given_back_units"]),
     ("quarter_denials", &["denied"]),

@@ -306,7 +306,11 @@ fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
     } else {
         let totals = with_used(count.totals, used);
         let last = Some(line_of(count.policy_version, &totals, count.now));
-        Refusal::Denied(DeniedClaim { totals, last })
+        Refusal::Denied(DeniedClaim {
+            totals,
+            last,
+            shared: Vec::new(),
+        })
     }
 }
 

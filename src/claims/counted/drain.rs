@@ -10,10 +10,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::recording::{Recording, Round, terms_of};
 use crate::instance::{DrainSignal, Metrics, Policies, Stage, Watch, nonce};
-use crate::protocol::group::Missing;
+use crate::protocol::account_view::Missing;
 use crate::protocol::learn_facts;
 use counter::{CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, Unavailable};
-use domain::drafting::AccountFacts;
+use domain::account_facts::AccountFacts;
 use domain::identity::AccountId;
 use domain::policy::Policy;
 use host::chain::Chain;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::instance::Terms;
-use crate::protocol::group::Missing;
+use crate::protocol::account_view::Missing;
 use crate::protocol::useful_for;
 use counter::{CountedGrant, QueuedGrant, RecordedGrants, SettledKeys, Settlement};
 use domain::account::{Unknown, instant_after, record};
-use domain::drafting::{AccountFacts, Drafting, Lapses, levels_reached};
+use domain::account_facts::AccountFacts;
+use domain::drafting::{Drafting, Lapses, levels_reached};
 use domain::grant::{Entry, EntryKind, Line, Provisional};
 use domain::identity::{AccountId, KeyId};
 use domain::limit::per::Per;
@@ -65,6 +66,7 @@ impl Round<'_> {
                 after: last.cloned(),
                 policy: first.policy,
                 entries: lapses.entries,
+                shared: lapses.shared,
             },
             settled: 0,
         };
@@ -118,11 +120,15 @@ impl Round<'_> {
                 Err(missing) => return Err(missing),
             };
             self.keys.extend(key);
-            entries.push(Entry {
+            let entry = Entry {
                 key,
                 crossed,
                 ..grant.entry(line, provisional, &queued.totals)
-            });
+            };
+            // A policy with a total is not counted, but it may have been when Redis granted this.
+            let shared = policy.shared_changes(&entry, policy.version);
+            recording.draft.shared.extend(shared);
+            recording.draft.entries.push(entry);
             recording.settled += 1;
         }
         Ok(Ok(recording))

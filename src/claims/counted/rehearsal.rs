@@ -67,7 +67,11 @@ fn outcome_of_totals(work: &Work, mut totals: Vec<Total>, now: DateTime<Utc>) ->
     let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(work.units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = Some(line_of(policy.version, &totals, now));
-        return refused(Refusal::Denied(DeniedClaim { totals, last }));
+        return refused(Refusal::Denied(DeniedClaim {
+            totals,
+            last,
+            shared: Vec::new(),
+        }));
     }
     let mut taken = totals.iter_mut();
     if taken.any(|total| total.take(work.units, now, now).is_err()) {

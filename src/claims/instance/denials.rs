@@ -85,8 +85,9 @@ impl Denials {
         noted.first.extend(denial);
     }
 
-    /// Notes the denial of a blocked subject. It belongs to no window, so only its number is kept.
-    pub fn note_blocked(&self, policy: &Arc<Policy>, now: DateTime<Utc>) {
+    /// Notes the denial of a blocked subject, or by a limit that all subjects share. It belongs to no window of
+    /// the subject, so only its number is kept.
+    pub fn note_without_window(&self, policy: &Arc<Policy>, now: DateTime<Utc>) {
         let mut noted = self.noted();
         count_denial(&mut noted.counts, policy, now.timestamp());
     }

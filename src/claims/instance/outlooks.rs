@@ -179,8 +179,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use domain::account_facts::AccountFacts;
     use domain::claim::{HoldTime, Units};
-    use domain::drafting::{AccountFacts, draft};
+    use domain::drafting::draft;
     use domain::samples;
     use domain::work::{Task, Work};
 
@@ -264,6 +265,7 @@ mod tests {
                 grant: domain::identity::EntryId(Uuid::from_u128(seconds)),
                 units: Units::ONE,
                 until: DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds as i64),
+                version: 1,
             };
             known.change(HoldChange::Opens(hold));
         }

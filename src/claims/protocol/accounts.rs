@@ -7,8 +7,8 @@ use foldhash::HashMap;
 
 use super::group::{Group, Scope};
 use super::in_flight::InFlight;
+use super::lane::Lane;
 use super::present::Present;
-use super::way::Lane;
 use domain::identity::AccountId;
 
 /// The accounts with claims in progress.
@@ -19,6 +19,7 @@ pub struct Accounts {
     contend: VecDeque<QueuedGroup>,
     append: VecDeque<QueuedGroup>,
     together: VecDeque<QueuedGroup>,
+    shared: VecDeque<QueuedGroup>,
 }
 
 /// What waits in the queue of a lane.
@@ -62,6 +63,7 @@ impl Accounts {
             Lane::Contend => !self.contend.is_empty(),
             Lane::Append => !self.append.is_empty(),
             Lane::Together => !self.together.is_empty(),
+            Lane::Shared => !self.shared.is_empty(),
         }
     }
 
@@ -151,6 +153,7 @@ impl Accounts {
             Lane::Contend => &mut self.contend,
             Lane::Append => &mut self.append,
             Lane::Together => &mut self.together,
+            Lane::Shared => &mut self.shared,
         }
     }
 }

@@ -11,9 +11,10 @@ use tokio::time::Instant;
 use super::accounts::Accounts;
 use super::group::Group;
 use super::in_flight::{InFlight, Undecided};
+use super::lane::Lane;
 use super::present::Present;
 use super::settle::SettleQueue;
-use super::way::{CounterDenial, Lane, LeaveReason, Step, Steps};
+use super::way::{CounterDenial, LeaveReason, Step, Steps};
 use crate::instance::{Memory, Terms};
 use domain::identity::AccountId;
 use host::chain::Chain;
@@ -72,6 +73,7 @@ pub struct Groups {
     contend: Notify,
     append: Notify,
     together: Notify,
+    shared: Notify,
 }
 
 #[derive(Default)]
@@ -196,6 +198,7 @@ impl Groups {
             Lane::Contend => &self.contend,
             Lane::Append => &self.append,
             Lane::Together => &self.together,
+            Lane::Shared => &self.shared,
         }
     }
 
@@ -267,7 +270,7 @@ impl LaneBatch {
             account.map(|account| self.accounts.remove(&account));
         }
         let waiting = dispatch.groups.lock();
-        for lane in [Lane::Look, Lane::Append, Lane::Contend, Lane::Together] {
+        for lane in Lane::ALL {
             dispatch.groups.wake(&waiting, Some(lane));
         }
         drop(waiting);

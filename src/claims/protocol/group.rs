@@ -1,17 +1,15 @@
 //! Claims that go into the ledger together: those of one account, or an atomic batch.
 
-use std::sync::Arc;
-use std::vec;
+use chrono::{DateTime, Utc};
 
+use super::account_view::{AccountDecision, AccountView, Gap};
 use super::in_flight::{InFlight, Outcome};
 use super::plan::{Basis, Plan};
 use super::present::Present;
-use domain::account::Unknown;
-use domain::drafting::{AccountFacts, Decided, draft};
-use domain::grant::{Entry, Line};
+use domain::account_facts::AccountFacts;
+use domain::drafting::Decided;
+use domain::grant::Entry;
 use domain::identity::{AccountId, EntryId};
-use domain::policy::Policy;
-use domain::work::Work;
 use ledger::{Draft, Look};
 
 /// Claims that are decided together. The claims of an account are decided under one version of its
@@ -54,74 +52,6 @@ pub enum GroupStage {
     /// The outcome of the drafts is not known, and the ledger does not have them yet: they are sent
     /// again without a change.
     SentAgain(Plan),
-}
-
-/// The facts that the claims of an account are decided on.
-pub struct AccountView {
-    pub account: AccountId,
-    /// The last line of the account.
-    pub after: Option<Line>,
-    pub facts: AccountFacts,
-}
-
-/// A fact that is missing to decide the claims of an account.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Gap {
-    pub account: AccountId,
-    pub missing: Missing,
-}
-
-/// The information that is missing.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The version of the policy that decided the last line.
-    Policy,
-    /// Information that the ledger has.
-    Ledger(Unknown),
-}
-
-/// The decision of the claims of an account.
-struct AccountDecision {
-    policy: Arc<Policy>,
-    draft: Draft,
-    /// The outcomes of the claims; `None` if the draft has only lapses.
-    decided: Option<vec::IntoIter<Decided>>,
-}
-
-impl AccountView {
-    /// Decides claims of the account after its last line; `None` if there are none.
-    fn decide<'w>(
-        &self,
-        works: impl Iterator<Item = &'w Work> + Clone,
-        present: &Present,
-    ) -> Result<Option<AccountDecision>, Gap> {
-        let Some(first) = works.clone().next() else {
-            return Ok(None);
-        };
-        let account = self.account;
-        let gap = |missing| Gap { account, missing };
-        // 1. The terms that are in force after the last line.
-        let now = present.now;
-        let last = self.after.as_ref();
-        let policy = present.terms.after(&first.policy, account, last, now);
-        let policy = policy.ok_or(gap(Missing::Policy))?;
-        // 2. The rule decides the claims and drafts the entries.
-        let after = self.after.clone();
-        let drafted = draft(account, &policy, after, works.clone(), &self.facts, now);
-        let drafted = drafted.map_err(|unknown| gap(Missing::Ledger(unknown)))?;
-        let draft = Draft {
-            account,
-            policy: policy.id,
-            subject: works.clone().find_map(|work| work.subject.clone()),
-            after: self.after.clone(),
-            entries: drafted.entries,
-        };
-        Ok(Some(AccountDecision {
-            policy,
-            draft,
-            decided: drafted.decided.map(Vec::into_iter),
-        }))
-    }
 }
 
 impl Scope {
@@ -226,16 +156,23 @@ impl Group {
     }
 
     /// Adds what the group needs to a look at the ledger.
-    pub fn look_for(&self, look: &mut Look) {
+    pub fn look_for(&self, look: &mut Look, now: DateTime<Utc>) {
         look.accounts.extend(self.scope.accounts());
         for claim in self.every_claim() {
             look.keys.extend(claim.work.key);
             look.entries.extend(&claim.sent);
             look.entries.extend(corrected(claim));
             look.followers_of.extend(corrected(claim));
+            let policy = &claim.work.policy;
+            let shared = policy.shared_totals(|_| 0, now);
+            look.shared
+                .extend(shared.into_iter().map(|total| total.key));
         }
         let sent = self.plan().into_iter().flat_map(Plan::entry_ids);
         look.entries.extend(sent);
+        let drafts = self.plan().into_iter().flat_map(|plan| &plan.drafts);
+        let changes = drafts.flat_map(|draft| &draft.shared);
+        look.shared.extend(changes.map(|change| change.key));
     }
 
     /// Decides the claims of each account, one after the other. Each claim is decided on the totals
@@ -265,12 +202,17 @@ impl Group {
         };
         let mut gaps = Vec::new();
         let mut decisions = Vec::with_capacity(views.len());
+        let mut changes = Vec::new();
         for view in views {
             let is_new =
                 |claim: &&InFlight| claim.work.account == view.account && earlier(claim).is_none();
             let works = claims.iter().filter(is_new).map(|claim| &claim.work);
-            match view.decide(works, present) {
-                Ok(decision) => decisions.extend(decision),
+            match view.decide(works, &changes, present) {
+                Ok(Some(decision)) => {
+                    changes.extend_from_slice(&decision.draft.shared);
+                    decisions.push(decision);
+                }
+                Ok(None) => {}
                 Err(gap) => gaps.push(gap),
             }
         }
@@ -339,7 +281,7 @@ impl Group {
             after: Some(last.line.clone()),
             facts: AccountFacts::default(),
         };
-        let Ok(Some(decision)) = view.decide(std::iter::once(&claim.work), present) else {
+        let Ok(Some(decision)) = view.decide(std::iter::once(&claim.work), &[], present) else {
             return Some(claim);
         };
         // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
@@ -349,6 +291,7 @@ impl Group {
         }
         let entry = draft.entries.len();
         draft.entries.extend(decision.draft.entries);
+        draft.shared.extend(decision.draft.shared);
         let first = plan.entered.first();
         claim.hints.has_no_counter = first.is_some_and(|first| first.claim.hints.has_no_counter);
         plan.take_in(claim, 0, Decided::Entry(entry), &decision.policy);
@@ -382,6 +325,7 @@ pub fn corrected(claim: &InFlight) -> Option<EntryId> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use chrono::{DateTime, TimeDelta};
@@ -395,6 +339,7 @@ mod tests {
     use crate::protocol::way::{Step, Steps};
     use domain::claim::Units;
     use domain::grant::Entry;
+    use domain::policy::Policy;
     use domain::refusal::Refusal;
     use domain::samples::{policy, work};
     use domain::work::Task;

@@ -52,15 +52,18 @@ impl Outcome {
 
     /// Whether a window had no room.
     pub fn has_no_room(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused(_, Refusal::Denied(_) | Refusal::TooMany)
-        )
+        match self {
+            Self::Refused(_, Refusal::Denied(denied)) => !denied.has_own_room(),
+            Self::Refused(_, Refusal::TooMany) => true,
+            _ => false,
+        }
     }
 
     /// Whether the claim is denied: a window had no room, or the subject is blocked.
     pub fn is_denied(&self) -> bool {
-        self.has_no_room() || matches!(self, Self::Refused(_, Refusal::Blocked(_)))
+        let is_denied =
+            |refusal: &Refusal| matches!(refusal, Refusal::Denied(_) | Refusal::Blocked(_));
+        self.has_no_room() || matches!(self, Self::Refused(_, refusal) if is_denied(refusal))
     }
 }
 

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::append::EndedTransaction;
 use super::dispatch::LaneBatch;
 use super::group::Group;
+use super::lane::Lane;
 use super::lane_worker::{LaneWorker, halves};
-use super::way::{Lane, Steps};
+use super::way::Steps;
 use domain::identity::AccountId;
 use host::chain::Chain;
 use host::faults::reach;
@@ -118,6 +119,18 @@ impl LaneWorker {
             let batches = std::mem::take(&mut batch.groups);
             let appending = self.append_batches(batches);
             let ended = with_patience(&mut batch, appending).await;
+            pause.after(self.answer(Some((batch, ended)))).await;
+        }
+    }
+
+    /// Appends the drafts that change limits that all subjects share. They wait for each other here, so that
+    /// nobody else waits for them.
+    pub async fn run_shared(self) {
+        let mut pause = Pause(RETRY_FIRST);
+        loop {
+            let mut batch = self.dispatch.next(Lane::Shared).await;
+            let groups = std::mem::take(&mut batch.groups);
+            let ended = with_patience(&mut batch, self.append(groups)).await;
             pause.after(self.answer(Some((batch, ended)))).await;
         }
     }

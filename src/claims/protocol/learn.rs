@@ -3,8 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use domain::account::{Unknown, instant_after};
+use domain::account_facts::AccountFacts;
 use domain::correction::Holds;
-use domain::drafting::{AccountFacts, Drafting};
+use domain::drafting::Drafting;
 use domain::grant::Line;
 use domain::identity::AccountId;
 use domain::limit::total::Total;

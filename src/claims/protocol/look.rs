@@ -7,13 +7,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::group::{AccountView, Group, Missing};
+use super::account_view::{AccountView, Missing};
+use super::group::Group;
 use super::lane_worker::LaneWorker;
 use super::learn::learn_facts;
 use super::round::{LookRound, Seen};
 use super::way::Steps;
 use crate::instance::{Stage, nonce};
-use domain::drafting::AccountFacts;
+use domain::account_facts::AccountFacts;
 use domain::policy::Policy;
 use host::faults::reach;
 use ledger::{LedgerError, Look};
@@ -29,9 +30,11 @@ impl LaneWorker {
     pub async fn look(&self, groups: &mut [Group], steps: &mut Steps) -> Result<(), LedgerError> {
         // 1. One look for all groups.
         let mut look = Look::default();
-        groups.iter().for_each(|group| group.look_for(&mut look));
-        let accounts = look.accounts.len();
         let seen_at = self.dispatch.present().now;
+        groups
+            .iter()
+            .for_each(|group| group.look_for(&mut look, seen_at));
+        let accounts = look.accounts.len();
         let looking = pin!(self.ledger.look(&look));
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");

@@ -1,13 +1,14 @@
 //! The way of a claim, from its first step to its answer. `way` tells the story: what happens next, step
 //! by step, with nothing that waits. `dispatch` owns the queues and does what each step says. The
-//! claims of one account form a `group`, whose `plan` is what they become; those of an atomic batch
-//! are a group with several accounts. `accounts` knows where each group waits, and its `round`
+//! claims of one account form a `group`, which decides them on its `account_view`, and whose `plan` is what they
+//! become; those of an atomic batch are a group with several accounts. `accounts` knows where each group waits, and its `round`
 //! follows a look.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
 //! (`append`) and settle counters (`settle`). A claim that Redis decides alone goes on in
 //! `counted`.
 
+pub mod account_view;
 pub mod accounts;
 mod append;
 mod ask;
@@ -15,6 +16,7 @@ mod batch;
 mod dispatch;
 pub mod group;
 pub mod in_flight;
+pub mod lane;
 mod lane_worker;
 mod lanes;
 mod learn;

@@ -11,6 +11,7 @@ use domain::drafting::Decided;
 use domain::grant::{Entry, Line};
 use domain::identity::EntryId;
 use domain::policy::Policy;
+use domain::shared::after;
 use domain::work::Task;
 use ledger::{Draft, LedgerView};
 
@@ -109,14 +110,26 @@ impl Plan {
             let withheld = Outcome::Withheld(policy, entry);
             self.others.push((entered.claim, withheld));
         }
-        self.drafts
-            .iter_mut()
-            .for_each(|draft| draft.entries.clear());
+        for draft in &mut self.drafts {
+            draft.entries.clear();
+            draft.shared.clear();
+        }
     }
 
     /// The drafts that append entries.
     pub fn drafts(&self) -> impl Iterator<Item = &Draft> {
         self.drafts.iter().filter(|draft| !draft.entries.is_empty())
+    }
+
+    /// Whether a draft changes the usage of a limit that all subjects share.
+    pub fn shares(&self) -> bool {
+        self.drafts.iter().any(|draft| !draft.shared.is_empty())
+    }
+
+    /// Whether the limits that all subjects share have the room that the drafts need, as the ledger showed them.
+    pub fn has_room(&self, seen: &LedgerView) -> bool {
+        let changes = self.drafts.iter().flat_map(|draft| &draft.shared);
+        after(&seen.shared, changes).is_some()
     }
 
     /// Whether the drafts may be sent, or the claims answered: the terms are fresh, and every claim

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::group::{AccountView, Gap, Group, Missing, Scope};
+use super::account_view::{AccountView, Gap, Missing};
+use super::group::{Group, Scope};
 use super::plan::Basis;
 use super::present::Present;
 use super::way::Steps;
 use crate::instance::Epoch;
-use domain::drafting::AccountFacts;
+use domain::account_facts::AccountFacts;
 use domain::identity::AccountId;
 use domain::policy::Policy;
 use ledger::LedgerView;
@@ -64,6 +65,7 @@ impl<'a> LookRound<'a> {
             after: seen.ledger.lines.get(account).cloned(),
             facts: AccountFacts {
                 followers: naming.clone().cloned().collect(),
+                shared: seen.ledger.shared.clone(),
                 ..facts()
             },
         };

@@ -12,7 +12,8 @@
 //! 4. A lane *appends* the drafts of many groups in one transaction. Claims are answered after the
 //!    commit. A group that lost to another writer, or whose account is not new, looks at the
 //!    ledger. After two losses the group *contends*: it waits for its turn.
-//!    An atomic batch is a group with several accounts, and has a transaction of its own.
+//!    An atomic batch is a group with several accounts, and has a transaction of its own. Drafts that
+//!    change a limit that all subjects share go together in others, which lock its usage.
 //! 5. Where Redis decides alone, the claim *leaves* for Redis (`counted`).
 
 use std::collections::HashSet;
@@ -21,15 +22,17 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use tokio::time::Instant;
 
-use super::group::{AccountView, Gap, Group, GroupStage, Scope, corrected};
+use super::account_view::{AccountView, Gap};
+use super::group::{Group, GroupStage, Scope, corrected};
 use super::in_flight::{AnsweredClaim, Hints, InFlight, Outcome, Undecided};
+use super::lane::Lane;
 use super::plan::{Basis, CounterNeed, Plan};
 use super::present::Present;
 use super::settle::Settling;
 use crate::instance::{Epoch, Recalled, is_fresh};
 use counter::Answer;
 use domain::account::{Verdict, refuse};
-use domain::drafting::AccountFacts;
+use domain::account_facts::AccountFacts;
 use domain::grant::Entry;
 use domain::identity::AccountId;
 use domain::refusal::Refusal;
@@ -61,30 +64,6 @@ pub enum LeaveReason {
     RedisDecides,
     /// Older grants of the account wait in the queue of Redis, and go into the ledger first.
     GrantsWait,
-}
-
-/// The queue that a group waits in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// For a look at the ledger.
-    Look,
-    /// For a look and an append, when the turn of the group comes.
-    Contend,
-    /// For the append of its draft.
-    Append,
-    /// For the append of the drafts of an atomic batch.
-    Together,
-}
-
-impl Lane {
-    /// The lane that takes turns with this lane.
-    pub fn beside(self) -> Option<Self> {
-        match self {
-            Self::Look => Some(Self::Append),
-            Self::Append => Some(Self::Look),
-            Self::Contend | Self::Together => None,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -128,7 +107,9 @@ pub fn begin(
     // A grant that Redis counted may be missing in a known line: it still waits for the ledger.
     let may_be_counted = present.terms.may_be_counted(work.policy.id);
     let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
-    claim.hints.has_known_line = !may_be_denied && recalled == Recalled::Line;
+    // The ledger alone knows what all subjects have used: the claim begins with a look.
+    let is_shared = !work.policy.rule.shared.is_empty();
+    claim.hints.has_known_line = !may_be_denied && !is_shared && recalled == Recalled::Line;
     // 4. The counter is asked only if its denial may end the claim. A claim with a key is denied only
     //    after a look at the ledger, which tells as much as the counter.
     let is_searched = work.key.is_some() && !may_be_counted;
@@ -262,10 +243,13 @@ impl Group {
     /// The lane that the group waits for; `None` if the group has no claims left.
     pub fn lane(&self) -> Option<Lane> {
         match self.stage {
-            GroupStage::Decided(_) | GroupStage::SentAgain(_) => Some(match self.scope {
-                Scope::Account(_) => Lane::Append,
-                Scope::Batch { .. } => Lane::Together,
-            }),
+            GroupStage::Decided(ref plan) | GroupStage::SentAgain(ref plan) => {
+                Some(match self.scope {
+                    Scope::Account(_) if plan.shares() => Lane::Shared,
+                    Scope::Account(_) => Lane::Append,
+                    Scope::Batch { .. } => Lane::Together,
+                })
+            }
             GroupStage::Open if self.claims.is_empty() => None,
             _ if self.losses >= LOSSES_BEFORE_TURN => Some(Lane::Contend),
             GroupStage::Open | GroupStage::Unanswered(_) => Some(Lane::Look),
@@ -338,7 +322,7 @@ impl Group {
             if plan.is_among(&seen.entries) {
                 // 2a. The drafts are committed: their claims are answered.
                 self.finish(plan, present, steps);
-            } else if may_be_committed && plan.holds(present.at) {
+            } else if may_be_committed && plan.holds(present.at) && plan.has_room(seen) {
                 // 2b. The same drafts are sent again.
                 self.stage = GroupStage::SentAgain(plan);
                 return;

@@ -15,6 +15,8 @@ use crate::parts::{
 use crate::visit::{Replied, Shown, Visit};
 use crate::words;
 use api::blocks::BlockList;
+use api::claims::TotalBody;
+use api::limit_text::limits_in_line;
 use api::limits::in_percent;
 use api::overrides::OverrideList;
 use api::policies::PolicyAnswer;
@@ -56,6 +58,9 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         div.columns {
             @if !is_archived {
                 section { h2 { "Near the limit (80 % and more)" } (near(visit, name, local).await) }
+            }
+            @if !in_force.total.is_empty() && !is_archived {
+                section { h2 { "All subjects together" } (total(visit, name, local).await) }
             }
             section { h2 { "Refused today" } (denied(visit, name, local).await) }
             section { h2 { "Overrides" } (overrides(visit, name, local).await) }
@@ -122,6 +127,25 @@ fn banners(known: &Known, makers: &Makers) -> Markup {
             }
         }
     }
+}
+
+/// What is used of the limits that all subjects share.
+async fn total(visit: &Visit<'_>, name: &str, local: &Local) -> Markup {
+    let target = path(&["v1", "policies", name, "total"]);
+    let found = match visit.asker.get::<TotalBody>(target).await {
+        Ok(found) => found,
+        Err(refusal) => return unknown(&refusal),
+    };
+    let columns = [Heading::Text("Limit"), Heading::Text("More")];
+    let rows = found.total.iter().map(|limit| {
+        html! {
+            tr {
+                (cell("Limit", meter(limit)))
+                (cell("More", returns(limit, local)))
+            }
+        }
+    });
+    table(&columns, rows)
 }
 
 async fn near(visit: &Visit<'_>, name: &str, local: &Local) -> Markup {
@@ -291,6 +315,10 @@ fn settings(of: &PolicyAnswer, local: &Local) -> Markup {
         (
             "Tiers",
             html! { (tiers_in_line(&of.tiers).unwrap_or_else(|| "none".to_owned())) },
+        ),
+        (
+            "Total of all subjects",
+            html! { (limits_in_line(&of.total)) },
         ),
     ])
 }

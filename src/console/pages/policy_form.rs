@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::parts::Field;
 use crate::visit::FormFields;
 use api::instant::written;
-use api::policies::PolicyAnswer;
+use api::policies::{LimitBody, PolicyAnswer};
 use api::problem::InvalidPart;
-use api::tiers::{TierAnswer, TierBody};
+use api::tiers::TierBody;
 
 /// The fields of the form that are texts of the policy.
-const TEXTS: [&str; 11] = [
+const TEXTS: [&str; 12] = [
     "description",
     "time_zone",
     "day_starts_at",
@@ -25,6 +25,7 @@ const TEXTS: [&str; 11] = [
     "on_ledger_outage",
     "warn_at",
     "tiers",
+    "total",
 ];
 /// Those that say how the change is made.
 const OF_CHANGE: [&str; 3] = ["effective", "reason", "orphaned_overrides"];
@@ -53,6 +54,17 @@ struct LimitRow {
     kind: String,
     /// The step of a sliding limit, the burst of a rate, or the first day of several weeks.
     more: String,
+}
+
+/// One in a line.
+fn in_lines(items: &[impl ToString]) -> String {
+    let lines: Vec<String> = items.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+fn written_lines(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty())
 }
 
 /// What somebody wants a policy to be.
@@ -107,10 +119,8 @@ impl PolicyDraft {
                 let levels: Vec<String> = of.warn_at.iter().map(u8::to_string).collect();
                 levels.join(", ")
             }
-            _ => {
-                let tiers: Vec<String> = of.tiers.iter().map(TierAnswer::to_string).collect();
-                tiers.join("\n")
-            }
+            "tiers" => in_lines(&of.tiers),
+            _ => in_lines(&of.total),
         };
         Self {
             name: of.name.clone(),
@@ -197,6 +207,10 @@ impl PolicyDraft {
             Ok(tier) => json!(tier),
             Err(says) => fault("/tiers", format!("{says} in a line, instead of {line:?}")),
         };
+        let total = |line: &str| match line.parse::<LimitBody>() {
+            Ok(limit) => json!(limit),
+            Err(says) => fault("/total", format!("{says} in a line, instead of {line:?}")),
+        };
         let mut limits = Vec::new();
         for (index, row) in self.limits.iter().enumerate() {
             let mut limit = Map::new();
@@ -234,10 +248,8 @@ impl PolicyDraft {
                         .map(|level| whole("/warn_at".to_owned(), level))
                         .collect()
                 }
-                "tiers" => {
-                    let lines = text.lines().map(str::trim);
-                    lines.filter(|line| !line.is_empty()).map(tier).collect()
-                }
+                "tiers" => written_lines(text).map(tier).collect(),
+                "total" => written_lines(text).map(total).collect(),
                 _ => json!(text),
             };
             ((*name).to_owned(), value)
@@ -329,6 +341,7 @@ impl PolicyDraft {
             ])))
             (field("warn_at", "Warn at", "Percents such as 80, 100: the entry that reaches one is marked. Empty: none.", Input::Line))
             (field("tiers", "Tiers", "One in a line, such as gold: 10 per day, 30 per week. Other maxima for the subjects that are put into it.", Input::Lines))
+            (field("total", "Total of all subjects", "One in a line, such as 1000 per day: all subjects share it.", Input::Lines))
             (field("effective", "Takes effect", "now, next_window, a local date, or an instant. Empty: now.", Input::Line))
             (field("orphaned_overrides", "Overrides without their limit, subjects without their tier", "", Input::Choice(&[
                 ("", "ask me"),
@@ -393,6 +406,7 @@ mod tests {
             "day_starts_at": "06:00", "week_starts_on": "sunday", "active_from": null,
             "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
             "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100],
+            "total": [{ "max": 1000, "per": "day" }, { "max": 5, "per": "6h", "kind": "calendar" }],
             "tiers": [{ "name": "gold", "limits": [{ "max": 10, "per": "day" }, { "max": 90, "per": "1s" }] },
                 { "name": "silver", "limits": [{ "max": 5, "per": "day" }] }],
             "archived": false,

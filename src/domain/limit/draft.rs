@@ -41,7 +41,15 @@ pub(super) fn check_count(limits: usize, place: &str, faults: &mut Vec<Fault>) {
 
 /// Checks a policy's limits.
 pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
-    let place = "/limits";
+    check_all("/limits", drafts, |_| Ok(()), faults)
+}
+
+fn check_all(
+    place: &str,
+    drafts: &[LimitDraft],
+    check_shape: impl Fn(Shape) -> Result<(), &'static str>,
+    faults: &mut Vec<Fault>,
+) -> Vec<Limit> {
     check_count(drafts.len(), place, faults);
     let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
     let mut names: Vec<Per> = Vec::with_capacity(drafts.len());
@@ -58,11 +66,28 @@ pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit
         checking.only_one(per, names.iter().copied());
         names.push(per);
         let shape = checking.shape(draft, max, per);
+        if let Some(Err(detail)) = shape.map(&check_shape) {
+            checking.fault("kind", detail);
+        }
         if let (Some(max), Some(shape)) = (max, shape) {
             limits.push(Limit::new(max, shape));
         }
     }
     limits
+}
+
+/// Checks the limits that all subjects of a policy share.
+pub fn check_shared(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
+    if drafts.is_empty() {
+        return Vec::new();
+    }
+    let is_shared = |shape: Shape| match shape {
+        Shape::Calendar(_) | Shape::Ever => Ok(()),
+        Shape::FromFirstClaim(_) | Shape::Sliding { .. } | Shape::Rate { .. } => Err(
+            "a total is of the calendar, such as per day or per 6h of kind calendar, or per ever",
+        ),
+    };
+    check_all("/total", drafts, is_shared, faults)
 }
 
 /// Finds what is wrong with one limit.

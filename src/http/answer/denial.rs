@@ -8,7 +8,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 
-use super::limits::{insert_fields, retry_after};
+use super::limits::{insert_fields, retry_after, shared_name};
 use super::plain::write_denial;
 use super::problem::{MEDIA_TYPE, QUOTA_EXCEEDED, QUOTA_EXCEEDED_PAGE};
 use api::claims::{DenialBody, QUOTA_EXCEEDED_TYPE};
@@ -20,6 +20,7 @@ use domain::limit::per::Per;
 use domain::limit::shape::LimitKind;
 use domain::limit::total::Total;
 use domain::policy::{Inactive, Policy};
+use domain::shared::SharedTotal;
 use domain::window::Length;
 
 /// The claim that was denied, and the instant of the answer.
@@ -38,6 +39,8 @@ pub struct Asked {
 pub struct Denial {
     pub asked: Asked,
     pub totals: Vec<Total>,
+    /// See `DeniedClaim::shared`.
+    pub shared: Vec<SharedTotal>,
     pub forecast: Forecast,
 }
 
@@ -48,7 +51,25 @@ impl Denial {
         self.totals.iter().filter(move |total| !total.fits(units))
     }
 
-    /// The limit that lacks room for longest.
+    /// The limits that all subjects share and that lack room.
+    pub fn lacking_shared(&self) -> impl Iterator<Item = &SharedTotal> {
+        let units = self.asked.units;
+        self.shared.iter().filter(move |total| !total.fits(units))
+    }
+
+    /// The names of the limits that lack room.
+    pub fn violated(&self) -> impl Iterator<Item = String> {
+        let own = self.lacking().map(|total| total.per().to_string());
+        own.chain(self.lacking_shared().map(shared_name))
+    }
+
+    /// The limit that all subjects share and that lacks room for longest.
+    pub fn binding_shared(&self) -> Option<&SharedTotal> {
+        let later = |one: &&SharedTotal, two: &&SharedTotal| compare_ends(one.ends_at, two.ends_at);
+        self.lacking_shared().max_by(later)
+    }
+
+    /// The limit of the subject that lacks room for longest.
     pub fn binding(&self) -> Option<&Total> {
         let fits_at = |total: &Total| total.fits_at(self.asked.units);
         let later = |one: &&Total, two: &&Total| compare_ends(fits_at(one), fits_at(two));
@@ -73,9 +94,10 @@ impl Denial {
             outcome: "denied".into(),
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
-            violated_policies: self.lacking().map(Total::per).collect(),
+            violated_policies: self.violated().collect(),
             fits_at: self.forecast.fits_at,
             limits: LimitUsage::foretold(&self.totals, &self.forecast),
+            total: LimitUsage::shared(&self.shared),
         }
     }
 
@@ -93,7 +115,13 @@ impl Denial {
     pub fn response(&self) -> HttpResponse {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
-        insert_fields(&mut response, &self.totals, &self.forecast, now);
+        insert_fields(
+            &mut response,
+            &self.totals,
+            &self.shared,
+            &self.forecast,
+            now,
+        );
         if let Some(seconds) = self.retry_after() {
             response.insert_header((header::RETRY_AFTER, seconds));
         }
@@ -109,6 +137,29 @@ impl fmt::Display for Denial {
             units,
             ..
         } = &self.asked;
+        if let Some(total) = self.binding_shared() {
+            write!(
+                formatter,
+                "all subjects together have used {} of {} {} under {}",
+                total.used(),
+                total.limit.max,
+                this_window(total.limit.per()),
+                policy.name,
+            )?;
+            if total.remaining() > 0 {
+                write!(formatter, ", and {} asks for {}", subject, units.get())?;
+            }
+            return match total.ends_at {
+                Some(ends_at) => {
+                    write!(
+                        formatter,
+                        "; the next window begins at {}",
+                        written(ends_at)
+                    )
+                }
+                None => write!(formatter, "; used units of this limit do not return"),
+            };
+        }
         let Some(total) = self.binding() else {
             return Ok(());
         };

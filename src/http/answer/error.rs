@@ -268,6 +268,7 @@ impl ApiError {
             Refusal::Denied(denied) => Self::Denied(Box::new(Denial {
                 asked,
                 totals: denied.totals,
+                shared: denied.shared,
                 forecast,
             })),
             Refusal::TooMany => {

@@ -5,8 +5,8 @@ use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
 
 use domain::forecast::Forecast;
-use domain::limit::per::Per;
 use domain::limit::total::Total;
+use domain::shared::SharedTotal;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
@@ -15,11 +15,12 @@ pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-pol
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item for
-/// each limit, named by its `per`. Quotas are in units, times in seconds. `t` is the time until
+/// each limit, named by its `per`; that of a limit that all subjects share begins with `total`. Quotas are in units, times in seconds. `t` is the time until
 /// more units return: until then at most `r` units can be used.
 pub fn insert_fields(
     response: &mut HttpResponseBuilder,
     totals: &[Total],
+    shared: &[SharedTotal],
     forecast: &Forecast,
     now: DateTime<Utc>,
 ) {
@@ -28,29 +29,41 @@ pub fn insert_fields(
     for total in totals {
         let quota = total.at_once().min(FIELD_INTEGER_MAX);
         let window = total.refill_seconds();
-        push_item(&mut policies, total.per(), (";q=", quota), (";w=", window));
+        let name = total.per().as_text();
+        push_item(&mut policies, &name, (";q=", quota), (";w=", window));
         let remaining = total.remaining().min(FIELD_INTEGER_MAX);
         let more_at = forecast.returns_of(total).more_at;
         let seconds = more_at.map(|more_at| seconds_until(more_at, now));
-        push_item(
-            &mut limits,
-            total.per(),
-            (";r=", remaining),
-            (";t=", seconds),
-        );
+        push_item(&mut limits, &name, (";r=", remaining), (";t=", seconds));
+    }
+    for total in shared {
+        let name = shared_name(total);
+        let quota = total.limit.max.min(FIELD_INTEGER_MAX);
+        let window = total
+            .ends_at
+            .map(|ends_at| (ends_at - total.key.start).num_seconds());
+        push_item(&mut policies, &name, (";q=", quota), (";w=", window));
+        let remaining = total.remaining().min(FIELD_INTEGER_MAX);
+        let seconds = total.ends_at.map(|ends_at| seconds_until(ends_at, now));
+        push_item(&mut limits, &name, (";r=", remaining), (";t=", seconds));
     }
     response.insert_header((RATE_LIMIT_POLICY, policies));
     response.insert_header((RATE_LIMIT, limits));
 }
 
+/// The name of a limit that all subjects share.
+pub fn shared_name(total: &SharedTotal) -> String {
+    format!("total {}", total.limit.per())
+}
+
 /// Adds an item to the list in a header field.
-fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Option<i64>)) {
+fn push_item(list: &mut String, name: &str, units: (&str, u64), seconds: (&str, Option<i64>)) {
     let mut digits = itoa::Buffer::new();
     if !list.is_empty() {
         list.push_str(", ");
     }
     list.push('"');
-    list.push_str(&per.as_text());
+    list.push_str(name);
     list.push('"');
     list.push_str(units.0);
     list.push_str(digits.format(units.1));

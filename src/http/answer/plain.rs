@@ -37,10 +37,14 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
         grant: Some(grant),
         fits_at: None,
         limits,
+        total,
     } = answer
     else {
         return None;
     };
+    if !total.is_empty() {
+        return None;
+    }
     // 2. Write the outcome and the grant. A grant with optional fields ends this too.
     let mut out = Vec::with_capacity(LENGTH);
     out.extend_from_slice(br#"{"outcome":""#);
@@ -48,7 +52,7 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
     out.extend_from_slice(br#"","grant":"#);
     write_grant(&mut out, grant)?;
     // 3. Write the limits, in the policy's order.
-    write_limits(&mut out, limits);
+    write_limits(&mut out, "limits", limits);
     out.push(b'}');
     Some(out)
 }
@@ -72,6 +76,7 @@ pub fn write_denial(denial: &DenialBody) -> Vec<u8> {
         fits_at,
         violated_policies,
         limits,
+        total,
     } = denial;
     let mut out = Vec::with_capacity(2 * LENGTH);
     out.extend_from_slice(br#"{"type":"#);
@@ -103,20 +108,25 @@ pub fn write_denial(denial: &DenialBody) -> Vec<u8> {
     out.extend_from_slice(br#","fits_at":"#);
     write_instant(&mut out, *fits_at);
     out.extend_from_slice(br#","violated-policies":["#);
-    for (index, per) in violated_policies.iter().enumerate() {
+    for (index, limit) in violated_policies.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_text(&mut out, &per.as_text());
+        write_text(&mut out, limit);
     }
     out.push(b']');
-    write_limits(&mut out, limits);
+    write_limits(&mut out, "limits", limits);
+    if !total.is_empty() {
+        write_limits(&mut out, "total", total);
+    }
     out.push(b'}');
     out
 }
 
-fn write_limits(out: &mut Vec<u8>, limits: &[LimitUsage]) {
-    out.extend_from_slice(br#","limits":["#);
+fn write_limits(out: &mut Vec<u8>, field: &str, limits: &[LimitUsage]) {
+    out.extend_from_slice(br#",""#);
+    out.extend_from_slice(field.as_bytes());
+    out.extend_from_slice(br#"":["#);
     for (index, limit) in limits.iter().enumerate() {
         if index > 0 {
             out.push(b',');
@@ -293,6 +303,7 @@ mod tests {
                 grant: (!rare[3]).then_some(grant),
                 fits_at: None,
                 limits,
+                total: Vec::new(),
             }
         }
     }
@@ -306,6 +317,7 @@ mod tests {
             subject: String,
             fits_at in proptest::option::of(instants()),
             limits in proptest::collection::vec(limits(), 0..4),
+            total in proptest::collection::vec(limits(), 0..2),
         ) -> DenialBody {
             DenialBody {
                 kind: QUOTA_EXCEEDED_TYPE.into(),
@@ -320,8 +332,9 @@ mod tests {
                 policy,
                 subject,
                 fits_at,
-                violated_policies: limits.iter().map(|limit| limit.per).collect(),
+                violated_policies: limits.iter().map(|limit| limit.per.to_string()).collect(),
                 limits,
+                total,
             }
         }
     }

@@ -8,12 +8,14 @@ use domain::grant::{Entry, Provisional};
 use domain::limit::total::Total;
 use domain::policy::Inactive;
 use domain::refusal::Refusal;
+use domain::shared::SharedTotal;
 
 /// The reason of a verdict, as a word and as a sentence. No verdict means that no version of the
-/// policy was in force.
+/// policy was in force. `lacking` are the limits of the subject without room, and `shared` those of all subjects.
 pub fn describe_verdict(
     verdict: Option<&Verdict>,
     lacking: &[&Total],
+    shared: &[&SharedTotal],
     units: Units,
 ) -> (&'static str, String) {
     let units = units.get();
@@ -26,7 +28,12 @@ pub fn describe_verdict(
                 total.per()
             )
         };
-        let used: Vec<String> = lacking.iter().map(used).collect();
+        let by_all = |total: &&SharedTotal| {
+            let per = total.limit.per();
+            format!("{} of {} per {per} by all", total.used(), total.limit.max)
+        };
+        let by_all = shared.iter().map(by_all);
+        let used: Vec<String> = lacking.iter().map(used).chain(by_all).collect();
         let used = used.join(", ");
         format!("there was no room for {units} more: {used} were used")
     };
@@ -44,8 +51,8 @@ pub fn describe_verdict(
         Some(Verdict::WouldDeny(_)) => {
             return (
                 "observed",
-                match lacking {
-                    [] => "the policy only observed: the subject was blocked".to_owned(),
+                match (lacking, shared) {
+                    ([], []) => "the policy only observed: the subject was blocked".to_owned(),
                     _ => format!("the policy only observed: {}", no_room()),
                 },
             );

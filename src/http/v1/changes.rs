@@ -71,18 +71,21 @@ fn parse_by(text: &str) -> Result<String, &'static str> {
 fn change_answer(change: PastChange) -> ChangeAnswer {
     let revision = change.revision();
     match change {
-        PastChange::Policy(Changed { before, after, .. }) => ChangeAnswer {
-            revision,
-            kind: ChangeKind::Policy.as_str().into(),
-            policy: Some(after.name.to_string()),
-            subject: None,
-            key: None,
-            at: after.changed_at,
-            by: after.changed_by.clone(),
-            reason: after.reason.clone(),
-            before: before.and_then(|before| written(PolicyAnswer::from(before))),
-            after: written(PolicyAnswer::from(after)),
-        },
+        PastChange::Policy(changed) => {
+            let Changed { before, after, .. } = *changed;
+            ChangeAnswer {
+                revision,
+                kind: ChangeKind::Policy.as_str().into(),
+                policy: Some(after.name.to_string()),
+                subject: None,
+                key: None,
+                at: after.changed_at,
+                by: after.changed_by.clone(),
+                reason: after.reason.clone(),
+                before: before.and_then(|before| written(PolicyAnswer::from(before))),
+                after: written(PolicyAnswer::from(after)),
+            }
+        }
         PastChange::Override(changed) => {
             of_subject(ChangeKind::Override, changed, OverrideAnswer::new)
         }

@@ -26,7 +26,8 @@ use domain::key::KeyNumber;
 use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
-use domain::refusal::Refusal;
+use domain::refusal::{DeniedClaim, Refusal};
+use domain::shared::SharedTotal;
 use engine::{Claims, Foretold, Outcome, Rehearsal, Usage};
 
 /// Checks the body of a claim. Returns the claim, and whether it is a dry run.
@@ -92,7 +93,7 @@ impl GrantedClaim {
     /// The answer to a claim of its own.
     pub fn response(self) -> HttpResponse {
         let mut response = entered_once(self.is_repeat);
-        insert_fields(&mut response, &self.totals, &self.forecast, self.now);
+        insert_fields(&mut response, &self.totals, &[], &self.forecast, self.now);
         respond(self.answer, response)
     }
 }
@@ -190,32 +191,50 @@ pub async fn post(
             totals,
             would_deny,
             forecast,
-        } => Ok(rehearsed("granted", would_deny, &totals, &forecast, now())),
+        } => {
+            let answer = rehearsed(would_deny, &totals, &forecast);
+            Ok(tell_rehearsed(answer, &totals, &[], &forecast, now()))
+        }
         Rehearsal::Ended(Foretold {
             outcome: Outcome::Refused(_, Refusal::Denied(denied)),
             forecast,
-        }) => Ok(rehearsed("denied", false, &denied.totals, &forecast, now())),
+        }) => {
+            let DeniedClaim { totals, shared, .. } = denied;
+            let answer = ClaimAnswer {
+                outcome: "denied".into(),
+                fits_at: forecast.fits_at,
+                total: LimitUsage::shared(&shared),
+                ..rehearsed(false, &totals, &forecast)
+            };
+            Ok(tell_rehearsed(answer, &totals, &shared, &forecast, now()))
+        }
         Rehearsal::Ended(foretold) => Ok(claimed.tell(foretold, &claims).await?.response()),
     }
 }
 
-fn rehearsed(
-    outcome: &'static str,
-    would_deny: bool,
-    totals: &[Total],
-    forecast: &Forecast,
-    now: DateTime<Utc>,
-) -> HttpResponse {
-    let mut response = HttpResponse::Ok();
-    insert_fields(&mut response, totals, forecast, now);
-    response.json(ClaimAnswer {
-        outcome: outcome.into(),
+/// The answer to a dry run that would be granted.
+fn rehearsed(would_deny: bool, totals: &[Total], forecast: &Forecast) -> ClaimAnswer {
+    ClaimAnswer {
+        outcome: "granted".into(),
         provisional: false,
         would_deny,
         grant: None,
         fits_at: forecast.fits_at,
         limits: LimitUsage::foretold(totals, forecast),
-    })
+        total: Vec::new(),
+    }
+}
+
+fn tell_rehearsed(
+    answer: ClaimAnswer,
+    totals: &[Total],
+    shared: &[SharedTotal],
+    forecast: &Forecast,
+    now: DateTime<Utc>,
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    insert_fields(&mut response, totals, shared, forecast, now);
+    response.json(answer)
 }
 
 describe! {

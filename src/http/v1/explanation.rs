@@ -30,6 +30,7 @@ use domain::key::KeyNumber;
 use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
+use domain::shared::SharedTotal;
 use domain::subject_tier::TierTerms;
 use domain::zone::Zone;
 use engine::{
@@ -157,7 +158,11 @@ fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation
         .collect();
     let verdict = met.map(|(_, verdict)| verdict);
     let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
-    let (reason, detail) = describe_verdict(verdict, &lacking, units);
+    let shared = met.map_or(&[][..], |(met, _)| &met.shared);
+    let lacking_shared: Vec<&SharedTotal> =
+        shared.iter().filter(|total| !total.fits(units)).collect();
+    let (reason, detail) = describe_verdict(verdict, &lacking, &lacking_shared, units);
+    let total = LimitUsage::shared(shared);
     let lacking = lacking.iter().map(|total| total.per()).collect();
     let fits_at = found.forecast.fits_at.filter(|_| is_refused);
     let parts = found.met.map(|(met, _)| describe(met, &found.forecast));
@@ -175,6 +180,7 @@ fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation
         lacking,
         terms,
         limits: limits.unwrap_or_default(),
+        total,
     }
 }
 

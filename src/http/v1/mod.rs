@@ -28,4 +28,5 @@ pub mod seals;
 pub mod statistics;
 pub mod subjects;
 pub mod tiers;
+pub mod totals;
 pub mod windows;

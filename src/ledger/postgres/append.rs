@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -12,6 +13,8 @@ use uuid::Uuid;
 use super::Store;
 use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::fence::{Burst, Fence};
+use crate::query::Session;
+use crate::shared_use::{self, shares};
 use crate::time_bounds::TimeSpan;
 use crate::{Draft, LedgerError, new_blinds};
 use domain::claim::{Metadata, Subject};
@@ -55,9 +58,50 @@ impl Store {
         &self,
         drafts: &[impl Borrow<Draft>],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
+        if shares(drafts) {
+            return self.append_sharing(drafts, |_| true).await;
+        }
         let rows = Row::all(drafts);
         let span = self.span(drafts);
         self.in_time(async |connection| append(&rows, span, connection).await)
+            .await
+    }
+
+    /// As [`Store::append`], with drafts that change the usage of shared limits. Those for which there is not the
+    /// room that they need are left out. If `is_enough` refuses the accounts of the others, nothing is appended.
+    async fn append_sharing(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+        is_enough: impl Fn(usize) -> bool,
+    ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
+        let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        let span = self.span(&drafts);
+        self.claims
+            .run(async |connection| {
+                let mut transaction = connection.begin().await?;
+                let mut session = Session::Postgres(&mut transaction, Duration::MAX);
+                let used = shared_use::lock(&mut session, &drafts).await?;
+                let fitting = shared_use::fitting(&drafts, &used);
+                let rows = Row::all(&fitting);
+                let appended = append(&rows, span, &mut transaction).await?;
+                let accounts = match appended {
+                    Ok(accounts) if !accounts.is_empty() && is_enough(accounts.len()) => accounts,
+                    Ok(_) => {
+                        transaction.rollback().await?;
+                        return Ok(Ok(HashSet::new()));
+                    }
+                    Err(theirs) => {
+                        transaction.rollback().await?;
+                        return Ok(Err(theirs));
+                    }
+                };
+                let standing = fitting.into_iter();
+                let standing = standing.filter(|draft| accounts.contains(&draft.account));
+                let mut session = Session::Postgres(&mut transaction, Duration::MAX);
+                shared_use::change(&mut session, used, standing).await?;
+                transaction.commit().await?;
+                Ok(Ok(accounts))
+            })
             .await
     }
 
@@ -66,6 +110,11 @@ impl Store {
         &self,
         drafts: &[Draft],
     ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
+        if shares(drafts) {
+            let is_all = |accounts| accounts == drafts.len();
+            let appended = self.append_sharing(drafts, is_all).await?;
+            return Ok(appended.map(|accounts| is_all(accounts.len())));
+        }
         let rows = Row::all(drafts);
         let span = self.span(drafts);
         self.in_time(async |connection| {

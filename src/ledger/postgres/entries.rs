@@ -1,5 +1,7 @@
 //! The reading half of the claims' way.
 
+use std::time::Duration;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Postgres, Row, Transaction};
 use uuid::Uuid;
@@ -7,8 +9,10 @@ use uuid::Uuid;
 use super::Store;
 use crate::entry_rows::decode_view;
 use crate::fence::{Fence, LedgerPlace};
+use crate::query::Session;
 use crate::row::StoredRow;
 use crate::sessions::{SessionPool, answered};
+use crate::shared_use;
 use crate::{LedgerError, LedgerView, Look};
 use domain::identity::{AccountId, KeyId};
 
@@ -19,8 +23,9 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let has_fence = self.shows_fence && !look.accounts.is_empty();
         let names_others = !look.entries.is_empty() || !look.followers_of.is_empty();
-        let (lines, entries) = self
-            .in_time(async |connection| {
+        let (lines, entries, shared) = self
+            .claims
+            .run(async |connection| {
                 // 1. Read the last lines, with the fence in the same statement.
                 let lines = if has_fence {
                     fenced_lines(connection, look).await?
@@ -41,13 +46,15 @@ impl Store {
                 } else {
                     Vec::new()
                 };
-                Ok((lines, entries))
+                let mut session = Session::Postgres(connection, Duration::MAX);
+                let shared = shared_use::of_look(&mut session, look).await?;
+                Ok::<_, LedgerError>((lines, entries, shared))
             })
             .await?;
         let fence = lines.first().filter(|_| has_fence).map(fence);
         let lines = lines.iter().map(StoredRow::Postgres);
         let entries = entries.iter().map(StoredRow::Postgres);
-        decode_view(fence.transpose()?, lines, entries)
+        decode_view(fence.transpose()?, lines, entries, shared)
     }
 
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {

@@ -13,6 +13,8 @@ use super::Store;
 use crate::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
 use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::fence::{Burst, Fence};
+use crate::query::Session;
+use crate::shared_use::{self, shares};
 use crate::{Draft, LedgerError, new_blinds};
 use domain::grant::Entry;
 use domain::identity::AccountId;
@@ -78,7 +80,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Err(refused_at));
             }
-            let standing = append(&mut transaction, &drafts).await?;
+            let standing = append_sharing(&mut transaction, &drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
             Ok(Ok(standing))
@@ -97,7 +99,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Err(refused_at));
             }
-            let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
+            let all = append_sharing(&mut transaction, &drafts).await?.len() == drafts.len();
             if all {
                 transaction.commit().await?
             } else {
@@ -141,6 +143,23 @@ async fn append(
         .filter(|draft| !refused.contains(&draft.account.0));
     insert(connection, &rows(fitting.clone()), None).await?;
     Ok(fitting.map(|draft| draft.account).collect())
+}
+
+/// As [`append`], without the drafts for which a shared limit has not the room that they need.
+async fn append_sharing(
+    connection: &mut SqliteConnection,
+    drafts: &[&Draft],
+) -> Result<HashSet<AccountId>, LedgerError> {
+    if !shares(drafts) {
+        return append(connection, drafts).await;
+    }
+    let used = shared_use::lock(&mut Session::Sqlite(connection), drafts).await?;
+    let fitting = shared_use::fitting(drafts, &used);
+    let accounts = append(connection, &fitting).await?;
+    let standing = fitting.into_iter();
+    let standing = standing.filter(|draft| accounts.contains(&draft.account));
+    shared_use::change(&mut Session::Sqlite(connection), used, standing).await?;
+    Ok(accounts)
 }
 
 /// The accounts that the rows would open and that exist already. The burst follows on the same

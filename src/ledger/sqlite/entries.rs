@@ -7,7 +7,9 @@ use uuid::Uuid;
 use super::Store;
 use crate::batched::{Batched, ROWS_MOST, batched};
 use crate::entry_rows::decode_view;
+use crate::query::Session;
 use crate::row::StoredRow;
+use crate::shared_use;
 use crate::{LedgerError, LedgerView, Look};
 use domain::identity::AccountId;
 
@@ -15,16 +17,21 @@ impl Store {
     /// Uses the writer's connection: its page cache stays valid over commits. Commits empty the
     /// caches of the readers.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
-        let (lines, entries, erasures) = self
+        let (lines, entries, erasures, shared) = self
             .writer
             .run(async |connection| {
                 let lines = last_lines(connection, &look.accounts).await?;
                 let entries = entries(connection, look).await?;
                 let erasures = match lines.first() {
                     Some(line) => line.try_get("erasures")?,
-                    None => sqlx::query_scalar(ERASURES).fetch_one(connection).await?,
+                    None => {
+                        sqlx::query_scalar(ERASURES)
+                            .fetch_one(&mut *connection)
+                            .await?
+                    }
                 };
-                Ok::<_, sqlx::Error>((lines, entries, erasures))
+                let shared = shared_use::of_look(&mut Session::Sqlite(connection), look).await?;
+                Ok::<_, LedgerError>((lines, entries, erasures, shared))
             })
             .await?;
         // The horizon is the highest `xact` of the lines. A file that has this entry has all of
@@ -35,7 +42,7 @@ impl Store {
         }
         let lines = lines.iter().map(StoredRow::Sqlite);
         let entries = entries.iter().map(StoredRow::Sqlite);
-        decode_view(Some(self.fence(horizon, erasures)), lines, entries)
+        decode_view(Some(self.fence(horizon, erasures)), lines, entries, shared)
     }
 }
 

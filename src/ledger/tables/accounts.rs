@@ -19,6 +19,7 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
         grant: row.get("id")?,
         units: row.get("units")?,
         until: row.get("held_until")?,
+        version: row.get("version")?,
     })
 }
 
@@ -27,7 +28,7 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
 const LAPSED_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units
+    ) AS units, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until <= $4
@@ -39,7 +40,7 @@ const LAPSED_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
 const NEXT_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units
+    ) AS units, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until > $4
@@ -51,7 +52,7 @@ const NEXT_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
 const HOLDS_TO_COME: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units
+    ) AS units, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3

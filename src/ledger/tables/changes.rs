@@ -61,7 +61,7 @@ impl ChangeKind {
 /// A change that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PastChange {
-    Policy(Changed<Policy>),
+    Policy(Box<Changed<Policy>>),
     Override(Changed<(PolicyName, Override)>),
     Block(Changed<(PolicyName, Block)>),
     Tier(Changed<(PolicyName, SubjectTier)>),
@@ -114,7 +114,11 @@ impl RecordTables {
             match kind {
                 ChangeKind::Policy => {
                     let policies = tables.policy_history(&filter, limit).await?;
-                    changes.extend(policies.into_iter().map(PastChange::Policy));
+                    changes.extend(
+                        policies
+                            .into_iter()
+                            .map(|changed| PastChange::Policy(Box::new(changed))),
+                    );
                 }
                 ChangeKind::Override => {
                     let overrides = tables.history_of_subjects(&filter, limit).await?;

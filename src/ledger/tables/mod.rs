@@ -37,6 +37,7 @@ pub mod recount;
 pub mod replacements;
 pub mod replay;
 pub mod seals;
+pub mod shared_sums;
 pub mod statistics;
 pub mod subjects;
 pub mod versions;

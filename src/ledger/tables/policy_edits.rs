@@ -16,6 +16,7 @@ use domain::orphans::{
 };
 use domain::overrides::{OfSubject, Override, SubjectTier};
 use domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use domain::shared::carried_on;
 
 /// How many overrides or tiers are read at once.
 const LISTED_AT_ONCE: u32 = 1000;
@@ -85,21 +86,31 @@ impl AdminTables {
                     Some(last) => last.id,
                     None => insert_policy(session, name).await?,
                 };
+                let version = last.map_or(1, |last| last.version + 1);
+                let later = match before {
+                    Some(before) => scheduled(session, before).await?,
+                    None => Vec::new(),
+                };
+                // The version that will be in force when the new one takes effect.
+                let is_earlier = |it: &&Policy| it.effective_at <= terms.effective_at;
+                let preceding = before.map(|before| {
+                    let mut earlier = later.iter().filter(is_earlier);
+                    earlier.next_back().unwrap_or(&before.in_force)
+                });
                 let newest = Policy {
                     id,
                     name: name.clone(),
-                    version: last.map_or(1, |last| last.version + 1),
-                    rule: terms.rule,
+                    version,
+                    rule: Rule {
+                        shared: carried_on(&terms.rule, preceding, version),
+                        ..terms.rule
+                    },
                     archived: terms.archived,
                     effective_at: terms.effective_at,
                     changed_at,
                     changed_by: changed_by.to_owned(),
                     reason,
                     blocked: None,
-                };
-                let scheduled = match before {
-                    Some(before) if terms.schedules_again => scheduled(session, before).await?,
-                    Some(_) | None => Vec::new(),
                 };
                 insert_version(session, &newest, revision).await?;
                 let orphaned = orphaned.lasting(newest.effective_at);
@@ -114,11 +125,14 @@ impl AdminTables {
                 };
                 let paused = newest.rule.paused;
                 let mut newest = newest;
-                for again in scheduled {
+                let again = later.into_iter().filter(|_| terms.schedules_again);
+                for again in again {
+                    let version = newest.version + 1;
                     newest = Policy {
-                        version: newest.version + 1,
+                        version,
                         rule: Rule {
                             paused,
+                            shared: carried_on(&again.rule, Some(&newest), version),
                             ..again.rule
                         },
                         effective_at: again.effective_at,

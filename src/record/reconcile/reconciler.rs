@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::compare::{Comparison, Ended};
 use super::findings::Findings;
 use super::recount::recount_day;
+use super::shared::sum_shared_use;
 use super::walk::{walk, walk_recent};
 use claims::instance::{Failure, Metrics, Watch, new_id};
 use counter::Counters;
@@ -178,7 +179,9 @@ impl Reconciler {
             .check_ledger(check, started.started_at, &mut findings)
             .await?;
         let random = Uuid::new_v4().as_u64_pair().1;
-        recount_day(&self.ledger, random, started.started_at, &mut findings).await?;
+        let now = started.started_at;
+        recount_day(&self.ledger, random, now, &mut findings).await?;
+        sum_shared_use(&self.ledger, random, now, &mut findings).await?;
         let finished = Finished {
             finished_at: self.clock.now(),
             counters,

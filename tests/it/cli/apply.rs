@@ -308,7 +308,7 @@ async fn a_backtest_takes_the_file_of_apply() {
             "",
             "subjects denied: 1; the first:",
             "2026-11-21T11:04:05.678901+08:00 a 1 denied",
-            "= sms: its limits, its tiers and its calendar are those in force",
+            "= sms: its limits, its tiers, its total and its calendar are those in force",
             "= tea: new, so it has no grants to try it on",
         ]
     );
@@ -339,7 +339,7 @@ async fn a_backtest_takes_the_file_of_apply() {
     let told = run("").await.well(0);
     assert_eq!(
         told,
-        "= benefit: its limits, its tiers and its calendar are those in force\n"
+        "= benefit: its limits, its tiers, its total and its calendar are those in force\n"
     );
     // Every policy that is wrong is told.
     scene.write(

@@ -2,7 +2,7 @@
 
 use perdiem::api::blocks::{BlockAnswer, BlockList};
 use perdiem::api::changes::ChangeList;
-use perdiem::api::claims::{BatchAnswer, DenialBody, UsageBody};
+use perdiem::api::claims::{BatchAnswer, DenialBody, TotalBody, UsageBody};
 use perdiem::api::entries::{EntryList, HistoryList};
 use perdiem::api::explanation::{ClaimExplanation, GrantExplanation};
 use perdiem::api::grants::{ClaimAnswer, CorrectionAnswer, GrantBody, GrantList};
@@ -110,7 +110,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     .await;
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 32] = [
+    let rows: [(&str, Again); 33] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -121,6 +121,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         ("/v1/policies/benefit/blocks/cheat", again::<BlockAnswer>),
         ("/v1/policies/benefit/tiers", again::<SubjectTierList>),
         ("/v1/policies/benefit/tiers/a", again::<SubjectTierAnswer>),
+        ("/v1/policies/benefit/total", again::<TotalBody>),
         ("/v1/policies/benefit/subjects/a", again::<UsageBody>),
         ("/v1/policies/benefit/subjects/cheat", again::<UsageBody>),
         (

@@ -304,7 +304,10 @@ fn check_fit(
     match (entry.provisional, over) {
         (None, over) if entry.would_deny || rule.observes => {
             let is_of_blocked = had_block && entry.would_deny;
-            if !rule.observes || entry.would_deny != over.is_some() && !is_of_blocked {
+            // What all subjects share can deny too.
+            let may_be_denied_by_all = entry.would_deny && !rule.total.is_empty();
+            let is_explained = is_of_blocked || may_be_denied_by_all;
+            if !rule.observes || entry.would_deny != over.is_some() && !is_explained {
                 breaches.push(Breach::Marked { entry: entry.id });
             }
         }

@@ -18,6 +18,7 @@ mod corrections;
 mod figures;
 mod history;
 mod planted;
+mod shared;
 mod stores;
 mod totals;
 mod windows;
@@ -101,6 +102,19 @@ pub enum Breach {
         told: u64,
         sum: i128,
     },
+    /// The usage of a limit that all subjects share differs from the sum of the entries.
+    SharedDiffers {
+        policy: String,
+        per: String,
+        told: i64,
+        sum: i128,
+    },
+    /// More was granted than all subjects may have together.
+    OverAll {
+        policy: String,
+        per: String,
+        used: i128,
+    },
     /// A counter differs from its account's last line.
     Drift { account: Uuid, counter: String },
     /// A key remains in Redis that is no counter.
@@ -138,7 +152,9 @@ impl Breach {
 
 /// Returns the breaches that the ledger alone shows, without the answers of clients.
 pub fn judge_ledger(stores: &Stores) -> Vec<Breach> {
-    accounts::check(stores)
+    let mut breaches = accounts::check(stores);
+    breaches.extend(shared::check(stores));
+    breaches
 }
 
 /// Returns all breaches. Call it when no request, settlement or drain is open.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row as _, SqliteConnection};
 use uuid::Uuid;
 
-use super::totals::{RuleLimit, Total};
+use super::totals::{RuleLimit, SharedRule, Total};
 use super::windows::{Calendar, Zone};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +77,8 @@ pub struct Rule {
     pub warn_at: Vec<u64>,
     /// The name of each tier, and its maxima.
     pub tiers: Vec<(String, Limits)>,
+    /// What all subjects share.
+    pub total: Vec<SharedRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub struct Stores {
     pub overrides: Vec<(Uuid, Limits)>,
     /// The names of the tiers that each account was put into.
     pub tiers: Vec<(Uuid, String)>,
+    /// The usage of limits that all subjects share: by policy, first version, `per` and start.
+    pub shared: BTreeMap<(String, i32, String, DateTime<Utc>), i64>,
     pub counters: Vec<Counter>,
     /// The ledger's keys in Redis that are no counters.
     pub others: Vec<String>,
@@ -137,11 +141,24 @@ impl Stores {
             id("account")
         );
         let overrides = sql.rows(&overrides).await?;
+        let shared = format!(
+            "SELECT p.name, CAST(s.since AS text), s.per, {}, CAST(s.used AS text) FROM shared_use s
+             JOIN policies p ON p.id = s.policy",
+            at("s.starts_at")
+        );
+        let shared = sql.rows(&shared).await?.into_iter().map(|mut row| {
+            let policy = row.text().expect("a name");
+            let since = i32::try_from(row.number()).expect("a version");
+            let per = row.text().expect("a window");
+            let start = row.at().expect("an instant");
+            ((policy, since, per, start), row.number())
+        });
         let ledger = format!("SELECT {} FROM ledger", id("id"));
         let ledger = sql.rows(&ledger).await?.remove(0).id().expect("an id");
         let mut stores = Self {
             entries: entries.into_iter().map(Entry::of).collect(),
             rules: rules.into_iter().map(Rule::of).collect(),
+            shared: shared.collect(),
             ..Self::default()
         };
         for mut row in overrides {
@@ -430,6 +447,7 @@ impl Rule {
             observes: rule["mode"] == "observe",
             warn_at: levels(&rule["warn_at"]),
             tiers: tiers(&rule["tiers"]),
+            total: shared_rules(&rule["total"]),
         };
         ((policy, version), rule)
     }
@@ -462,6 +480,21 @@ fn tiers(list: &Value) -> Vec<(String, Limits)> {
         (name, limits(&tier["limits"]))
     };
     tiers.map(tier).collect()
+}
+
+/// What all subjects share; a rule without any leaves it out.
+fn shared_rules(list: &Value) -> Vec<SharedRule> {
+    let total = list.as_array().into_iter().flatten();
+    let shared = |limit: &Value| {
+        let RuleLimit { per, max, .. } = RuleLimit::read(limit);
+        let since = limit["since"].as_i64().expect("a version");
+        SharedRule {
+            per,
+            max,
+            since: since.try_into().expect("a version"),
+        }
+    };
+    total.map(shared).collect()
 }
 
 /// The levels of use of a rule; a rule without any leaves them out.

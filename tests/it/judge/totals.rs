@@ -14,6 +14,22 @@ pub struct RuleLimit {
     pub returns: RuleReturn,
 }
 
+/// A limit that all subjects share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedRule {
+    /// For several weeks with their first day, as in a limit of a subject.
+    pub per: String,
+    pub max: u64,
+    pub since: i32,
+}
+
+impl SharedRule {
+    /// The name in the ledger.
+    pub fn per_name(&self) -> &str {
+        self.per.split(" from ").next().expect("a name")
+    }
+}
+
 /// How units return, by the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleReturn {

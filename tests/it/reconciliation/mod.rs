@@ -37,7 +37,7 @@ async fn post(app: &App, apply: bool) -> Answer {
 }
 
 /// The report of a reconciliation that must succeed.
-async fn reconcile(app: &App, apply: bool) -> Value {
+pub async fn reconcile(app: &App, apply: bool) -> Value {
     let answer = post(app, apply).await;
     assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
     let report = answer.json();
@@ -57,7 +57,7 @@ async fn nothing_differs(app: &App, apply: bool) -> Value {
 }
 
 /// The kinds of a report's differences, in the order of their names.
-fn kinds(report: &Value) -> Vec<&str> {
+pub fn kinds(report: &Value) -> Vec<&str> {
     let differences = report["differences"].as_array().expect("differences");
     let mut kinds: Vec<&str> = differences
         .iter()

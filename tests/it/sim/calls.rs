@@ -8,7 +8,7 @@ use perdiem::claims::counted::recording::Recording;
 use perdiem::claims::protocol::CounterDenial;
 use perdiem::claims::protocol::group::Group;
 use perdiem::claims::protocol::in_flight::{AnsweredClaim, InFlight};
-use perdiem::claims::protocol::way::Lane;
+use perdiem::claims::protocol::lane::Lane;
 use perdiem::counter::{Answer, Ask, Count, Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::claims::protocol::way::Lane;
+use perdiem::claims::protocol::lane::Lane;
 use perdiem::domain::grant::{Direction, Entry, EntryKind};
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::window::Length;
@@ -223,8 +223,9 @@ impl World {
         });
         possible.extend(heard);
         for (index, instance) in self.instances.iter().enumerate() {
-            let lanes = [Lane::Look, Lane::Contend, Lane::Append, Lane::Together];
-            let waiting = lanes.into_iter().filter(|lane| instance.waits_for(*lane));
+            let waiting = Lane::ALL
+                .into_iter()
+                .filter(|lane| instance.waits_for(*lane));
             possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
             possible.extend(self.may_drain(index).then_some(Event::Drain(index)));
         }

@@ -28,6 +28,8 @@ pub type Reply = Receiver<Result<Outcome, Undecided>>;
 
 /// The most units that a client claims.
 pub const UNITS_MOST: u64 = 2;
+/// The largest number of units of a batch.
+pub const BATCH_UNITS_MOST: u64 = 8;
 
 /// A request that a client wants to send.
 #[derive(Debug, Clone)]
@@ -76,6 +78,8 @@ pub struct Batch {
     pub first: usize,
     /// Whether something besides its claims prevents every grant.
     pub is_doomed: bool,
+    /// The units of all its claims.
+    pub units: u64,
 }
 
 /// A claim or correction that was sent.

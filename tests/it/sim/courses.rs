@@ -14,6 +14,16 @@ pub struct Version {
     zone: &'static str,
     pub hours_east: i64,
     pub limits: &'static [VersionLimit],
+    /// What all subjects share.
+    pub total: Option<VersionTotal>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct VersionTotal {
+    pub max: u64,
+    pub per: &'static str,
+    /// The first version of those that have it without a break.
+    pub since: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +78,16 @@ const fn utc(limits: &'static [VersionLimit]) -> Version {
         zone: "UTC",
         hours_east: 0,
         limits,
+        total: None,
+    }
+}
+
+/// A version whose subjects share a limit, since a version.
+const fn sharing(max: u64, per: &'static str, since: u32, version: Version) -> Version {
+    let total = VersionTotal { max, per, since };
+    Version {
+        total: Some(total),
+        ..version
     }
 }
 
@@ -76,6 +96,7 @@ const fn gmt_8(limits: &'static [VersionLimit]) -> Version {
         zone: "+08:00",
         hours_east: 8,
         limits,
+        total: None,
     }
 }
 
@@ -131,6 +152,18 @@ pub const COURSES: &[Course] = &[
         utc(&[day(2)]),
         utc(&[first_claim(2, 3), ever(5)]),
         utc(&[stepped(2, 6, 3), rate(1, 1, 1)]),
+    ],
+    &[
+        sharing(3, "day", 1, utc(&[day(2)])),
+        sharing(2, "day", 1, utc(&[day(3)])),
+        utc(&[day(3)]),
+        sharing(4, "hour", 4, gmt_8(&[sliding(3, 4)])),
+    ],
+    &[
+        utc(&[day(2)]),
+        sharing(3, "ever", 2, utc(&[first_claim(2, 3)])),
+        sharing(5, "ever", 2, gmt_8(&[day(4)])),
+        sharing(3, "hour", 4, utc(&[day(4)])),
     ],
 ];
 
@@ -194,6 +227,16 @@ impl VersionLimit {
     }
 }
 
+impl VersionTotal {
+    fn draft(&self) -> LimitDraft {
+        LimitDraft {
+            max: self.max.into(),
+            per: self.per.to_owned(),
+            ..LimitDraft::default()
+        }
+    }
+}
+
 fn seconds(micros: i64) -> String {
     format!("{}s", micros / SECOND)
 }
@@ -205,15 +248,20 @@ pub fn policy(course: Course, version: u32, counting: Counting) -> Policy {
     let draft = RuleDraft {
         time_zone: own.zone.to_owned(),
         limits: own.limits.iter().map(VersionLimit::draft).collect(),
+        total: own.total.iter().map(VersionTotal::draft).collect(),
         durability: is_so(Counting::Always).then(|| "counted".to_owned()),
         on_ledger_outage: is_so(Counting::InOutage).then(|| "count".to_owned()),
         ..RuleDraft::default()
     };
+    let mut rule = draft.check().expect("a rule");
+    for (shared, total) in rule.shared.iter_mut().zip(own.total) {
+        shared.since = total.since;
+    }
     Policy {
         id: PolicyId(1),
         name: PolicyName::new("benefit").expect("a name"),
         version,
-        rule: draft.check().expect("a rule"),
+        rule,
         archived: false,
         effective_at: DateTime::UNIX_EPOCH,
         changed_at: DateTime::UNIX_EPOCH,

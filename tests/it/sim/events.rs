@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::claims::protocol::way::Lane;
+use perdiem::claims::protocol::lane::Lane;
 
 use super::clients::Wish;
 

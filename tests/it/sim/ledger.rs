@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, instant_after};
+use perdiem::domain::account_facts::AccountFacts;
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds};
-use perdiem::domain::drafting::AccountFacts;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::past::{Movement, Past, WantedPast, WindowSum};
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
+use perdiem::domain::shared::{SharedUse, after};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look, Untimely};
 
 use super::Planted;
@@ -33,6 +34,8 @@ pub struct Ledger {
     pub entries: Vec<Entry>,
     /// The versions of the policy, the newest one last.
     pub policies: Vec<Policy>,
+    /// The usage of the limits that all subjects share.
+    shared: SharedUse,
     place: LedgerPlace,
     /// The number of the next transaction that writes.
     next_transaction: i64,
@@ -50,6 +53,7 @@ impl Ledger {
         Self {
             entries: Vec::new(),
             policies: vec![policy],
+            shared: SharedUse::new(),
             place,
             next_transaction: 1,
             planted,
@@ -69,6 +73,7 @@ impl Ledger {
             self.place.started_at += TimeDelta::seconds(1);
         }
         self.next_transaction = copy.next_transaction;
+        self.shared = copy.shared.clone();
         let old = std::mem::replace(&mut self.entries, copy.entries.clone());
         let is_lost = |entry: &Entry| !self.entries.contains(entry);
         old.into_iter().filter(is_lost).collect()
@@ -93,6 +98,7 @@ impl Ledger {
             lines: lines.collect(),
             fence: (!look.accounts.is_empty()).then(|| self.fence()),
             entries: Vec::new(),
+            shared: self.shared.clone().into(),
         }
     }
 
@@ -191,6 +197,7 @@ impl Ledger {
                     grant: entry.id,
                     units: self.units_left(entry, last.number),
                     until: entry.held_until()?,
+                    version: entry.line.policy_version,
                 })
             })
             .collect();
@@ -267,6 +274,8 @@ impl Ledger {
             return Ok(Burst::Exist(existing));
         }
         check_data(drafts)?;
+        let shares = drafts.iter().any(|draft| !draft.shared.is_empty());
+        assert!(!shares, "a burst does not look for room in shared limits");
         let mut entries = self.entries.clone();
         for entry in drafts.iter().flat_map(|draft| &draft.entries) {
             if self.takes_key_of(&entries, entry) || self.takes_number_of(&entries, entry) {
@@ -280,8 +289,8 @@ impl Ledger {
         Ok(Burst::Committed(Fence { place, horizon }))
     }
 
-    /// Appends each draft whose assumed last line is the account's last line. A draft whose first
-    /// key is taken is left out. When a later key of a draft is taken, the whole statement is
+    /// Appends each draft whose assumed last line is the account's last line. A draft without the room that it
+    /// needs in a shared limit, and one whose first key is taken, is left out. When a later key of a draft is taken, the whole statement is
     /// undone.
     pub fn append(
         &mut self,
@@ -292,12 +301,17 @@ impl Ledger {
         self.next_transaction += 1;
         check_data(drafts)?;
         let mut entries = self.entries.clone();
+        let mut shared = self.shared.clone();
         let mut accounts = HashSet::new();
         let is_guarded = self.planted != Planted::NoGuard;
         for draft in drafts {
             let is_next = !is_guarded || self.last(draft.account) == draft.after.as_ref();
             if !is_next || self.takes_key_of(&entries, &draft.entries[0]) {
                 continue;
+            }
+            match self.share(&shared, draft) {
+                Some(after) => shared = after,
+                None => continue,
             }
             accounts.insert(draft.account);
             entries.push(draft.entries[0].clone());
@@ -313,8 +327,26 @@ impl Ledger {
                 entries.push(entry.clone());
             }
         }
-        self.entries = entries;
+        // The order of a statement's entries is that in which its drafts took room.
+        let appended = drafts
+            .iter()
+            .filter(|draft| accounts.contains(&draft.account));
+        self.entries
+            .extend(appended.flat_map(|draft| draft.entries.clone()));
+        self.shared = shared;
         Ok(accounts)
+    }
+
+    /// The usage of shared limits after a draft; `None` if there is not the room that it needs.
+    fn share(&self, shared: &SharedUse, draft: &Draft) -> Option<SharedUse> {
+        if self.planted != Planted::NoRoomInAll {
+            return after(shared, &draft.shared);
+        }
+        let mut shared = shared.clone();
+        for change in &draft.shared {
+            *shared.entry(change.key).or_insert(0) += change.units;
+        }
+        Some(shared)
     }
 
     /// Appends the drafts of an atomic batch if each follows the last line of its account and no key
@@ -324,11 +356,11 @@ impl Ledger {
         drafts: &[Draft],
         time: Time,
     ) -> Result<HashSet<AccountId>, LedgerError> {
-        let before = self.entries.clone();
+        let before = (self.entries.clone(), self.shared.clone());
         let appended = self.append(drafts, time);
         let is_whole = matches!(&appended, Ok(accounts) if accounts.len() == drafts.len());
         if !is_whole && self.planted != Planted::SplitsBatches {
-            self.entries = before;
+            (self.entries, self.shared) = before;
         }
         Ok(appended?.into_iter().filter(|_| is_whole).collect())
     }

@@ -113,6 +113,8 @@ pub enum Planted {
     ForgetsBatches,
     /// The ledger appends the part of a batch that fits.
     SplitsBatches,
+    /// The ledger guards each account alone, and not the room in the limits that all subjects share.
+    NoRoomInAll,
 }
 
 /// When Redis decides claims alone.
@@ -330,11 +332,13 @@ finds! {
     a_sum_without_adjustments_is_found:
         SCENE, ForgetsAdjustments, "totals are sums";
     a_sum_from_before_a_reset_is_found:
-        SCENE, ForgetsResets, "a claim that fits is granted";
+        SCENE, ForgetsResets, "totals are sums";
     a_batch_that_is_decided_again_unseen_is_found:
         SCENE, ForgetsBatches, "a denied claim takes nothing";
     a_ledger_that_appends_part_of_a_batch_is_found:
         SCENE, SplitsBatches, "a batch is granted whole";
+    a_guard_for_each_account_alone_is_found:
+        SCENE, NoRoomInAll, "never over: all subjects";
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:

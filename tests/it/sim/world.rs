@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::claims::protocol::way::Lane;
+use perdiem::claims::protocol::lane::Lane;
 use perdiem::counter::{Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::Work;
@@ -12,7 +12,7 @@ use perdiem::ledger::{LedgerError, LedgerView};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::calls::{Call, Request, Response, Waiting};
-use super::clients::{Batch, Reply, Sent, Wish, account, work};
+use super::clients::{BATCH_UNITS_MOST, Batch, Reply, Sent, Wish, account, work};
 use super::courses::{Course, policy};
 use super::events::Event;
 use super::instance::{Around, Instance};
@@ -230,8 +230,18 @@ impl World {
             it.submit_together(submitted, is_doomed, around)
         });
         let is_doomed = is_doomed || replies.iter().any(Option::is_none);
+        let units = works.iter().map(|work| work.units.get()).sum();
+        assert!(units <= BATCH_UNITS_MOST, "{units} units in a batch");
         for (work, reply) in works.into_iter().zip(replies) {
-            self.note_sent(work, reply, Some(Batch { first, is_doomed }));
+            self.note_sent(
+                work,
+                reply,
+                Some(Batch {
+                    first,
+                    is_doomed,
+                    units,
+                }),
+            );
         }
     }
 
@@ -284,6 +294,7 @@ impl World {
                 lines: lines.lines.clone(),
                 fence: lines.fence,
                 entries: self.ledger.entries_for(look),
+                shared: lines.shared.clone(),
             }),
             Request::Count(count, trusted_from) => {
                 self.promises.check_count(count)?;
@@ -513,7 +524,13 @@ impl World {
                 None => Event::Effect(0),
             });
         }
-        let lanes = [Lane::Append, Lane::Together, Lane::Contend, Lane::Look];
+        let lanes = [
+            Lane::Append,
+            Lane::Together,
+            Lane::Shared,
+            Lane::Contend,
+            Lane::Look,
+        ];
         self.instances
             .iter()
             .enumerate()

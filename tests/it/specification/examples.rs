@@ -25,7 +25,7 @@ fn read(name: &str, example: &Value) -> Result<(), String> {
         backtests: BacktestAnswer;
         blocks: BlockAnswer, BlockList;
         changes: ChangeList;
-        claims: BatchAnswer, DenialBody, UsageBody;
+        claims: BatchAnswer, DenialBody, TotalBody, UsageBody;
         entries: EntryBody, EntryList, HistoryList;
         erasures: ErasureAnswer;
         explanation: ClaimExplanation, GrantExplanation;

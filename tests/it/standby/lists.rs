@@ -46,6 +46,7 @@ fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
         under("/v1/policies/{policy}/subjects/{subject}/entries"),
         under("/v1/policies/{policy}/subjects/{subject}/denials"),
         under("/v1/policies/{policy}/near"),
+        under("/v1/policies/{policy}/total"),
         same("/v1/denials"),
         same("/v1/subjects"),
         ("/v1/subjects/{subject}", "/v1/subjects/member-9".to_owned()),

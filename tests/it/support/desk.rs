@@ -110,6 +110,7 @@ impl Desk {
             });
         }
         Draft {
+            shared: Vec::new(),
             account,
             policy: self.policy.id,
             subject: Some(Subject::existing(subject).expect("a subject")),

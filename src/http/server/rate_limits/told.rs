@@ -10,12 +10,15 @@ use prost_types::{Duration, ListValue, Struct, Value};
 use uuid::Uuid;
 
 use super::messages::{Code, CurrentLimit, DescriptorStatus, HeaderField, RateLimitResponse, Unit};
-use crate::answer::{ApiError, RATE_LIMIT, RATE_LIMIT_POLICY, insert_fields, seconds_until};
+use crate::answer::{
+    ApiError, RATE_LIMIT, RATE_LIMIT_POLICY, insert_fields, seconds_until, shared_name,
+};
 use crate::server::gate::{PERDIEM_GRANT, PERDIEM_WOULD_DENY};
 use domain::forecast::Forecast;
 use domain::limit::per::Per;
 use domain::limit::total::Total;
 use domain::policy::PolicyName;
+use domain::shared::SharedTotal;
 use domain::window::Length;
 
 /// What became of the claim of a descriptor.
@@ -105,7 +108,13 @@ fn granted(became: &[Became]) -> RateLimitResponse {
     let mut response = HttpResponse::Ok();
     let told = passed().filter_map(|passed| Some((passed, passed.binding()?.remaining())));
     if let Some((least, _)) = told.min_by_key(|(_, remaining)| *remaining) {
-        insert_fields(&mut response, &least.totals, &least.forecast, least.now);
+        insert_fields(
+            &mut response,
+            &least.totals,
+            &[],
+            &least.forecast,
+            least.now,
+        );
     }
     let grants = passed().filter_map(|passed| passed.grant);
     let grants: Vec<String> = grants.map(|grant| grant.to_string()).collect();
@@ -127,11 +136,14 @@ fn status(policy: &PolicyName, became: &Became) -> DescriptorStatus {
             let binding = passed.binding();
             let more_at = binding.and_then(|total| passed.forecast.returns_of(total).more_at);
             let wait = more_at.map(|more_at| seconds_until(more_at, passed.now));
-            (Code::Ok, binding, wait)
+            (Code::Ok, binding.map(BindingLimit::from), wait)
         }
         Err(error) if error.is_refusal() => {
             let binding = match error {
-                ApiError::Denied(denial) => denial.binding(),
+                ApiError::Denied(denial) => {
+                    let shared = denial.binding_shared().map(BindingLimit::from);
+                    shared.or_else(|| denial.binding().map(BindingLimit::from))
+                }
                 _ => None,
             };
             let wait = error.retry_after().map(u64::cast_signed);
@@ -143,12 +155,12 @@ fn status(policy: &PolicyName, became: &Became) -> DescriptorStatus {
     };
     DescriptorStatus {
         code: code.into(),
-        current_limit: binding.map(|total| CurrentLimit {
-            requests_per_unit: narrow(total.at_once()),
-            unit: unit(total.per()).into(),
-            name: named(policy, total),
+        limit_remaining: binding.as_ref().map_or(0, |bound| narrow(bound.remaining)),
+        current_limit: binding.map(|bound| CurrentLimit {
+            requests_per_unit: narrow(bound.at_once),
+            unit: unit(bound.per).into(),
+            name: named(policy, &bound.name),
         }),
-        limit_remaining: binding.map_or(0, |total| narrow(total.remaining())),
         duration_until_reset: wait.map(|seconds| Duration { seconds, nanos: 0 }),
     }
 }
@@ -157,9 +169,39 @@ fn narrow(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-/// A limit's name: that of its policy, and its `per`.
-fn named(policy: &PolicyName, total: &Total) -> String {
-    format!("{policy}/{}", total.per())
+/// The limit that a claim has least room in.
+struct BindingLimit {
+    per: Per,
+    name: String,
+    at_once: u64,
+    remaining: u64,
+}
+
+impl From<&Total> for BindingLimit {
+    fn from(total: &Total) -> Self {
+        Self {
+            per: total.per(),
+            name: total.per().to_string(),
+            at_once: total.at_once(),
+            remaining: total.remaining(),
+        }
+    }
+}
+
+impl From<&SharedTotal> for BindingLimit {
+    fn from(total: &SharedTotal) -> Self {
+        Self {
+            per: total.limit.per(),
+            name: shared_name(total),
+            at_once: total.limit.max,
+            remaining: total.remaining(),
+        }
+    }
+}
+
+/// A limit's name, with that of its policy.
+fn named(policy: &PolicyName, limit: &str) -> String {
+    format!("{policy}/{limit}")
 }
 
 /// The unit of time that a limit counts by; unknown if the protocol has no such unit.
@@ -187,7 +229,8 @@ fn unit(per: Per) -> Unit {
 fn violated(policy: &PolicyName, became: &Became) -> Vec<String> {
     match became {
         Err(ApiError::Denied(denial)) => {
-            denial.lacking().map(|total| named(policy, total)).collect()
+            let violated = denial.violated();
+            violated.map(|limit| named(policy, &limit)).collect()
         }
         Ok(_) | Err(_) => Vec::new(),
     }

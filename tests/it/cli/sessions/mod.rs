@@ -94,5 +94,6 @@ sessions!(
     policies,
     policy_changes,
     taking_back,
-    tiers
+    tiers,
+    totals
 );

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
 use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores};
-use super::totals::{RuleLimit, RuleReturn, State, Total};
+use super::totals::{RuleLimit, RuleReturn, SharedRule, State, Total};
 use super::windows::{Calendar, Zone};
 use super::{Breach::*, judge};
 use crate::support::app::instant;
@@ -128,6 +128,7 @@ fn sound() -> (History, Stores) {
         observes: false,
         warn_at: Vec::new(),
         tiers: Vec::new(),
+        total: Vec::new(),
     };
     let stores = Stores {
         entries: (1..=3).map(entry).collect(),
@@ -140,6 +141,19 @@ fn sound() -> (History, Stores) {
         ..Stores::default()
     };
     (history, stores)
+}
+
+/// All subjects share this many units a day, since a version, and the ledger says that so many are used.
+fn share(stores: &mut Stores, max: u64, since: i32, told: i64) {
+    let start = DateTime::from_timestamp(DAY, 0).expect("an instant");
+    let window = ("benefit".to_owned(), since, "day".to_owned(), start);
+    stores.shared.insert(window, told);
+    let rule = stores.rules.values_mut().next().expect("a version");
+    rule.total.push(SharedRule {
+        per: "day".to_owned(),
+        max,
+        since,
+    });
 }
 
 /// Grants the fourth wish, in an answer and in the ledger.
@@ -234,6 +248,13 @@ fn the_day_is_the_day() {
 planted! {
     what_is_sound {
         |_, _| {} => { nothing }
+    }
+    what_all_subjects_share {
+        |_, stores| share(stores, 3, 1, 3) => { nothing }
+        |_, stores| share(stores, 3, 1, 2) => { only SharedDiffers { told: 2, sum: 3, .. } }
+        |_, stores| share(stores, 2, 1, 3) => { only OverAll { used: 3, .. } }
+        // What an earlier version decided does not count.
+        |_, stores| share(stores, 2, 2, 0) => { nothing }
     }
     a_grant_over_the_limit {
         |history, stores| fourth(history, stores, |_, _| {}) => { Over { .. } }

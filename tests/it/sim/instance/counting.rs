@@ -11,12 +11,13 @@ use perdiem::claims::counted::decision::{
 };
 use perdiem::claims::counted::recording::{Recording, Round, terms_of};
 use perdiem::claims::instance::is_fresh;
-use perdiem::claims::protocol::group::Missing;
+use perdiem::claims::protocol::account_view::Missing;
 use perdiem::claims::protocol::in_flight::InFlight;
 use perdiem::claims::protocol::settle::Settling;
 use perdiem::claims::protocol::way::LeaveReason;
 use perdiem::counter::{Count, Counted, LedgerWord, QueuedGrant, Settlement};
-use perdiem::domain::drafting::{AccountFacts, Drafting};
+use perdiem::domain::account_facts::AccountFacts;
+use perdiem::domain::drafting::Drafting;
 use perdiem::domain::grant::Line;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::limit::total::Total;

@@ -14,15 +14,17 @@ use chrono::TimeDelta;
 use perdiem::claims::counted::decision::{let_leave, redis_decides};
 use perdiem::claims::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::claims::protocol::KeysInProgress;
+use perdiem::claims::protocol::account_view::Missing;
 use perdiem::claims::protocol::accounts::Accounts;
-use perdiem::claims::protocol::group::{Group, Missing};
+use perdiem::claims::protocol::group::Group;
 use perdiem::claims::protocol::in_flight::{InFlight, Waiter};
+use perdiem::claims::protocol::lane::Lane;
 use perdiem::claims::protocol::present::Present;
 use perdiem::claims::protocol::round::{LookRound, Seen};
 use perdiem::claims::protocol::settle::Settling;
-use perdiem::claims::protocol::way::{self, Lane, Step, Steps};
+use perdiem::claims::protocol::way::{self, Step, Steps};
 use perdiem::counter::{Ask, SettledKeys};
-use perdiem::domain::drafting::AccountFacts;
+use perdiem::domain::account_facts::AccountFacts;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
@@ -190,7 +192,7 @@ impl Instance {
     /// A lane takes the groups that wait for it.
     pub fn begin(&mut self, lane: Lane, around: &mut Around) {
         let mut groups = self.accounts.take(lane, BATCH_MOST);
-        if matches!(lane, Lane::Append | Lane::Together) {
+        if matches!(lane, Lane::Append | Lane::Together | Lane::Shared) {
             return self.append(groups, around);
         }
         let mut steps = Steps::default();
@@ -396,7 +398,8 @@ impl Instance {
         if drafts.is_empty() {
             return self.appended(groups, Ok(HashSet::new()), around);
         }
-        let request = match fence {
+        let shares = drafts.iter().any(|draft| !draft.shared.is_empty());
+        let request = match fence.filter(|_| !shares) {
             Some(fence) => Request::Burst(drafts, fence),
             None => Request::Append(drafts),
         };
@@ -509,7 +512,10 @@ impl Instance {
 
 fn look(groups: Vec<Group>, lane: Lane, around: &mut Around) {
     let mut look = Look::default();
-    groups.iter().for_each(|group| group.look_for(&mut look));
+    let now = around.time.by_clock(TimeDelta::zero());
+    groups
+        .iter()
+        .for_each(|group| group.look_for(&mut look, now));
     around.calls.push((
         Request::Look(look),
         Waiting::Look(groups, lane, around.time),

@@ -5,7 +5,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::claims::lapses::draft_of_lapses;
 use perdiem::claims::protocol::settle::Settling;
-use perdiem::domain::drafting::AccountFacts;
+use perdiem::domain::account_facts::AccountFacts;
 use perdiem::domain::identity::AccountId;
 use perdiem::ledger::{Draft, LedgerView, Look};
 

@@ -6,7 +6,8 @@ use perdiem::domain::window::Window;
 
 use super::counted::Counts;
 use super::sums::{
-    EVER, closes, name_of, open_until, plain_account, reset_at, told, used, version_of, window,
+    EVER, closes, name_of, open_until, plain_account, reset_at, told, used, used_by_all,
+    version_of, window,
 };
 use super::{Broken, nonce, parts, promise};
 use crate::sim::courses::{Course, VersionLimit};
@@ -24,6 +25,7 @@ pub fn check(
     check_order(entry, before, counts)?;
     check_follower(entry, before)?;
     check_totals(course, entry, with_it)?;
+    check_total_of_all(course, entry, with_it)?;
     check_returning(course, entry, with_it)?;
     check_mark(course, entry, with_it)?;
     check_holds(entry, with_it)
@@ -113,6 +115,21 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
         })?;
     }
     Ok(())
+}
+
+/// A grant stays within what all subjects share.
+fn check_total_of_all(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+    let version = version_of(course, entry.line.policy_version);
+    let Some(total) = version.total.filter(|_| is_decided(entry)) else {
+        return Ok(());
+    };
+    let sum = used_by_all(course, version, with_it, entry.id.at(), None);
+    promise(sum <= total.max.cast_signed(), || {
+        format!(
+            "never over: all subjects have {sum} of {} a {}",
+            total.max, total.per
+        )
+    })
 }
 
 /// The window of a limit on the line before an entry.

@@ -35,7 +35,7 @@ use perdiem::domain::refusal::{CorrectionRefusal, Refusal};
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 
-use super::clients::{CLAIM_TIME, Sent, UNITS_MOST};
+use super::clients::{BATCH_UNITS_MOST, CLAIM_TIME, Sent};
 use super::courses::Course;
 use super::instance::LAPSE_NONCES;
 use super::ledger::{Ledger, TOLERANCE};
@@ -231,7 +231,10 @@ impl Promises {
                 if let Refusal::NotCorrected(refusal) = refusal {
                     self.check_by_hand(claim, refusal, policy.version, ledger, time)?;
                 }
-                self.check_refusal(claim, refusal, ledger, redis, time)
+                // The claims of a batch share what all subjects share.
+                let batch = claim.batch.filter(|_| version.total.is_some());
+                let wanted = batch.map_or(claim.work.units.get(), |batch| batch.units);
+                self.check_refusal((claim, wanted), refusal, ledger, redis, time)
             }
             Ok(Outcome::Withheld(..)) => promise(claim.batch.is_some(), || {
                 "nothing but a batch withholds a grant".to_owned()
@@ -279,7 +282,7 @@ impl Promises {
 
     fn check_refusal(
         &self,
-        claim: &Sent,
+        (claim, wanted): (&Sent, u64),
         refusal: &Refusal,
         ledger: &Ledger,
         redis: &Redis,
@@ -307,7 +310,7 @@ impl Promises {
         match refusal {
             Refusal::Denied(_) if self.counts.may_deny(claim, time) => Ok(()),
             Refusal::Denied(_) => {
-                let wanted = (claim.work.account, claim.work.units.get());
+                let wanted = (claim.work.account, wanted);
                 let full_at = self.full_at.get(&wanted);
                 let since = claim.sent_at.before(CONFIRMED);
                 promise(full_at.is_some_and(|full_at| *full_at >= since), || {
@@ -377,7 +380,7 @@ impl Promises {
 
     /// Notes for how many units an account has no room.
     fn note_room(&mut self, account: AccountId, left: u64, time: Time) {
-        let full = (left + 1..=UNITS_MOST).map(|units| ((account, units), time));
+        let full = (left + 1..=BATCH_UNITS_MOST).map(|units| ((account, units), time));
         self.full_at.extend(full);
     }
 

@@ -36,7 +36,51 @@ pub fn room(
         }
         VersionLimit::Ever(max) => max.saturating_sub(used(entries, account, "ever", EVER, at)),
     });
-    rooms.min().expect("a limit")
+    let shared = version.total.map(|total| {
+        let used = used_by_all(course, version, entries, at, Some((account, at)));
+        u64::try_from(i64::try_from(total.max).expect("few") - used).unwrap_or(0)
+    });
+    rooms.chain(shared).min().expect("a limit")
+}
+
+/// The units of all subjects that count in the window of a version's total that contains an instant, without the
+/// holds of an account that lapsed before one. What versions with another total decided does not count.
+pub fn used_by_all(
+    course: Course,
+    version: &Version,
+    entries: &[Entry],
+    at: DateTime<Utc>,
+    without: Option<(AccountId, DateTime<Utc>)>,
+) -> i64 {
+    let total = version.total.expect("a total");
+    let window = match total.per {
+        "ever" => EVER,
+        per => window(per, version.hours_east, at),
+    };
+    let since = |version: u32| version_of(course, version).total.map(|total| total.since);
+    let granted = |entry: &Entry| {
+        let grant = names(entry.kind);
+        let grant = grant.map(|id| entries.iter().find(|it| it.id == id));
+        grant.map_or(entry.line.policy_version, |grant| {
+            grant.expect("the grant").line.policy_version
+        })
+    };
+    let counts = |entry: &&Entry| {
+        let counted_at = names(entry.kind).unwrap_or(entry.id).at();
+        let is_inside = (window[0]..window[1]).contains(&counted_at);
+        let is_decided = since(entry.line.policy_version) == Some(total.since);
+        is_inside && is_decided && granted(entry) >= total.since
+    };
+    let inside: Vec<&Entry> = entries.iter().filter(counts).collect();
+    let sum: i64 = inside.iter().map(|entry| entry.units_added()).sum();
+    let lapsed = without.map_or(0, |(account, at)| {
+        let is_due = |grant: &&&Entry| {
+            grant.account == account && open_until(grant, entries).is_some_and(|until| until <= at)
+        };
+        let due = inside.iter().filter(is_due);
+        due.map(|grant| units_left(grant, entries)).sum()
+    });
+    sum - lapsed.cast_signed()
 }
 
 /// The fewest units that a limit of a version has after an account's entries: now, or in the windows
@@ -121,10 +165,12 @@ pub fn version_of(course: Course, version: u32) -> &'static Version {
 
 /// Whether so many units fit into an unused account at once.
 pub fn fits_at_once(version: &Version, units: u64) -> bool {
-    version.limits.iter().all(|limit| match limit {
-        VersionLimit::Calendar(max, _) | VersionLimit::Ever(max) => units <= *max,
-        VersionLimit::Returns(limit) => units <= limit.at_once(),
-    })
+    let fits_into_all = version.total.is_none_or(|total| units <= total.max);
+    fits_into_all
+        && version.limits.iter().all(|limit| match limit {
+            VersionLimit::Calendar(max, _) | VersionLimit::Ever(max) => units <= *max,
+            VersionLimit::Returns(limit) => units <= limit.at_once(),
+        })
 }
 
 /// All time.

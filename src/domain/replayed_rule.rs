@@ -1,0 +1,117 @@
+//! All limits of a draft in a backtest: those of each subject, and those that all subjects share.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::claim::Units;
+use super::grant::Direction;
+use super::identity::{AccountId, EntryId};
+use super::kind::EntryKind;
+use super::limit::per::Per;
+use super::limit::shape::Limit;
+use super::policy::Rule;
+use super::replay::{ReplayedLimit, ReplayedUnits};
+
+/// A shared limit is one of an account that no subject has.
+const ALL: AccountId = AccountId(Uuid::nil());
+
+pub struct ReplayedRule {
+    /// The calendar counts, and so do the maxima of its tiers.
+    pub rule: Rule,
+    own: Vec<ReplayedLimit>,
+    shared: Vec<ReplayedLimit>,
+}
+
+fn shared(rule: &Rule) -> Vec<Limit> {
+    rule.shared.iter().map(|limit| limit.limit()).collect()
+}
+
+impl ReplayedRule {
+    /// The earliest instant of entries that count at an instant.
+    pub fn counts_from(rule: &Rule, at: DateTime<Utc>) -> DateTime<Utc> {
+        let own = rule.limits.iter().copied();
+        let limits = own.chain(shared(rule));
+        let starts = limits.map(|limit| ReplayedLimit::counts_from(&limit, &rule.calendar, at));
+        starts.min().unwrap_or(at)
+    }
+
+    /// A rule with nothing used at the start of the replay.
+    pub fn new(rule: Rule, begin: DateTime<Utc>) -> Self {
+        let limit = |limit: &Limit| ReplayedLimit::new(limit, &rule.calendar, begin);
+        Self {
+            own: rule.limits.iter().map(limit).collect(),
+            shared: shared(&rule).iter().map(limit).collect(),
+            rule,
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = (Option<AccountId>, &mut ReplayedLimit)> {
+        let own = self.own.iter_mut().map(|limit| (None, limit));
+        let shared = self.shared.iter_mut().map(|limit| (Some(ALL), limit));
+        own.chain(shared)
+    }
+
+    /// Says which other maxima an account has from its next entry on.
+    pub fn set_max(&mut self, account: AccountId, max_of: impl Fn(&Rule, Per) -> Option<u64>) {
+        for limit in &mut self.own {
+            limit.set_max(account, max_of(&self.rule, limit.per()));
+        }
+    }
+
+    pub fn fits(&self, account: AccountId, units: Units, at: DateTime<Utc>) -> bool {
+        let mut shared = self.shared.iter();
+        self.own.iter().all(|limit| limit.fits(account, units, at))
+            && shared.all(|limit| limit.fits(ALL, units, at))
+    }
+
+    /// Takes the units of a grant or of an adjustment.
+    pub fn take(&mut self, moved: ReplayedUnits) {
+        for (all, limit) in self.all() {
+            let account = all.unwrap_or(moved.account);
+            limit.take(ReplayedUnits { account, ..moved });
+        }
+    }
+
+    pub fn give_back(
+        &mut self,
+        account: AccountId,
+        units: Units,
+        grant: EntryId,
+        at: DateTime<Utc>,
+    ) {
+        for (all, limit) in self.all() {
+            limit.give_back(all.unwrap_or(account), units, grant, at);
+        }
+    }
+
+    pub fn adjust(&mut self, moved: ReplayedUnits, direction: Direction) {
+        match direction {
+            Direction::Up => self.take(moved),
+            Direction::Down => {
+                for (all, limit) in self.all() {
+                    let account = all.unwrap_or(moved.account);
+                    limit.take_off(ReplayedUnits { account, ..moved });
+                }
+            }
+        }
+    }
+
+    /// Notes an entry that moves no units. A reset begins limits of its account again.
+    pub fn pass(&mut self, account: AccountId, kind: EntryKind, at: DateTime<Utc>) {
+        for limit in &mut self.own {
+            limit.pass(account, kind, at);
+        }
+    }
+
+    /// Forgets units that have returned. If there were any, returns the earliest instant of entries that still
+    /// count.
+    pub fn move_on(&mut self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let mut has_moved = false;
+        for limit in self.own.iter_mut().chain(&mut self.shared) {
+            has_moved |= limit.move_on(&self.rule.calendar, at);
+        }
+        let limits = self.own.iter().chain(&self.shared);
+        let starts = limits.map(|limit| limit.reaches_back_to(at));
+        has_moved.then(|| starts.min().unwrap_or(at))
+    }
+}
