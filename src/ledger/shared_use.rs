@@ -136,9 +136,9 @@ pub async fn lock(session: &mut Session<'_>, drafts: &[&Draft]) -> Result<Shared
     }
 }
 
-/// The drafts for which there is the room that they need, one after the other.
-pub fn fitting<'d>(drafts: &[&'d Draft], used: &SharedUse) -> Vec<&'d Draft> {
-    let mut used = used.clone();
+/// The drafts for which there is the room that they need, one after the other, and the usage after them.
+pub fn fitting<'d>(drafts: &[&'d Draft], used: SharedUse) -> (Vec<&'d Draft>, SharedUse) {
+    let mut used = used;
     let fits = |draft: &&&Draft| match after(&used, &draft.shared) {
         Some(after) => {
             used = after;
@@ -146,19 +146,11 @@ pub fn fitting<'d>(drafts: &[&'d Draft], used: &SharedUse) -> Vec<&'d Draft> {
         }
         None => false,
     };
-    drafts.iter().filter(fits).copied().collect()
+    (drafts.iter().filter(fits).copied().collect(), used)
 }
 
-/// Changes the usage by the drafts that were appended.
-pub async fn change<'d>(
-    session: &mut Session<'_>,
-    mut used: SharedUse,
-    appended: impl Iterator<Item = &'d Draft>,
-) -> Result<(), LedgerError> {
-    for change in appended.flat_map(|draft| &draft.shared) {
-        let used = used.entry(change.key).or_insert(0);
-        *used = used.saturating_add(change.units);
-    }
+/// Sets the usage of locked windows.
+pub async fn change(session: &mut Session<'_>, used: &SharedUse) -> Result<(), LedgerError> {
     let change = with_keys(CHANGE, used.iter().map(|(key, used)| (key, *used)));
     session.execute(change).await
 }

@@ -21,6 +21,7 @@ use domain::claim::{Metadata, Subject};
 use domain::grant::{Entry, EntryKind, Line};
 use domain::identity::AccountId;
 use domain::limit::text::encode_totals;
+use domain::shared::after;
 
 impl Store {
     /// One statement, so one transaction and one round trip.
@@ -81,7 +82,7 @@ impl Store {
                 let mut transaction = connection.begin().await?;
                 let mut session = Session::Postgres(&mut transaction, Duration::MAX);
                 let used = shared_use::lock(&mut session, &drafts).await?;
-                let fitting = shared_use::fitting(&drafts, &used);
+                let (fitting, _) = shared_use::fitting(&drafts, used.clone());
                 let rows = Row::all(&fitting);
                 let appended = append(&rows, span, &mut transaction).await?;
                 let accounts = match appended {
@@ -95,10 +96,15 @@ impl Store {
                         return Ok(Err(theirs));
                     }
                 };
+                // Without the drafts that lost, the others may find other room than they need.
                 let standing = fitting.into_iter();
                 let standing = standing.filter(|draft| accounts.contains(&draft.account));
+                let Some(used) = after(&used, standing.flat_map(|draft| &draft.shared)) else {
+                    transaction.rollback().await?;
+                    return Ok(Ok(HashSet::new()));
+                };
                 let mut session = Session::Postgres(&mut transaction, Duration::MAX);
-                shared_use::change(&mut session, used, standing).await?;
+                shared_use::change(&mut session, &used).await?;
                 transaction.commit().await?;
                 Ok(Ok(accounts))
             })

@@ -154,12 +154,13 @@ async fn append_sharing(
         return append(connection, drafts).await;
     }
     let used = shared_use::lock(&mut Session::Sqlite(connection), drafts).await?;
-    let fitting = shared_use::fitting(drafts, &used);
-    let accounts = append(connection, &fitting).await?;
-    let standing = fitting.into_iter();
-    let standing = standing.filter(|draft| accounts.contains(&draft.account));
-    shared_use::change(&mut Session::Sqlite(connection), used, standing).await?;
-    Ok(accounts)
+    let refused = refused(connection, drafts).await?;
+    let standing = drafts.iter().copied();
+    let standing = standing.filter(|draft| !refused.contains(&draft.account.0));
+    let (fitting, used) = shared_use::fitting(&standing.collect::<Vec<_>>(), used);
+    insert(connection, &rows(fitting.iter().copied()), None).await?;
+    shared_use::change(&mut Session::Sqlite(connection), &used).await?;
+    Ok(fitting.iter().map(|draft| draft.account).collect())
 }
 
 /// The accounts that the rows would open and that exist already. The burst follows on the same
