@@ -149,7 +149,10 @@ impl Admin {
                 paused,
                 ..rule.clone()
             };
-            let rule = &newest.map_or(rule.clone(), |newest| as_carried(rule, newest));
+            let rule = &match newest {
+                Some(newest) => as_carried(rule, newest),
+                None => rule,
+            };
             let in_force = current.map(|current| &current.in_force);
             let effective_at = effective.instant(in_force, newest, rule, now);
             // A version that is not in force yet can be moved to another instant.
@@ -160,13 +163,11 @@ impl Admin {
             if newest.is_some_and(is_so) {
                 return Ok(Change::Keep);
             }
-            let faults = current.map(|current| {
-                let versions = [&current.in_force, &current.newest];
-                let faults = versions.map(|version| calendar_faults(rule, version));
-                faults.into_iter().find(|faults| !faults.is_empty())
-            });
-            if let Some(faults) = faults.flatten() {
-                return Err(EditError::Misfit(faults));
+            for version in in_force.into_iter().chain(newest) {
+                let faults = calendar_faults(rule, version);
+                if !faults.is_empty() {
+                    return Err(EditError::Misfit(faults));
+                }
             }
             if reason.is_none() && (newest.is_some() || is_archived) {
                 return Err(EditError::ReasonRequired);

@@ -105,8 +105,8 @@ pub struct BacktestReport {
 
 /// A draft that replays the entries of the ledger one after the other.
 ///
-/// A grant takes units of all limits, also of those that all subjects share, if it fits into all of them. Otherwise it would have been
-/// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
+/// A grant takes units of all limits, also of those that all subjects share, if it fits into all of
+/// them. Otherwise it would have been denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
 /// from its own instant on. An adjustment moves the usage whether or not it fits, and a reset begins
 /// the limits of the draft again that have its name. Only limits
 /// count: a draft that is paused or not yet active denies nothing for that reason. The exceptions that

@@ -291,34 +291,30 @@ impl RuleDraft {
             Levels::default()
         });
         // 2. Members are checked against each other.
+        let mut need_the_ledger = |detail: &dyn Fn(&str) -> String| {
+            if durability == Durability::Counted {
+                faults.push(Fault::new("/durability", detail("recorded")));
+            }
+            if on_ledger_outage == OnLedgerOutage::Count {
+                faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
+            }
+        };
         let uncounted = limits.iter().find(|limit| !limit.shape.may_be_counted());
         if let Some(limit) = uncounted {
-            let detail = |instead| {
+            need_the_ledger(&|instead| {
                 format!(
                     "Redis cannot count the limit per {}; write {instead}, or use only limits per \
                      kind calendar, per a word such as day, a part of a day such as 15m, or weeks",
                     limit.per()
                 )
-            };
-            if durability == Durability::Counted {
-                faults.push(Fault::new("/durability", detail("recorded")));
-            }
-            if on_ledger_outage == OnLedgerOutage::Count {
-                faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
-            }
+            });
         }
         if !self.total.is_empty() {
-            let detail = |instead| {
+            need_the_ledger(&|instead| {
                 format!(
                     "Redis cannot count a total of all subjects; write {instead}, or leave total out"
                 )
-            };
-            if durability == Durability::Counted {
-                faults.push(Fault::new("/durability", detail("recorded")));
-            }
-            if on_ledger_outage == OnLedgerOutage::Count {
-                faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
-            }
+            });
         }
         if let (Some(from), Some(until)) = (self.active_from, self.active_until)
             && from >= until

@@ -17,7 +17,7 @@ const ALL: AccountId = AccountId(Uuid::nil());
 
 pub struct ReplayedRule {
     /// The calendar counts, and so do the maxima of its tiers.
-    pub rule: Rule,
+    rule: Rule,
     own: Vec<ReplayedLimit>,
     shared: Vec<ReplayedLimit>,
 }

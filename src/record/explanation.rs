@@ -231,12 +231,15 @@ impl Record {
         versions: &[Policy],
         up_to: SummedUpTo,
     ) -> Result<Arc<SharedUse>, ListFailure> {
+        let record = self.ledger.record();
+        let totals = terms.shared_windows(up_to.at);
         let mut then = SharedUse::new();
-        for total in terms.shared_windows(up_to.at) {
-            let record = self.ledger.record();
+        for total in &totals {
             let sum = record.shared_sum(&total.key, total.ends_at, up_to).await?;
             then.insert(total.key, sum);
-            let begun = total.begun_at(versions);
+        }
+        let begun = totals.iter().map(|total| total.begun_at(versions));
+        if let Some(begun) = begun.min() {
             check_cut(&self.ledger, RecordPlace::FIRST, Some(begun), None).await?;
         }
         Ok(then.into())

@@ -80,7 +80,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Err(refused_at));
             }
-            let standing = append_sharing(&mut transaction, &drafts).await?;
+            let standing = append(&mut transaction, &drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
             Ok(Ok(standing))
@@ -99,7 +99,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Err(refused_at));
             }
-            let all = append_sharing(&mut transaction, &drafts).await?.len() == drafts.len();
+            let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
             if all {
                 transaction.commit().await?
             } else {
@@ -130,36 +130,24 @@ fn rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Vec<Row<'a>> {
     drafts.flat_map(rows).collect()
 }
 
-/// Appends the drafts whose assumed last line is the last line. Nobody can write between this check
-/// and the entries: both are in the one write transaction.
+/// Appends the drafts whose assumed last line is the last line, and for which shared limits have the room that they
+/// need. Nobody can write between these checks and the entries: all are in the one write transaction.
 async fn append(
     connection: &mut SqliteConnection,
     drafts: &[&Draft],
 ) -> Result<HashSet<AccountId>, LedgerError> {
     let refused = refused(connection, drafts).await?;
-    let fitting = drafts
-        .iter()
-        .copied()
-        .filter(|draft| !refused.contains(&draft.account.0));
-    insert(connection, &rows(fitting.clone()), None).await?;
-    Ok(fitting.map(|draft| draft.account).collect())
-}
-
-/// As [`append`], without the drafts for which a shared limit has not the room that they need.
-async fn append_sharing(
-    connection: &mut SqliteConnection,
-    drafts: &[&Draft],
-) -> Result<HashSet<AccountId>, LedgerError> {
-    if !shares(drafts) {
-        return append(connection, drafts).await;
-    }
-    let used = shared_use::lock(&mut Session::Sqlite(connection), drafts).await?;
-    let refused = refused(connection, drafts).await?;
     let standing = drafts.iter().copied();
     let standing = standing.filter(|draft| !refused.contains(&draft.account.0));
-    let (fitting, used) = shared_use::fitting(&standing.collect::<Vec<_>>(), used);
+    let mut fitting: Vec<&Draft> = standing.collect();
+    if shares(&fitting) {
+        let session = &mut Session::Sqlite(connection);
+        let used = shared_use::lock(session, &fitting).await?;
+        let (with_room, used) = shared_use::fitting(&fitting, used);
+        shared_use::change(session, &used).await?;
+        fitting = with_room;
+    }
     insert(connection, &rows(fitting.iter().copied()), None).await?;
-    shared_use::change(&mut Session::Sqlite(connection), &used).await?;
     Ok(fitting.iter().map(|draft| draft.account).collect())
 }
 
