@@ -331,6 +331,7 @@ fn grant(limits: usize) -> &'static Grant {
             provisional: None,
             would_deny: false,
             crossed: Levels::default(),
+            bundle: None,
             is_erased: false,
             claimed_by: None,
             note: None,

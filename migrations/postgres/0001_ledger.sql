@@ -222,8 +222,8 @@ CREATE INDEX entries_xact ON entries (xact) WITH (fillfactor = 100);
 
 -- Details of entries.
 
--- What few entries have: the grant that they name, the end of a hold, who corrected something and why, and the
--- limit that a reset names. `id` and `kind` are those of the entry.
+-- What few entries have: the grant that they name, the end of a hold, who corrected something and why, the limit
+-- that a reset names, and the bundle of a grant. `id` and `kind` are those of the entry.
 CREATE TABLE entry_details (
     account uuid NOT NULL,
     number bigint NOT NULL,
@@ -234,9 +234,11 @@ CREATE TABLE entry_details (
     made_by text,
     reason text,
     per text,
+    bundle uuid,
     PRIMARY KEY (account, number),
     CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7))),
-    CONSTRAINT entry_details_name_limit CHECK (per IS NULL OR kind = 8)
+    CONSTRAINT entry_details_name_limit CHECK (per IS NULL OR kind = 8),
+    CONSTRAINT entry_details_name_bundle CHECK (bundle IS NULL OR kind = 1)
 );
 -- A grant has at most one confirmation (kind 2), at most one entry that closes it (kinds 3 and 4), and any
 -- number of partial reversals (kind 7).
@@ -250,6 +252,7 @@ CREATE INDEX entry_details_holds ON entry_details (id) WHERE held_until IS NOT N
 CREATE INDEX entry_details_ends ON entry_details (held_until, id) WHERE held_until IS NOT NULL;
 -- Entries of the kinds that few entries have are listed by kind, over all policies and days.
 CREATE INDEX entry_details_kinds ON entry_details (kind, id) WHERE kind <> 1;
+CREATE INDEX entry_details_bundle ON entry_details (bundle) WHERE bundle IS NOT NULL;
 
 -- How far the sweep came, and how many turns instances took: one instance at a time sweeps. One row. The first
 -- sweep reads every hold.
@@ -556,7 +559,8 @@ CREATE TABLE instances (
 -- An entry with its details.
 CREATE VIEW entry_rows AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, e.policy_version, e.kind, e.units, e.flags, e.key,
-    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason, d.per
+    e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact, d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+    d.bundle
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number;
 
@@ -586,7 +590,7 @@ CREATE VIEW listed_entries AS
 SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id, p.name AS policy, e.policy_version, a.subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, k.id AS made_by_key, k.name AS made_by_name, e.lapses_at,
     e.totals, e.metadata, e.xact, d.of_grant, COALESCE(d.of_grant, e.id) AS counted_id, d.held_until, d.made_by,
-    d.reason, d.per
+    d.reason, d.per, d.bundle
 FROM entries AS e
 LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
 JOIN policies AS p ON p.id = e.policy
@@ -628,7 +632,7 @@ SELECT e.account, e.number, e.id, e.at, e.policy AS policy_id,
     (SELECT p.name FROM policies AS p WHERE p.id = e.policy) AS policy, e.policy_version,
     (SELECT a.subject FROM accounts AS a WHERE a.id = e.account) AS subject,
     e.kind, e.units, e.flags, e.key, e.claimed_by, e.lapses_at, e.totals, e.metadata, e.xact,
-    d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+    d.of_grant, d.held_until, d.made_by, d.reason, d.per, d.bundle,
     COALESCE((f.closing).closes_as, CASE
         WHEN d.held_until IS NULL OR (f.confirmation).id IS NOT NULL THEN 'granted' ELSE 'held'
     END) AS state,
@@ -812,8 +816,9 @@ $$;
 
 CREATE FUNCTION let_entry_details_be_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.number, NEW.id, NEW.kind, NEW.of_grant, NEW.held_until, NEW.made_by, NEW.per)
-        IS DISTINCT FROM (OLD.number, OLD.id, OLD.kind, OLD.of_grant, OLD.held_until, OLD.made_by, OLD.per)
+    IF (NEW.number, NEW.id, NEW.kind, NEW.of_grant, NEW.held_until, NEW.made_by, NEW.per, NEW.bundle)
+        IS DISTINCT FROM (OLD.number, OLD.id, OLD.kind, OLD.of_grant, OLD.held_until, OLD.made_by, OLD.per,
+            OLD.bundle)
         OR NEW.reason IS NOT NULL
         OR NOT EXISTS (SELECT FROM erased_leaves WHERE id = OLD.id)
         OR NOT EXISTS (

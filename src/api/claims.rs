@@ -5,6 +5,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::distinct::DistinctObject;
 use super::explanation::ClaimExplanation;
@@ -60,7 +61,7 @@ pub struct ClaimBody {
 pub struct BatchBody {
     #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
     pub claims: Vec<Object<BatchClaim>>,
-    /// Grants either all claims or none.
+    /// Grants either all claims or none. What is granted is a bundle.
     #[serde(default)]
     pub atomic: bool,
 }
@@ -230,6 +231,11 @@ any_of!(
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchAnswer {
+    /// The bundle of the grants of an atomic batch. A retry has the bundle of then. Absent where nothing is granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, required = false)]
+    pub bundle: Option<Uuid>,
+    /// In the order of the claims.
     pub items: Vec<BatchItem>,
 }
 

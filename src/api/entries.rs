@@ -58,6 +58,10 @@ pub struct EntryBody {
     pub at: DateTime<Utc>,
     /// The instant in whose windows the units count: for a reversal or a lapse that of the grant.
     pub counted_at: DateTime<Utc>,
+    /// The bundle of a grant. Absent for a claim alone, and for other entries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub bundle: Option<Uuid>,
     /// The end of a hold: it lapses then, unless it is confirmed before. Absent for other entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -119,6 +123,7 @@ impl From<&Entry> for EntryBody {
             units: entry.units_added(),
             at: entry.line.at,
             counted_at: entry.counted_at(),
+            bundle: entry.bundle.map(|bundle| bundle.0),
             held_until: entry.held_until(),
             grant: entry.kind.of().map(|grant| grant.0),
             per: entry.kind.per().map(|per| per.to_string()),

@@ -73,6 +73,10 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<words::WarningLevel>)]
     pub crossed: Vec<u8>,
+    /// The bundle of the grant: the claims of an atomic batch, which were granted together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub bundle: Option<Uuid>,
     /// When the hold lapses unless it is confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -144,6 +148,7 @@ impl GrantBody {
             over: entry.provisional == Some(Provisional::Over),
             would_deny: entry.would_deny,
             crossed: entry.crossed.percents().collect(),
+            bundle: entry.bundle.map(|bundle| bundle.0),
             held_until: entry.held_until(),
             confirmation: confirmation.as_ref().map(|confirmation| ConfirmationBody {
                 units: confirmation.units.get(),

@@ -7,6 +7,7 @@ pub mod address;
 pub mod approvals;
 pub mod backtests;
 pub mod blocks;
+pub mod bundles;
 pub mod changes;
 pub mod claims;
 pub mod distinct;

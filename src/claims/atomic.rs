@@ -1,5 +1,5 @@
 //! Atomic batches: all claims of a batch are granted in one transaction of the ledger, or none is.
-//! The claims go the way of a group with several accounts.
+//! The claims go the way of a group with several accounts, and what they are granted is a bundle.
 
 use std::sync::Arc;
 
@@ -8,18 +8,21 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::Claims;
 use crate::foretell::Foretold;
+use crate::instance::nonce;
 use crate::protocol::group::Group;
 use crate::protocol::{ClaimFailure, Outcome, Undecided, outcome_of};
 use crate::submit::Reply;
 use domain::claim::Claim;
+use domain::identity::BundleId;
 use domain::policy::PolicyName;
-use domain::work::Work;
+use domain::work::{Bundle, Work};
 
 /// The outcome of a claim of an atomic batch, with what is foretold.
 pub type ForetoldMember = Result<Foretold, ClaimFailure>;
 
 impl Claims {
-    /// Decides claims together: all are granted, or none is. `is_doomed` tells that something
+    /// Decides claims together: all are granted, or none is. `has_key` tells that the batch has a key: then it is one
+    /// claim, and a claim whose key another one has is refused, also if that did the same. `is_doomed` tells that something
     /// outside of the claims prevents every grant: then nothing is granted, and the outcomes say
     /// what would be. The batch ends in the same way whether or not the client still waits.
     ///
@@ -30,11 +33,13 @@ impl Claims {
         self: &Arc<Self>,
         caller: &Arc<str>,
         claims: Vec<(PolicyName, Claim)>,
+        has_key: bool,
         is_doomed: bool,
     ) -> Result<Vec<ForetoldMember>, Undecided> {
         let came = Instant::now();
         let count = claims.len();
-        let decided = self.decide_together(caller, claims, is_doomed, came).await;
+        let decided = self.decide_together(caller, claims, has_key, is_doomed, came);
+        let decided = decided.await;
         let undecided = decided.as_ref().err().cloned();
         let undecided = undecided.map(|why| Err(ClaimFailure::from(why)));
         let failed = undecided.iter().cycle().take(count);
@@ -49,6 +54,7 @@ impl Claims {
         self: &Arc<Self>,
         caller: &Arc<str>,
         claims: Vec<(PolicyName, Claim)>,
+        has_key: bool,
         is_doomed: bool,
         came: Instant,
     ) -> Result<Vec<ForetoldMember>, Undecided> {
@@ -61,18 +67,23 @@ impl Claims {
         let mut places = places.ok_or(Undecided::Overloaded)?;
         // 2. Each claim needs its policy, and the turn of its key. A claim without one of them
         //    dooms the batch.
-        let mut batch = Vec::with_capacity(claims.len());
-        let mut members = Vec::with_capacity(claims.len());
+        let mut works = Vec::with_capacity(claims.len());
         for (policy, claim) in claims {
             let policy = self.policy_of_claim(&policy, came).await;
-            members.push(policy.and_then(|policy| {
-                let work = self.work(policy, claim);
-                let place = places.split_off();
-                let (claim, answer) = self.take_on(work.clone(), deadline, place)?;
-                batch.push(claim);
-                Ok((work, answer))
-            }));
+            works.push(policy.map(|policy| self.work(policy, claim)));
         }
+        let is_doomed = is_doomed || works.iter().any(Result::is_err);
+        let bundle = self.bundle_of(&works, has_key && !is_doomed);
+        let mut batch = Vec::with_capacity(works.len());
+        let take_on = |work: Result<Work, ClaimFailure>| {
+            let bundle = Some(bundle);
+            let work = Work { bundle, ..work? };
+            let place = places.split_off();
+            let (claim, answer) = self.take_on(work.clone(), deadline, place)?;
+            batch.push(claim);
+            Ok((work, answer))
+        };
+        let members: Vec<_> = works.into_iter().map(take_on).collect();
         let is_doomed = is_doomed || members.iter().any(Result::is_err);
         // 3. The claims come after the grants that Redis counted. Then they go together.
         if let Some(counting) = &self.counting {
@@ -94,6 +105,20 @@ impl Claims {
         let answers = timeout_at(deadline, try_join_all(answers)).await;
         let answers = answers.map_err(|_| Undecided::Deadline)??;
         Ok(self.foretell_members(answers, deadline).await)
+    }
+
+    /// The bundle that claims make. With a key its id tells whether a retry has the same claims.
+    fn bundle_of(&self, works: &[Result<Work, ClaimFailure>], has_key: bool) -> Bundle {
+        let keys = works.iter().flatten().filter_map(|work| work.key);
+        let tag = if has_key {
+            self.ledger.identity().bundle_tag(keys)
+        } else {
+            nonce()
+        };
+        Bundle {
+            id: BundleId::new(self.instance.clock.now(), tag),
+            has_key,
+        }
     }
 
     /// Adds to the members of a batch what is known of the time to come.

@@ -92,6 +92,7 @@ impl Claims {
             subject: Some(claim.subject),
             units: claim.units,
             key: key.map(|key| identity.key(&policy.name, key)),
+            bundle: None,
             metadata: claim.metadata,
             claimed_by: claim.claimed_by,
             note: None,

@@ -78,6 +78,19 @@ impl Claims {
         claimed_by: KeyNumber,
         note: Note,
     ) -> Result<Outcome, ClaimFailure> {
+        let work = self.correction(grant, correction, key, claimed_by, note);
+        self.submit(admission, work.await?, |_, _| Step::Join).await
+    }
+
+    /// The work of a correction.
+    pub(crate) async fn correction(
+        &self,
+        grant: &Grant,
+        correction: Correction,
+        key: Option<&IdempotencyKey>,
+        claimed_by: KeyNumber,
+        note: Note,
+    ) -> Result<Work, ClaimFailure> {
         let policy = self
             .instance
             .known_policy(&grant.policy, Instant::now())
@@ -85,12 +98,13 @@ impl Claims {
         let policy = policy.map_err(Undecided::from)?;
         let policy = policy.ok_or_else(|| ClaimFailure::UnknownPolicy(grant.policy.clone()))?;
         let entry = Arc::new(grant.entry.clone());
-        let work = Work {
+        Ok(Work {
             policy,
             account: entry.account,
             subject: None,
             units: entry.units,
             key: key.map(|key| self.ledger.identity().key(&grant.policy, key)),
+            bundle: None,
             metadata: None,
             claimed_by,
             note: Some(note),
@@ -99,8 +113,7 @@ impl Claims {
                 Correction::Reversal(units) => Task::Reverse(entry, units),
                 Correction::Confirmation(units) => Task::Confirm(entry, units),
             },
-        };
-        self.submit(admission, work, |_, _| Step::Join).await
+        })
     }
 
     /// Enters an adjustment. The policy need not be active.
@@ -172,6 +185,7 @@ impl Claims {
             subject: Some(by_hand.subject),
             units: by_hand.units,
             key: key.map(|key| identity.key(&policy.name, key)),
+            bundle: None,
             metadata: None,
             claimed_by: by_hand.claimed_by,
             note: Some(by_hand.note),

@@ -1,5 +1,5 @@
 //! What product backends ask for: a claim and its dry run, a batch that is granted whole or not at all,
-//! corrections, adjustments and resets, a grant by its id, and what is foretold.
+//! corrections, adjustments and resets, a grant or a bundle by its id, and what is foretold.
 //!
 //! `instance` is what an instance knows, and its callers. `protocol` has the steps of a claim, and `counted`
 //! those of a claim that Redis decides alone. A use case takes the first step, and waits for the answer.
@@ -12,6 +12,7 @@ pub mod protocol;
 
 mod atomic;
 mod begin;
+mod bundles;
 mod corrections;
 mod find;
 mod foretell;
@@ -22,6 +23,7 @@ mod submit;
 use std::sync::Arc;
 
 pub use crate::protocol::{ClaimFailure, Outcome, Undecided};
+pub use bundles::BundleCorrected;
 pub use corrections::{Adjustment, Correction, Reset};
 pub use foretell::{Foretold, once_foreknown};
 pub use of_subject::SubjectPage;

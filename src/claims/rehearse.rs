@@ -49,7 +49,7 @@ pub enum Rehearsal {
         forecast: Forecast,
     },
     /// The claim has an outcome already, or would be refused.
-    Ended(Foretold),
+    Ended(Box<Foretold>),
 }
 
 impl Claims {
@@ -141,7 +141,7 @@ impl Claims {
         let deadline = self.claim_deadline();
         let account = work.account;
         let foretelling = self.foretell(&policy, account, work.units, outcome, false, deadline);
-        Ok(Rehearsal::Ended(foretelling.await))
+        Ok(Rehearsal::Ended(Box::new(foretelling.await)))
     }
 
     /// The limits that all subjects of a policy share, with their present usage; `None` if the policy does not exist

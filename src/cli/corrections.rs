@@ -201,7 +201,7 @@ async fn show_correction(
 }
 
 /// Says that the same was done before.
-fn already(status: StatusCode) -> &'static str {
+pub fn already(status: StatusCode) -> &'static str {
     match status {
         StatusCode::OK => "already ",
         _ => "",

@@ -12,6 +12,7 @@ mod archive;
 mod backtest;
 mod blocks;
 mod bulk;
+mod bundles;
 mod changes;
 mod claims;
 mod client;
@@ -165,6 +166,9 @@ enum Command {
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
     Confirm(corrections::ConfirmArgs),
+    /// Show, reverse or confirm a bundle: the grants of an atomic batch
+    #[command(subcommand)]
+    Bundle(bundles::BundleCommand),
     /// Adjust usage by hand, for one subject or from a file
     Adjust(corrections::AdjustArgs),
     /// Reset a limit of a subject, or all limits: they begin again with nothing used
@@ -227,6 +231,7 @@ impl Command {
             Command::Explain(_) => places::EXPLAIN,
             Command::Confirm(_) => places::CONFIRM,
             Command::Reverse(_) => places::REVERSE,
+            Command::Bundle(_) => places::BUNDLE,
             Command::Adjust(_) => places::ADJUST,
             Command::Reset(_) => places::RESET,
             Command::Proof(_) => places::PROOF,
@@ -334,6 +339,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::export(args).await,
         Command::Reverse(args) => corrections::reverse(args).await,
         Command::Confirm(args) => corrections::confirm(args).await,
+        Command::Bundle(command) => bundles::run(command).await,
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reset(args) => corrections::reset(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,

@@ -80,6 +80,7 @@ pub const REVERSE: PlaceNames = &[
     ("reason", "--reason"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
+pub const BUNDLE: PlaceNames = &[("id", "BUNDLE"), ("reason", "--reason")];
 pub const ADJUST: PlaceNames = &[
     ("policy", "POLICY"),
     ("subject", "SUBJECT"),

@@ -48,7 +48,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 22] = [
+const COLUMNS: [EntryColumn; 23] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -83,6 +83,7 @@ const COLUMNS: [EntryColumn; 22] = [
         Cell::some(item.key.as_ref().map(|key| &key.name))
     }),
     ("metadata", |item| Cell::some(item.metadata.as_ref())),
+    ("bundle", |item| Cell::some(item.entry.bundle)),
 ];
 
 /// Writes a workbook from an NDJSON file. It keeps only one row in memory.

@@ -112,6 +112,11 @@ pub fn grant(id: impl ToString) -> Markup {
     html! { a.id href=(path(&["console", "grants", &id])) { (id) } }
 }
 
+pub fn bundle(id: impl ToString) -> Markup {
+    let id = id.to_string();
+    html! { a.id href=(path(&["console", "bundles", &id])) { (id) } }
+}
+
 /// Who did something. A key of the ledger has a page.
 pub fn maker(by: &str, name: Option<&str>) -> Markup {
     match name {

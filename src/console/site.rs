@@ -7,9 +7,9 @@ use percent_encoding::percent_decode_str;
 use super::asking::{Asker, PageFailure, Server};
 use super::frame;
 use super::pages::{
-    approvals, blocks, changes, denials, entries, erasure, exports, find, grant, keys, overrides,
-    policies, policy, policy_edit, reconciliations, refused, seals, subject, subjects, tiers,
-    today, usage, versions,
+    approvals, blocks, bundle, changes, denials, entries, erasure, exports, find, grant, keys,
+    overrides, policies, policy, policy_edit, reconciliations, refused, seals, subject, subjects,
+    tiers, today, usage, versions,
 };
 use super::visit::{FormFields, Method, PageReply, Replied, Settings, Visit};
 use api::keys::OwnKeyAnswer;
@@ -101,6 +101,9 @@ const PAGES: &[PlacedPage] = pages! {
     Get "/console/grants/{}/give-back" Helper grant::ask_give_back;
     Post "/console/grants/{}/give-back" Helper grant::give_back;
     Post "/console/grants/{}/confirm" Helper grant::confirm;
+    Get "/console/bundles/{}" Reader bundle::show;
+    Post "/console/bundles/{}/give-back" Helper bundle::give_back;
+    Post "/console/bundles/{}/confirm" Helper bundle::confirm;
     Get "/console/entries" Reader entries::show;
     Get "/console/entries/export" Reader entries::export;
     Get "/console/denials" Reader denials::show;

@@ -70,6 +70,7 @@ impl CountedGrant {
             provisional: Some(provisional),
             would_deny: are_over(totals),
             crossed: Levels::default(),
+            bundle: None,
             is_erased: false,
             claimed_by: Some(self.claimed_by),
             note: None,

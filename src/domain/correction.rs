@@ -53,6 +53,7 @@ impl Hold {
             provisional: None,
             would_deny: false,
             crossed: Levels::default(),
+            bundle: None,
             is_erased: false,
             claimed_by: None,
             note: None,

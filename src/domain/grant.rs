@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::claim::{Metadata, Units};
-use super::identity::{AccountId, EntryId, KeyId};
+use super::identity::{AccountId, BundleId, EntryId, KeyId};
 use super::key::KeyNumber;
 use super::kind::Follows;
 pub use super::kind::{Direction, EntryKind, KindWord};
@@ -62,6 +62,8 @@ pub struct Entry {
     pub units: Units,
     /// The keyed hash of the `Idempotency-Key`.
     pub key: Option<KeyId>,
+    /// The bundle of a grant: the claims that were granted together.
+    pub bundle: Option<BundleId>,
     /// The metadata that the caller sent.
     pub metadata: Option<Metadata>,
     /// For a provisional grant: Redis decided it, and it was recorded later.

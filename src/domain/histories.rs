@@ -144,6 +144,7 @@ impl History {
             provisional: None,
             would_deny: false,
             crossed: Levels::default(),
+            bundle: None,
             is_erased: false,
             claimed_by: None,
             note: None,

@@ -25,6 +25,7 @@ enum HashedText {
     Account = 1,
     Key = 2,
     Cursor = 3,
+    Bundle = 4,
 }
 
 impl Identity {
@@ -45,6 +46,13 @@ impl Identity {
     pub fn key(&self, policy: &PolicyName, key: &IdempotencyKey) -> KeyId {
         let hash = self.hash(HashedText::Key, policy.as_str().as_bytes(), key.as_str());
         KeyId(Uuid::from_bytes(hash))
+    }
+
+    /// The tag of the bundle whose claims have these keys, in their order.
+    pub fn bundle_tag(&self, keys: impl Iterator<Item = KeyId>) -> u64 {
+        let keys: Vec<u8> = keys.flat_map(|key| key.0.into_bytes()).collect();
+        let hash = self.hash(HashedText::Bundle, &keys, "");
+        Uuid::from_bytes(hash).as_u64_pair().0
     }
 
     /// The tag that authenticates the cursor of a list: `position` in the list that `filters`
@@ -145,6 +153,29 @@ impl EntryId {
     }
 }
 
+/// The id of a bundle: a UUIDv7, whose instant is that at which the bundle was decided first. The other 62 bits are its
+/// tag. A retry with the same claims has the same tag, and another instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleId(pub Uuid);
+
+impl BundleId {
+    /// Two bits of `tag` are lost to the form of a UUID.
+    pub fn new(at: DateTime<Utc>, tag: u64) -> Self {
+        let instant = EntryId::first_at(at).0.as_u64_pair().0;
+        Self(Uuid::from_u64_pair(instant, 0b10 << 62 | tag >> 2))
+    }
+
+    /// When the bundle was decided first.
+    pub fn at(self) -> DateTime<Utc> {
+        EntryId(self.0).at()
+    }
+
+    /// Whether both ids are of the same claims.
+    pub fn has_tag_of(self, other: Self) -> bool {
+        self.0.as_u64_pair().1 == other.0.as_u64_pair().1
+    }
+}
+
 /// Cuts an instant to the microsecond, the precision of every store.
 pub fn to_micros(at: DateTime<Utc>) -> DateTime<Utc> {
     at - TimeDelta::nanoseconds(i64::from(at.timestamp_subsec_nanos() % 1000))
@@ -170,6 +201,22 @@ mod tests {
         assert_ne!(account, identity(2).account(&name("ab"), &subject("c")));
         let key = here.key(&name("ab"), &IdempotencyKey::parse("c").unwrap());
         assert_ne!(account.0, key.0);
+    }
+
+    #[test]
+    fn the_tag_of_a_bundle_is_that_of_its_keys_in_their_order() {
+        let key = |number| KeyId(Uuid::from_u128(number));
+        let tag = |keys: &[u128]| identity(1).bundle_tag(keys.iter().map(|&number| key(number)));
+        let bundle =
+            |seconds, keys| BundleId::new(DateTime::from_timestamp(seconds, 0).unwrap(), tag(keys));
+        let first = bundle(1, &[1, 2]);
+        assert_eq!(first.0.get_version_num(), 7);
+        assert_eq!(first.0.get_variant(), uuid::Variant::RFC4122);
+        assert_eq!(first.at(), DateTime::from_timestamp(1, 0).unwrap());
+        assert!(first.has_tag_of(bundle(2, &[1, 2])) && first < bundle(2, &[1, 2]));
+        for others in [&[2, 1][..], &[1], &[1, 2, 3]] {
+            assert!(!first.has_tag_of(bundle(1, others)));
+        }
     }
 
     proptest! {

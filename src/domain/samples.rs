@@ -73,6 +73,7 @@ pub fn work(task: Task, policy: Arc<Policy>, account: AccountId) -> Work {
         subject: None,
         units: Units::ONE,
         key: None,
+        bundle: None,
         metadata: None,
         claimed_by: KeyNumber::OF_SETTINGS,
         note: None,

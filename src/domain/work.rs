@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::claim::{HoldTime, Metadata, Subject, Units};
 use super::grant::{Direction, Entry, EntryKind, Line, Note};
-use super::identity::{AccountId, EntryId, KeyId};
+use super::identity::{AccountId, BundleId, EntryId, KeyId};
 use super::key::KeyNumber;
 use super::limit::per::Per;
 use super::policy::Policy;
@@ -27,6 +27,14 @@ pub enum Task {
     Reset(Option<Per>),
 }
 
+/// The bundle that a claim belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bundle {
+    pub id: BundleId,
+    /// Whether the bundle has an `Idempotency-Key`: then it is one claim, and a retry has all of its claims.
+    pub has_key: bool,
+}
+
 /// A claim or correction.
 #[derive(Debug, Clone)]
 pub struct Work {
@@ -39,6 +47,8 @@ pub struct Work {
     pub units: Units,
     /// The keyed hash of the `Idempotency-Key`.
     pub key: Option<KeyId>,
+    /// The bundle of the claim; `None` for a claim alone, and for a correction.
+    pub bundle: Option<Bundle>,
     /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,
     /// The key that claims or corrects.
@@ -106,6 +116,7 @@ impl Work {
             kind,
             units: self.units,
             key: self.key,
+            bundle: self.bundle.map(|bundle| bundle.id),
             metadata: self.metadata.clone(),
             provisional: None,
             would_deny: false,
@@ -119,7 +130,10 @@ impl Work {
 
     /// Whether an entry with the same key does the same, and nothing else.
     pub fn is_done_by(&self, entry: &Entry) -> bool {
-        entry.account == self.account
+        let keyed = self.bundle.filter(|bundle| bundle.has_key);
+        let is_of = |bundle: Bundle| entry.bundle.is_some_and(|of| of.has_tag_of(bundle.id));
+        keyed.is_none_or(is_of)
+            && entry.account == self.account
             && (entry.units == self.units || self.grant().is_some())
             && (entry.metadata == self.metadata || entry.is_erased)
             && self.task.is_done_by(entry)

@@ -24,7 +24,7 @@ use docs::pages;
 use docs::specification::{OPENAPI_YAML, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    approvals, backtests, batches, blocks, changes, claims, corrections, denials, entries,
+    approvals, backtests, batches, blocks, bundles, changes, claims, corrections, denials, entries,
     entry_exports, erasures, explanation, exports, grants, history, keys, overrides, pauses,
     policies, reconciliations, resets, sandbox, seals, statistics, subjects, tiers, totals,
     windows,
@@ -94,6 +94,9 @@ fn routes() -> Routes {
         at("/v1/grants/{id}/proof", Asked).get(seals::proof, seals::PROOF),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse, corrections::REVERSE),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm, corrections::CONFIRM),
+        at("/v1/bundles/{id}", Asked).get(bundles::get, bundles::GET),
+        at("/v1/bundles/{id}/reversal", Claim).post(bundles::reverse, bundles::REVERSE),
+        at("/v1/bundles/{id}/confirmation", Claim).post(bundles::confirm, bundles::CONFIRM),
         at("/v1/denials", Asked).get(denials::list, denials::LIST),
         at("/v1/subjects", Asked).get(subjects::list, subjects::LIST),
         at("/v1/subjects/{subject}", Asked).get(subjects::get, subjects::GET),

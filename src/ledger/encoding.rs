@@ -152,6 +152,7 @@ pub fn has_details(entry: &Entry) -> bool {
         || entry.held_until().is_some()
         || entry.note.is_some()
         || entry.kind.per().is_some()
+        || entry.bundle.is_some()
 }
 
 /// An unknown field comes from a newer perdiem. It is an error, never ignored.

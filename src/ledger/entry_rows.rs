@@ -33,6 +33,7 @@ pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
         )?,
         units: row.get("units")?,
         key: row.get("key")?,
+        bundle: row.get("bundle")?,
         metadata: row
             .get::<Option<String>>("metadata")?
             .map(Metadata::from_stored),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::LedgerError;
 use super::encoding::{decode_hash, decode_name, decode_names, decode_role, narrowed};
 use domain::claim::{Subject, Units};
-use domain::identity::{AccountId, EntryId, KeyId};
+use domain::identity::{AccountId, BundleId, EntryId, KeyId};
 use domain::key::{KeyNumber, Role};
 use domain::policy::{PolicyId, PolicyName};
 
@@ -113,6 +113,7 @@ macro_rules! made_of {
 made_of! {
     AccountId, id: Uuid => Ok(Self(id));
     EntryId, id: Uuid => Ok(Self(id));
+    BundleId, id: Uuid => Ok(Self(id));
     KeyId, id: Uuid => Ok(Self(id));
     PolicyId, number: i32 => Ok(Self(number));
     KeyNumber, number: u32 => Ok(Self(number));

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
 use super::encoding::signed;
-use domain::identity::{AccountId, EntryId, KeyId};
+use domain::identity::{AccountId, BundleId, EntryId, KeyId};
 use domain::policy::{PolicyId, PolicyName};
 
 /// A value of a statement. NULL has a type too: PostgreSQL needs one.
@@ -57,6 +57,7 @@ values! {
         Uuid, id => id;
         AccountId, account => account.0;
         EntryId, entry => entry.0;
+        BundleId, bundle => bundle.0;
     }
     Text {
         &str, text => text.to_owned();

@@ -348,6 +348,7 @@ mod tests {
             provisional: None,
             would_deny: false,
             crossed: Levels::default(),
+            bundle: None,
             is_erased: false,
             claimed_by: None,
             note: None,

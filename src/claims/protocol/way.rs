@@ -496,6 +496,10 @@ impl Group {
             corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
         };
         let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
+        if self.scope.is_batch() && self.claims.iter_mut().any(&is_lost) {
+            steps.claims.extend(self.claims.drain(..).map(end));
+            return;
+        }
         let lost = self.claims.extract_if(.., is_lost).map(end);
         steps.claims.extend(lost);
     }
@@ -562,17 +566,30 @@ fn finish_account(account: AccountId, plan: Plan, present: &Present, steps: &mut
 }
 
 /// Answers the claims of a batch, and settles the counters of its accounts. Other claims of these
-/// accounts may be under way, so the memory learns no line.
+/// accounts may be under way, so the memory learns no line. A correction is answered after the settlement of its
+/// account.
 fn finish_batch(plan: Plan, present: &Present, steps: &mut Steps) {
+    let mut settling = Vec::new();
     for draft in plan.drafts() {
         present.memory.distrust(draft.account, present.at);
         let counts = present.terms.may_be_counted(draft.policy);
         if present.has_counters {
-            let settling = Settling::of_draft(draft, counts, present.now);
-            steps.settlements.extend(settling);
+            settling.extend(Settling::of_draft(draft, counts, present.now));
         }
     }
-    steps.claims.extend(plan.answers().map(end));
+    for answered in plan.answers() {
+        let work = &answered.0.work;
+        let of_account = |it: &&mut Settling| it.settlement.account == work.account;
+        match settling
+            .iter_mut()
+            .find(of_account)
+            .filter(|_| work.grant().is_some())
+        {
+            Some(settling) => settling.answers.push(answered),
+            None => steps.claims.push(end(answered)),
+        }
+    }
+    steps.settlements.extend(settling);
 }
 
 fn end((claim, answer): AnsweredClaim) -> (InFlight, Step) {

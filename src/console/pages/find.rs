@@ -7,6 +7,7 @@ use super::subjects::subject_table;
 use crate::asking::{PageFailure, command, path, with};
 use crate::parts::empty;
 use crate::visit::{PageReply, Replied, Shown, Visit};
+use api::bundles::BundleBody;
 use api::grants::GrantBody;
 use api::keys::ListedKey;
 use api::policies::PolicyAnswer;
@@ -25,7 +26,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     if wanted.is_empty() {
         return Ok(PageReply::Redirect("/console/subjects".to_owned()));
     }
-    // 2. An id is a grant, a key or a reconciliation.
+    // 2. An id is a grant, a bundle, a key or a reconciliation.
     if Uuid::try_parse(wanted).is_ok()
         && let Some(target) = by_id(visit, wanted).await?
     {
@@ -90,6 +91,10 @@ async fn by_id(visit: &Visit<'_>, id: &str) -> Result<Option<String>, PageFailur
     let grant = asker.find::<GrantBody>(path(&["v1", "grants", id])).await;
     if is_there(grant.map(|found| found.is_some()))? {
         return Ok(Some(path(&["console", "grants", id])));
+    }
+    let bundle = asker.find::<BundleBody>(path(&["v1", "bundles", id])).await;
+    if is_there(bundle.map(|found| found.is_some()))? {
+        return Ok(Some(path(&["console", "bundles", id])));
     }
     let key = asker.find::<ListedKey>(path(&["v1", "keys", id])).await;
     if is_there(key.map(|found| found.is_some()))? {

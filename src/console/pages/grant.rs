@@ -7,8 +7,8 @@ use super::makers::Makers;
 use crate::asking::{Asking, PageFailure, path};
 use crate::local::Local;
 use crate::parts::{
-    Field, Heading, button_to, cell, facts, faulty, figure, form, maker, meter, policy, reason,
-    reason_field, refused, state, subject, table,
+    Field, Heading, bundle, button_to, cell, facts, faulty, figure, form, maker, meter, policy,
+    reason, reason_field, refused, state, subject, table,
 };
 use crate::visit::{PageReply, Replied, Shown, Visit};
 use crate::words::{count, limits, number};
@@ -107,6 +107,12 @@ fn details(told: &GrantExplanation, makers: &Makers, local: &Local) -> Markup {
             },
         ),
         ("Counted at", local.show(entry.counted_at)),
+        (
+            "Bundle",
+            html! {
+                @if let Some(of) = &grant.bundle { (bundle(of)) } @else { "none" }
+            },
+        ),
         (
             "Metadata",
             html! {

@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod blocks;
+pub mod bundle;
 pub mod changes;
 pub mod denials;
 pub mod entries;

@@ -150,6 +150,7 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
         over: false,
         would_deny: false,
         crossed,
+        bundle: None,
         held_until: None,
         confirmation: None,
         reversal: None,
@@ -274,7 +275,7 @@ mod tests {
             subject in proptest::option::weighted(0.9, any::<String>()),
             units: u64,
             granted_at in instants(),
-            rare in proptest::array::uniform5(proptest::bool::weighted(0.1)),
+            rare in proptest::array::uniform6(proptest::bool::weighted(0.1)),
             held_until in proptest::option::weighted(0.1, instants()),
             limits in proptest::collection::vec(limits(), 0..4),
         ) -> ClaimAnswer {
@@ -291,6 +292,7 @@ mod tests {
                 over: rare[1],
                 would_deny: rare[2],
                 crossed: if rare[4] { vec![80, 100] } else { Vec::new() },
+                bundle: rare[5].then_some(Uuid::nil()),
                 held_until,
                 confirmation: None,
                 reversal: None,
@@ -354,7 +356,7 @@ mod tests {
                     || grant.over
                     || grant.would_deny
                     || !grant.crossed.is_empty();
-                let says_more = is_marked || grant.held_until.is_some();
+                let says_more = is_marked || grant.bundle.is_some() || grant.held_until.is_some();
                 (!says_more && grant.subject.is_some()).then_some(())
             };
             let written = write_plain(&answer).map(|json| String::from_utf8(json).unwrap());

@@ -10,6 +10,8 @@ pub const POLICY: Values = &[("policy", "$response.body#/name")];
 pub const ID: Values = &[("id", "$response.body#/id")];
 /// The part from which another operation takes the id of a grant.
 pub const GRANT: Values = &[("id", "$response.body#/grant/id")];
+/// The part from which another operation takes the id of a bundle.
+pub const BUNDLE: Values = &[("id", "$response.body#/bundle")];
 /// The parts from which another operation takes the account of a grant.
 pub const ACCOUNT: Values = &[
     ("policy", "$response.body#/grant/policy"),

@@ -19,7 +19,9 @@ use crate::answer::problem::MEDIA_TYPE;
 use api::problem::Problem;
 use description::Values;
 pub(crate) use description::describe;
-pub use description::{ACCOUNT, Description, GRANT, ID, POLICY, POLICY_OF_SUBJECT, SUBJECT};
+pub use description::{
+    ACCOUNT, BUNDLE, Description, GRANT, ID, POLICY, POLICY_OF_SUBJECT, SUBJECT,
+};
 use domain::key::Role;
 
 /// An argument of a handler.

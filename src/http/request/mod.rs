@@ -27,8 +27,8 @@ pub use header::CHANGE_MEANING;
 pub use header::{IDEMPOTENCY_KEY_FIELD, IfMatch, IfMatchOrNone, KeyHeader, NeedlessKey};
 pub use metadata::MetadataQuery;
 pub use path::{
-    GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath, RevisionPath,
-    SubjectPath, TilePath,
+    BundlePath, GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath,
+    RevisionPath, SubjectPath, TilePath,
 };
 pub use query::{DryRun, Page, PageQuery, Query, Reason, is_true};
 pub use route::{

@@ -20,6 +20,7 @@ extractors!(
     NewSubjectPath => SubjectInPath,
     IdPath => IdInPath,
     GrantPath => IdInPath,
+    BundlePath => IdInPath,
     ReportPath => IdInPath,
     RevisionPath => RevisionInPath,
     TilePath => TileInPath,
@@ -155,6 +156,7 @@ macro_rules! ids {
 ids! {
     IdPath: "an id";
     GrantPath: "a grant's id";
+    BundlePath: "a bundle's id";
     ReportPath: "a report's id";
 }
 

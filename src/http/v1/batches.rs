@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpResponse, ResponseError};
 use futures_util::stream::{self, StreamExt};
+use uuid::Uuid;
 
 use super::claims::{Claimed, GrantedClaim, check_claim};
 use crate::answer::{ApiError, HttpAnswer};
@@ -62,7 +63,10 @@ describe! {
     ///
     /// With an `Idempotency-Key` of the batch, each claim without a key of its own has this key with its
     /// number: the second claim of the batch `order-17` has `order-17#2`. So send the same claims in the same
-    /// order again.
+    /// order again. An atomic batch with a key is one claim: with other claims, fewer or more of them, its key
+    /// is reused.
+    ///
+    /// The grants of an atomic batch are a bundle, which can be reversed and confirmed by its id.
     POST: "claim_batch" of "claims", |it| it
         .json::<BatchAnswer>(200, "The result of each claim, in the order of the claims.")
         .needs_entries()
@@ -81,17 +85,27 @@ pub async fn post(
         return Err(ApiError::invalid_body("/claims", detail));
     }
     let keys = key.of_members(sent.len())?;
+    let has_key = key.0.is_some();
     let checked = sent.into_iter().zip(keys);
     let checked = checked.map(|(claim, key)| check(claim.0, key, &caller));
     let checked: Vec<Checked> = checked.collect();
     let members = if atomic {
-        claim_together(&caller.key(), checked, &claims).await?
+        claim_together(&caller.key(), checked, has_key, &claims).await?
     } else {
         claim_each(&caller.key(), checked, &claims).await
     };
     log_failures(&members);
+    let bundle = bundle_of(&members).filter(|_| atomic);
     let items = members.into_iter().map(batch_item).collect();
-    Ok(HttpResponse::Ok().json(BatchAnswer { items }))
+    Ok(HttpResponse::Ok().json(BatchAnswer { bundle, items }))
+}
+
+/// The bundle of what is granted now, or else of what was granted before.
+fn bundle_of(members: &[BatchMember]) -> Option<Uuid> {
+    let granted = || members.iter().flatten();
+    let now = granted().find(|granted| !granted.is_repeat);
+    let granted = now.or(granted().next())?;
+    granted.answer.grant.as_ref()?.bundle
 }
 
 /// Decides each claim by itself. A claim begins when its caller has a free place, so that a batch
@@ -120,10 +134,11 @@ async fn claim_each(
     members.buffered(UNDER_WAY_MOST).collect().await
 }
 
-/// Decides the claims of an atomic batch.
+/// Decides the claims of an atomic batch. `has_key` tells that the batch has a key, which makes one claim of them.
 pub async fn claim_together(
     caller: &Arc<str>,
     checked: Vec<Checked>,
+    has_key: bool,
     claims: &Arc<Claims>,
 ) -> Result<Vec<BatchMember>, ApiError> {
     // 1. Refuse the whole batch if two claims have the same key.
@@ -142,7 +157,9 @@ pub async fn claim_together(
     // 2. Decide the valid claims together. With a wrong claim it grants none.
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
-    let members = claims.claim_together(caller, valid, is_doomed).await;
+    let members = claims
+        .claim_together(caller, valid, has_key, is_doomed)
+        .await;
     let mut members = members.map_err(ApiError::from)?.into_iter();
     // 3. Answer in the order of the request. The answers are those of the valid claims.
     let mut answers = Vec::with_capacity(checked.len());

@@ -195,20 +195,22 @@ pub async fn post(
             let answer = rehearsed(would_deny, &totals, &forecast);
             Ok(tell_rehearsed(answer, &totals, &[], &forecast, now()))
         }
-        Rehearsal::Ended(Foretold {
-            outcome: Outcome::Refused(_, Refusal::Denied(denied)),
-            forecast,
-        }) => {
-            let DeniedClaim { totals, shared, .. } = denied;
-            let answer = ClaimAnswer {
-                outcome: "denied".into(),
-                fits_at: forecast.fits_at,
-                total: LimitUsage::shared(&shared),
-                ..rehearsed(false, &totals, &forecast)
-            };
-            Ok(tell_rehearsed(answer, &totals, &shared, &forecast, now()))
-        }
-        Rehearsal::Ended(foretold) => Ok(claimed.tell(foretold, &claims).await?.response()),
+        Rehearsal::Ended(foretold) => match *foretold {
+            Foretold {
+                outcome: Outcome::Refused(_, Refusal::Denied(denied)),
+                forecast,
+            } => {
+                let DeniedClaim { totals, shared, .. } = denied;
+                let answer = ClaimAnswer {
+                    outcome: "denied".into(),
+                    fits_at: forecast.fits_at,
+                    total: LimitUsage::shared(&shared),
+                    ..rehearsed(false, &totals, &forecast)
+                };
+                Ok(tell_rehearsed(answer, &totals, &shared, &forecast, now()))
+            }
+            foretold => Ok(claimed.tell(foretold, &claims).await?.response()),
+        },
     }
 }
 

@@ -70,7 +70,7 @@ pub async fn export(
     Ok(file_answer(format, "grants").streaming(rows))
 }
 
-const CSV_COLUMNS: [&str; 16] = [
+const CSV_COLUMNS: [&str; 17] = [
     "id",
     "policy",
     "policy_version",
@@ -87,6 +87,7 @@ const CSV_COLUMNS: [&str; 16] = [
     "reversal_reason",
     "returned_units",
     "crossed",
+    "bundle",
 ];
 
 fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
@@ -96,7 +97,7 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
     }
 }
 
-fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 16] {
+fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 17] {
     let body = GrantBody::new(grant, now);
     let reversal = body.reversal.as_ref();
     [
@@ -119,5 +120,8 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 16] {
         reversal.map_or_else(String::new, |reversal| reversal.reason.clone()),
         body.returned_units.to_string(),
         levels_cell(&body.crossed),
+        body.bundle
+            .map(|bundle| bundle.to_string())
+            .unwrap_or_default(),
     ]
 }

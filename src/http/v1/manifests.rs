@@ -30,7 +30,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 22] = [
+const CSV_COLUMNS: [&str; 23] = [
     "position",
     "recorded_at",
     "policy",
@@ -53,6 +53,7 @@ const CSV_COLUMNS: [&str; 22] = [
     "key_id",
     "key_name",
     "metadata",
+    "bundle",
 ];
 
 /// The act of an export, as recorded and as parsed, with its key.
@@ -164,7 +165,7 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 22] {
+fn csv_cells(item: &HistoryItem) -> [String; 23] {
     let entry = &item.entry;
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
@@ -195,6 +196,10 @@ fn csv_cells(item: &HistoryItem) -> [String; 22] {
         key.map(|key| key.name.clone()).unwrap_or_default(),
         metadata
             .map(|json| json.get().to_owned())
+            .unwrap_or_default(),
+        entry
+            .bundle
+            .map(|bundle| bundle.to_string())
             .unwrap_or_default(),
     ]
 }

@@ -4,6 +4,7 @@ pub mod approvals;
 pub mod backtests;
 pub mod batches;
 pub mod blocks;
+pub mod bundles;
 pub mod changes;
 pub mod claims;
 pub mod corrections;

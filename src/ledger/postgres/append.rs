@@ -189,19 +189,19 @@ const BURST_OF_PLAIN_GRANTS: &str = "
         FROM fence WHERE existing = '{}' AND refused_at IS NULL
     )
     SELECT pg_current_xact_id()::text::bigint + 1, existing, refused_at FROM fence";
-/// The same for all entries: $15 to $18 are their other columns, and $19 to $27 their details.
+/// The same for all entries: $15 to $18 are their other columns, and $19 to $28 their details.
 const BURST: &str = "
     WITH fence AS MATERIALIZED (
         SELECT ARRAY(
             SELECT opened.id FROM unnest($11::uuid[]) AS opened (id) CROSS JOIN LATERAL (
                 SELECT FROM accounts WHERE accounts.id = opened.id LIMIT 1
             ) AS found
-        ) AS existing, CASE WHEN statement_timestamp() < $32::timestamptz
-                OR statement_timestamp() > $33::timestamptz THEN statement_timestamp() END AS refused_at
-        WHERE pg_postmaster_start_time() = $28
-            AND hashtextextended(pg_relation_filepath('entries'), 0) = $29
-            AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= $30
-            AND erasure_epoch() = $31
+        ) AS existing, CASE WHEN statement_timestamp() < $33::timestamptz
+                OR statement_timestamp() > $34::timestamptz THEN statement_timestamp() END AS refused_at
+        WHERE pg_postmaster_start_time() = $29
+            AND hashtextextended(pg_relation_filepath('entries'), 0) = $30
+            AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= $31
+            AND erasure_epoch() = $32
     ), opened AS (
         INSERT INTO accounts (id, policy, subject, blind)
         SELECT * FROM (
@@ -210,11 +210,11 @@ const BURST: &str = "
         ) AS opened WHERE EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)
     ), detailed AS (
         INSERT INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
-            reason, per)
+            reason, per, bundle)
         SELECT * FROM (
             SELECT unnest($19::uuid[]) AS account, unnest($20::bigint[]), unnest($21::uuid[]),
                 unnest($22::smallint[]), unnest($23::uuid[]), unnest($24::timestamptz[]),
-                unnest($25::text[]), unnest($26::text[]), unnest($27::text[])
+                unnest($25::text[]), unnest($26::text[]), unnest($27::text[]), unnest($28::uuid[])
         ) AS details WHERE EXISTS (SELECT FROM fence WHERE existing = '{}' AND refused_at IS NULL)
     ), entered AS (
         INSERT INTO entries (account, number, id, at, policy, policy_version, units, key, claimed_by,
@@ -246,8 +246,8 @@ const BURST: &str = "
 /// statement's snapshot, and none does until the commit.
 const GUARDED: &str = "
     WITH clock AS MATERIALIZED (
-        SELECT CASE WHEN statement_timestamp() < $34::timestamptz
-                OR statement_timestamp() > $35::timestamptz THEN statement_timestamp() END AS refused_at
+        SELECT CASE WHEN statement_timestamp() < $35::timestamptz
+                OR statement_timestamp() > $36::timestamptz THEN statement_timestamp() END AS refused_at
     ), input AS (
         SELECT unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
             unnest($4::timestamptz[]) AS at, unnest($5::integer[]) AS policy,
@@ -256,9 +256,9 @@ const GUARDED: &str = "
             unnest($10::text[]) AS totals,
             unnest($15::smallint[]) AS kind, unnest($16::smallint[]) AS flags,
             unnest($17::timestamptz[]) AS lapses_at, unnest($18::text[]) AS metadata,
-            unnest($28::boolean[]) AS is_first, unnest($29::text[]) AS assumed,
-            unnest($30::timestamptz[]) AS assumed_at, unnest($31::integer[]) AS assumed_version,
-            unnest($32::timestamptz[]) AS assumed_lapses, unnest($33::uuid[]) AS of_grant
+            unnest($29::boolean[]) AS is_first, unnest($30::text[]) AS assumed,
+            unnest($31::timestamptz[]) AS assumed_at, unnest($32::integer[]) AS assumed_version,
+            unnest($33::timestamptz[]) AS assumed_lapses, unnest($34::uuid[]) AS of_grant
     ), guarded AS (
         SELECT input.*
         FROM input LEFT JOIN LATERAL (
@@ -297,11 +297,11 @@ const GUARDED: &str = "
         WHERE NOT is_first AND account IN (SELECT account FROM firsts)
     ), detailed AS (
         INSERT INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
-            reason, per)
+            reason, per, bundle)
         SELECT * FROM (
             SELECT unnest($19::uuid[]) AS account, unnest($20::bigint[]), unnest($21::uuid[]),
                 unnest($22::smallint[]), unnest($23::uuid[]), unnest($24::timestamptz[]),
-                unnest($25::text[]), unnest($26::text[]), unnest($27::text[])
+                unnest($25::text[]), unnest($26::text[]), unnest($27::text[]), unnest($28::uuid[])
         ) AS details WHERE account IN (SELECT account FROM firsts)
     ), opened AS (
         INSERT INTO accounts (id, policy, subject, blind)
@@ -352,6 +352,7 @@ impl<'a> Row<'a> {
             && entry.line.lapses_at.is_none()
             && entry.metadata.is_none()
             && entry.note.is_none()
+            && entry.bundle.is_none()
     }
 }
 
@@ -387,7 +388,7 @@ where
         .bind(new_blinds(opened.len()))
 }
 
-/// Adds the values of $15 to $27 to the statement.
+/// Adds the values of $15 to $28 to the statement.
 fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Statement<'q, T> {
     let entries = rows.iter().map(|row| row.entry);
     let detailed: Vec<&Entry> = entries.filter(|entry| has_details(entry)).collect();
@@ -411,6 +412,9 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
         }))
         .bind(column(&detailed, |entry| {
             entry.kind.per().map(|per| per.to_string())
+        }))
+        .bind(column(&detailed, |entry| {
+            entry.bundle.map(|bundle| bundle.0)
         }))
 }
 

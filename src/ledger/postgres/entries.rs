@@ -157,7 +157,8 @@ async fn entries(
              ) AS found
          )
          SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-             e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per
+             e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+             d.bundle
          FROM (
              SELECT * FROM of_keys
              UNION ALL

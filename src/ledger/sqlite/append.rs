@@ -303,9 +303,9 @@ macro_rules! insert_details {
     ($times:ident) => {
         insert!(
             "entry_details (account, number, id, kind, of_grant, held_until, made_by, reason,
-                per)",
+                per, bundle)",
             $times,
-            "(?,?,?,?,?,?,?,?,?)"
+            "(?,?,?,?,?,?,?,?,?,?)"
         )
     };
 }
@@ -402,6 +402,7 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
         .bind(note.map(|note| note.by.to_string()))
         .bind(note.and_then(|note| note.reason.clone()))
         .bind(entry.kind.per().map(|per| per.to_string()))
+        .bind(entry.bundle.map(|bundle| bundle.0))
 }
 
 fn bind_account<'q>(query: Statement<'q>, draft: &Draft, blind: Uuid) -> Statement<'q> {

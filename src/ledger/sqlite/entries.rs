@@ -103,7 +103,8 @@ const WITH_KEYS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
     "(?)",
     ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+         d.bundle
      FROM wanted
      CROSS JOIN entries AS e
      LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
@@ -113,7 +114,8 @@ const WITH_IDS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
     "(?)",
     ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+         d.bundle
      FROM wanted
      CROSS JOIN entries AS e
      LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
@@ -123,7 +125,8 @@ const FOLLOWERS: Batched = batched!(
     "WITH wanted (id) AS (VALUES ",
     "(?)",
     ") SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason, d.per,
+         d.bundle
      FROM wanted
      CROSS JOIN entry_details AS d
      CROSS JOIN entries AS e ON e.account = d.account AND e.number = d.number

@@ -50,7 +50,8 @@ macro_rules! audited {
         concat!(
             "SELECT e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind,
                 e.units, e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by,
-                d.reason, d.per, p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut, e.since
+                d.reason, d.per, d.bundle, p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut,
+                e.since
             FROM (",
             $entries,
             " AND entries.account NOT IN (

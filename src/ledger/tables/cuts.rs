@@ -68,6 +68,8 @@ impl Cut {
 const LAST_CUTS: &str =
     "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
+const ARE_DROPPED: &str =
+    "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id >= $1 AND id < $2)";
 
 /// How often accounts have got random ids, and whether one gets its random id at the moment: its
 /// entries are then under two ids.
@@ -284,6 +286,18 @@ impl ClaimTables {
     /// Whether an entry was archived and dropped.
     pub async fn is_dropped(&self, entry: EntryId) -> Result<bool, LedgerError> {
         let dropped = query(IS_DROPPED).bind(entry);
+        self.ledger.reads().await?.lend().one(dropped).await
+    }
+
+    /// Whether entries that count from an instant on, and before another one, were archived and dropped.
+    pub async fn are_dropped(
+        &self,
+        from: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        let dropped = query(ARE_DROPPED)
+            .bind(EntryId::first_from(from))
+            .bind(EntryId::first_from(until));
         self.ledger.reads().await?.lend().one(dropped).await
     }
 }

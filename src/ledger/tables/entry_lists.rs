@@ -10,8 +10,8 @@ use crate::query::Texts;
 macro_rules! postgres_list {
     ($found:literal) => {
         concat!(
-            "SELECT e.*, d.held_until, d.made_by, d.reason, d.per, p.name AS policy, a.subject,
-                k.id AS made_by_key, k.name AS made_by_name
+            "SELECT e.*, d.held_until, d.made_by, d.reason, d.per, d.bundle, p.name AS policy,
+                a.subject, k.id AS made_by_key, k.name AS made_by_name
             FROM (
                 SELECT * FROM ",
             $found,
@@ -40,8 +40,8 @@ macro_rules! postgres_list {
 macro_rules! sqlite_list {
     ($found:literal) => {
         concat!(
-            "SELECT e.*, d.held_until, d.made_by, d.reason, d.per, p.name AS policy, a.subject,
-                k.id AS made_by_key, k.name AS made_by_name
+            "SELECT e.*, d.held_until, d.made_by, d.reason, d.per, d.bundle, p.name AS policy,
+                a.subject, k.id AS made_by_key, k.name AS made_by_name
             FROM (
                 SELECT * FROM ",
             $found,

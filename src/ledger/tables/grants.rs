@@ -6,7 +6,7 @@ use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use crate::{ClaimTables, LedgerError};
 use domain::grant::{Followers, Grant};
-use domain::identity::EntryId;
+use domain::identity::{BundleId, EntryId};
 
 pub(super) fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
     let entry = decode_entry(row)?;
@@ -45,7 +45,39 @@ const ONE: Texts = Texts {
     sqlite: "SELECT * FROM grant_rows WHERE id = $1",
 };
 
+/// The grants of a bundle, and whether entries of their transaction were dropped.
+const BUNDLE: &str =
+    "SELECT g.*, EXISTS (SELECT 1 FROM dropped_entries AS x WHERE x.xact = g.xact) AS is_cut
+    FROM entry_details AS b
+    JOIN grant_rows AS g ON g.account = b.account AND g.number = b.number
+    WHERE b.bundle = $1 ORDER BY g.id";
+
+/// Every statement, by name.
+#[cfg(feature = "faults")]
+pub(super) fn texts() -> Vec<(String, Texts)> {
+    vec![("bundle".to_owned(), BUNDLE.into())]
+}
+
 impl ClaimTables {
+    /// The grants of a bundle, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`LedgerError::Archived`] if some of them may have been dropped.
+    pub async fn bundle(&self, id: BundleId) -> Result<Vec<Grant>, LedgerError> {
+        let all = query(BUNDLE).bind(id);
+        let decode = |row: &StoredRow<'_>| Ok((decode(row)?, row.get::<bool>("is_cut")?));
+        let found = self
+            .ledger
+            .in_time(async |mut session| session.all(all, decode).await)
+            .await?;
+        if found.iter().any(|(_, is_cut)| *is_cut) {
+            let gone =
+                "grants of this bundle were archived and dropped: find each one by its own id";
+            return Err(LedgerError::Archived(gone.to_owned()));
+        }
+        Ok(found.into_iter().map(|(grant, _)| grant).collect())
+    }
+
     /// One grant.
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
         let one = query(ONE).bind(id);

@@ -22,7 +22,7 @@ use domain::seal::leaf::{
 /// Entries after ($1, $2) and up to ($3, $4), each with everything that its leaf needs.
 const ENTRIES: &str = "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy,
         e.policy_version, e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
-        d.of_grant, d.held_until, d.made_by, d.reason, d.per, a.blind,
+        d.of_grant, d.held_until, d.made_by, d.reason, d.per, d.bundle, a.blind,
         COALESCE(a.subject, (
             SELECT na.subject FROM erasing_accounts AS na
             WHERE na.account = e.account AND na.step = 1
@@ -183,7 +183,8 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
             row.get::<Option<String>>("made_by")?,
             LeafFields::text,
         )
-        .perhaps("per", row.get::<Option<String>>("per")?, LeafFields::text);
+        .perhaps("per", row.get::<Option<String>>("per")?, LeafFields::text)
+        .perhaps("bundle", row.get("bundle")?, LeafFields::id);
     Ok(LeafSource {
         place: RecordPlace {
             xact: row.get("xact")?,

@@ -48,6 +48,7 @@ pub fn list_texts() -> Vec<(String, super::query::Texts)> {
     [
         entry_lists::texts(),
         grant_lists::texts(),
+        grants::texts(),
         positions::texts(),
         audit::texts(),
         denials::texts(),

@@ -27,6 +27,7 @@ on_every_store!(
     every_read_knows_what_was_dropped,
     the_next_drop_goes_on,
     an_interrupted_drop_goes_on,
+    a_bundle_without_its_entries_is_told,
     erasures_go_on_beside_cuts,
 );
 
@@ -301,6 +302,8 @@ async fn every_read_knows_what_was_dropped(stack: Stack) {
         ("/v1/grants?policy=benefit&subject=member-1".to_owned(), 200),
         ("/v1/grants/export?format=csv".to_owned(), 410),
         (grant.clone(), 410),
+        // There is no such bundle, but entries of its time were dropped.
+        (grant.replace("grants", "bundles"), 410),
         (format!("{grant}/explanation"), 410),
         (format!("{grant}/proof"), 410),
         ("/v1/subjects/member-1".to_owned(), 200),
@@ -312,6 +315,41 @@ async fn every_read_knows_what_was_dropped(stack: Stack) {
         assert_eq!(answer.status, *status, "{path}: {answer:?}");
     }
     every_read_is_tried(&tried.map(|(path, _)| path), |_| true);
+}
+
+async fn a_bundle_without_its_entries_is_told(stack: Stack) {
+    let archivist = Archivist::at(stack, YEAR_ONE).await;
+    let app = &archivist.app;
+    app.benefit(9, "GMT+8").await;
+    let together = async |subjects: [&str; 2]| {
+        let claim = |subject| json!({ "policy": "benefit", "subject": subject });
+        let body = json!({ "claims": subjects.map(claim), "atomic": true });
+        let answer = app.ask("POST /v1/claims", body).await;
+        answer.at("/bundle").as_str().expect("an id").to_owned()
+    };
+    let gone = together(["member-1", "member-2"]).await;
+    archivist.clock.advance(TimeDelta::minutes(5));
+    let half = together(["member-1", "member-3"]).await;
+    is_sealed(&archivist).await;
+    archivist.clock.set(instant(YEAR_TWO));
+    let whole = together(["member-1", "member-2"]).await;
+    is_sealed(&archivist).await;
+    archivist.clock.set(instant(YEAR_THREE));
+    app.override_day("member-9", 9).await;
+    is_sealed(&archivist).await;
+    figures_are_made(&archivist).await;
+    let dropped = archivist.drop_before(NEW_YEAR).await;
+    let dropped = dropped.expect("the drop succeeds");
+    assert_eq!((dropped.entries, dropped.kept), (3, 1));
+    for id in [&gone, &half] {
+        is_archived(app.get(&format!("/v1/bundles/{id}")).await).await;
+        let line = format!("POST /v1/bundles/{id}/reversal");
+        is_archived(app.ask(&line, json!({ "reason": "too late" })).await).await;
+    }
+    let line = format!("POST /v1/bundles/{whole}/reversal");
+    app.ask(&line, json!({ "reason": "late, and right" }))
+        .await
+        .is(201);
 }
 
 async fn the_next_drop_goes_on(stack: Stack) {

@@ -1,6 +1,8 @@
-//! `perdiem adjust` with a file, as a person at a terminal uses the command.
+//! Corrections, as a person at a terminal makes them: `perdiem adjust` with a file, and bundles.
 
 use std::fs;
+
+use serde_json::json;
 
 use crate::support::app::{App, Stack};
 use crate::support::command_line::command;
@@ -59,4 +61,42 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     }
     assert_eq!(used("member-4").await.as_deref(), Some("1"));
     assert_eq!(used("member-6").await.as_deref(), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_is_shown_confirmed_and_reversed() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let claim =
+        |subject: &str| json!({ "policy": "benefit", "subject": subject, "hold_seconds": 60 });
+    let claims = json!({ "atomic": true, "claims": [claim("phone"), claim("device")] });
+    let granted = app.ask("POST /v1/claims", claims).await.is(200);
+    let id = granted["bundle"].as_str().expect("an id");
+    let told = async |line: &str, first: Option<&str>, state: &str| {
+        let said = command(&app, &line.replace("ID", id)).await.well(0);
+        let mut lines: Vec<&str> = said.lines().collect();
+        let head = first.map(|first| format!("{first} {id}"));
+        if let Some(head) = head {
+            assert_eq!(lines.remove(0), head);
+        }
+        assert_eq!(lines.len(), 2, "{said}");
+        for line in lines {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words[..2], ["2026-11-21T03:04:05.678901Z", "benefit"]);
+            assert!(["phone", "device"].contains(&words[2]), "{line}");
+            assert_eq!(words[3..5], ["1", state], "{line}");
+        }
+    };
+    told("bundle show ID", None, "held").await;
+    told("bundle confirm ID", Some("confirmed"), "granted").await;
+    told("bundle confirm ID", Some("already confirmed"), "granted").await;
+    let reverse = "bundle reverse ID --reason 'sent twice'";
+    told(reverse, Some("reversed"), "reversed").await;
+    told(reverse, Some("already reversed"), "reversed").await;
+    let fault = command(&app, "bundle show order-17").await.fault();
+    assert!(fault.contains("BUNDLE: a bundle's id is a UUID"), "{fault}");
+    let fault = command(&app, &format!("bundle reverse {id} --reason ''"))
+        .await
+        .fault();
+    assert!(fault.contains("--reason: "), "{fault}");
 }

@@ -138,7 +138,14 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
     command(&app, "key create shop --role claim").await.well(0);
     let key = all_items(&app, "/v1/keys").await[0]["id"].clone();
     let key = key.as_str().expect("an id");
+    let claim = json!({ "policy": "benefit", "subject": "phone", "hold_seconds": 600 });
+    let claims = json!({ "atomic": true, "claims": [claim] });
+    let bundle = app.ask("POST /v1/claims", claims).await.at("/bundle");
+    let bundle = bundle.as_str().expect("an id");
     let lines = [
+        format!("bundle show {bundle}"),
+        format!("bundle confirm {bundle}"),
+        format!("bundle reverse {bundle} --reason test"),
         format!("explain {grant}"),
         format!("reverse {grant} --reason test"),
         format!("key show {key}"),
@@ -150,7 +157,18 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         format!("policy apply --dry-run -f {}", policies.display()),
         format!("export {} --csv", export.display()),
     ];
-    let [explain, reverse, key_show, key_end, backtest, apply, export] = &lines;
+    let [
+        bundle_show,
+        bundle_confirm,
+        bundle_reverse,
+        explain,
+        reverse,
+        key_show,
+        key_end,
+        backtest,
+        apply,
+        export,
+    ] = &lines;
     #[rustfmt::skip]
     let rows = [
         ("claim benefit someone", "/outcome"),
@@ -167,6 +185,9 @@ async fn a_command_whose_answer_lacks_a_field_fails() {
         ("entries", "/items/0/subject"),
         ("entries", "/next_cursor"),
         ("entries benefit member-42", "/items/0/limits/0/max"),
+        (bundle_show, "/grants/0/units"),
+        (bundle_confirm, "/grants/0/state"),
+        (bundle_reverse, "/id"),
         (explain, "/took/0/max"),
         (explain, "/limits/0/entries_cut"),
         (explain, "/terms/override"),

@@ -1,5 +1,6 @@
 //! Many clients at the same time, through HTTP: never over, nothing twice, nothing lost.
 
+mod bundles;
 mod changes;
 mod cuts;
 mod exact;

@@ -462,6 +462,36 @@ async fn keys_are_created_replaced_and_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_is_confirmed_and_given_back() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let claim =
+        |subject: &str| json!({ "policy": "benefit", "subject": subject, "hold_seconds": 600 });
+    let claims = json!({ "atomic": true, "claims": [claim("phone"), claim("device")] });
+    let granted = app.ask("POST /v1/claims", claims).await.is(200);
+    let id = granted["bundle"].as_str().expect("an id");
+    let grant = granted["items"][0]["grant"]["id"].as_str().expect("an id");
+    let browser = Browser::signed_in(&app, KEY).await;
+    let page = browser.page(&format!("/console/grants/{grant}")).await;
+    assert_eq!(page.ids("/console/bundles/"), [id]);
+    let got = browser.open(&format!("/console/find?q={id}")).await;
+    assert_eq!(got.location, format!("/console/bundles/{id}"));
+    let page = browser.page(&got.location).await;
+    page.says("2 claims of one batch").says("left of 2 grants");
+    let without = browser.send(&page.form("/give-back")).await;
+    assert_eq!(without.status, 422);
+    let confirmed = browser.act(&page.form("/confirm")).await;
+    confirmed.says("granted").is_silent_about("/confirm\"");
+    let form = confirmed.form("/give-back").with("reason", "sent twice");
+    let reversed = browser.act(&form).await;
+    reversed
+        .says("left of 0 grants")
+        .is_silent_about("/give-back\"");
+    // A second sending changes nothing.
+    browser.act(&form).await.says("left of 0 grants");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_confirmed_and_a_reconciliation_begins() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;

@@ -21,6 +21,7 @@ const MARKED: &str = "\"><svg onload=alert(1)>'&{{x}}";
 pub struct Furnished {
     pub app: App,
     pub grant: String,
+    pub bundle: String,
     pub key: String,
     pub reconciliation: String,
     pub export: String,
@@ -39,6 +40,9 @@ impl Furnished {
         let claim = json!({ "subject": "member-1", "metadata": { "order": MARKUP } });
         let granted = app.claim_body(claim, None).await.is(201);
         let grant = granted["grant"]["id"].as_str().expect("an id").to_owned();
+        let claim = json!({ "policy": "benefit", "subject": "member-6" });
+        let claims = json!({ "atomic": true, "claims": [claim] });
+        let together = app.ask("POST /v1/claims", claims).await.is(200);
         app.claim_body(json!({ "subject": MARKED }), None)
             .await
             .is(201);
@@ -65,6 +69,7 @@ impl Furnished {
         };
         Self {
             grant,
+            bundle: text(&together["bundle"]),
             key: key.id,
             reconciliation: text(&report["id"]),
             export: text(&changes["items"][0]["revision"]),
@@ -81,6 +86,7 @@ impl Furnished {
             "blocks" => "member-4",
             "tiers" => "member-5",
             "grants" => &self.grant,
+            "bundles" => &self.bundle,
             "keys" => &self.key,
             "reconciliations" => &self.reconciliation,
             "exports" => &self.export,
@@ -436,7 +442,7 @@ async fn the_search_finds_each_thing_by_its_id_or_name() {
     browser
         .page("/console/find?q=member-")
         .await
-        .says("5 subjects begin with");
+        .says("6 subjects begin with");
     browser
         .page("/console/find?q=42")
         .await

@@ -70,6 +70,10 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
     let (app, clock, grant) = recording(&ground).await;
     let auditor = make_role(&app, "audit", None).await;
     let till = make_role(&app, "claim", None).await;
+    let claim = json!({ "policy": "benefit", "subject": "a" });
+    let batch = json!({ "atomic": true, "claims": [claim] });
+    let bundle = app.ask("POST /v1/claims", batch).await.at("/bundle");
+    let bundle = bundle.as_str().expect("an id");
     all_is_recorded(&app, &ground).await;
     let export = app.get("/v1/entries/export?subject=a&format=csv").await;
     assert_eq!(export.status, 200, "{export:?}");
@@ -112,6 +116,7 @@ async fn every_read_of_a_subject_is_an_act(stack: Stack) {
         ("/v1/entries?subject=a".to_owned(), "entries", "none"),
         ("/v1/changes?subject=a".to_owned(), "changes", "none"),
         (format!("/v1/grants/{grant}"), "grant", "benefit"),
+        (format!("/v1/bundles/{bundle}"), "grant", "benefit"),
         (
             format!("/v1/grants/{grant}/explanation"),
             "explanation",

@@ -1,6 +1,7 @@
 //! Each answer is read into its type of `perdiem::api`, and written again with the same bytes.
 
 use perdiem::api::blocks::{BlockAnswer, BlockList};
+use perdiem::api::bundles::BundleBody;
 use perdiem::api::changes::ChangeList;
 use perdiem::api::claims::{BatchAnswer, DenialBody, TotalBody, UsageBody};
 use perdiem::api::entries::{EntryList, HistoryList};
@@ -67,6 +68,13 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     ] });
     let batch = Answer::of(app.request(Method::POST, "/v1/claims").json(&claims)).await;
     same(&batch, again::<BatchAnswer>);
+    let claims = json!({ "atomic": true, "claims": [claim("b", "benefit")] });
+    let batch = app.ask("POST /v1/claims", claims).await;
+    same(&batch, again::<BatchAnswer>);
+    let of_bundle = format!(
+        "/v1/bundles/{}",
+        batch.at("/bundle").as_str().expect("an id")
+    );
     let grant = claimed.grant_id();
     let reversed = app.reverse_units(&grant, 1, "a test", "key").await;
     same(&reversed, again::<CorrectionAnswer>);
@@ -110,7 +118,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
     .await;
     let of_grant = format!("/v1/grants/{grant}");
     let explained = format!("{of_grant}/explanation");
-    let rows: [(&str, Again); 33] = [
+    let rows: [(&str, Again); 34] = [
         ("/v1/policies", again::<PolicyList>),
         ("/v1/policies/benefit", again::<PolicyAnswer>),
         ("/v1/policies/benefit/versions", again::<PolicyList>),
@@ -142,6 +150,7 @@ async fn an_answer_that_is_read_is_written_as_it_came() {
         ("/v1/stats/quarters", again::<QuarterList>),
         ("/v1/grants", again::<GrantList>),
         (&of_grant, again::<GrantBody>),
+        (&of_bundle, again::<BundleBody>),
         (&explained, again::<GrantExplanation>),
         ("/v1/changes", again::<ChangeList>),
         ("/v1/keys", again::<KeyList>),

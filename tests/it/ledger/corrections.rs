@@ -108,6 +108,7 @@ impl Statement {
             } else {
                 0
             }),
+            bundle: None,
             is_erased: false,
             claimed_by: None,
             note: (!is_grant).then(|| Note {

@@ -88,6 +88,7 @@ fn values(name: &str) -> Vec<&'static str> {
     let mut of_accounts = OF_GRANTS;
     of_accounts[7] = IDS;
     match name {
+        "bundle" => vec![ID],
         "positions" => vec![ID, ID, "'[[5, \"0198c0de7a117c0f8d3a5c1f0e7b9a42\", 0]]'"],
         "mark at" => vec![ID, ID, "0::bigint", "1::bigint"],
         "audited" => vec![ID, "0::bigint", ID, "100::bigint"],

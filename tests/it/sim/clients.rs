@@ -122,6 +122,7 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
         subject: None,
         units: Units::ONE,
         key: None,
+        bundle: None,
         metadata: None,
         note: None,
         nonce,

@@ -30,6 +30,7 @@ fn read(name: &str, example: &Value) -> Result<(), String> {
         erasures: ErasureAnswer;
         explanation: ClaimExplanation, GrantExplanation;
         exports: Manifest;
+        bundles: BundleBody;
         grants: ClaimAnswer, CorrectionAnswer, GrantBody, GrantList;
         health: Readiness;
         keys: CreatedKey, KeyAnswer, KeyList, KeyReplacementAnswer, ListedKey, OwnKeyAnswer;

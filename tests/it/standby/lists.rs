@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use reqwest::Method;
+use serde_json::{Value, json};
 
 use super::Pair;
 use crate::support::app::eventually;
@@ -10,7 +11,7 @@ use crate::support::operations::{OPEN, operations};
 
 /// A request for each `GET` that needs a key, with the path in the specification. Exports and metrics
 /// have tests of their own.
-fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
+fn requests(pair: &Pair, bundle: &str, report: &str) -> Vec<(&'static str, String)> {
     let grant = &pair.grant;
     let key = &pair.auditor.id;
     let same = |path: &'static str| (path, path.to_owned());
@@ -61,6 +62,7 @@ fn requests(pair: &Pair, report: &str) -> Vec<(&'static str, String)> {
         under("/v1/grants/{id}"),
         under("/v1/grants/{id}/explanation"),
         under("/v1/grants/{id}/proof"),
+        ("/v1/bundles/{id}", format!("/v1/bundles/{bundle}")),
         same("/v1/changes"),
         (
             "/v1/changes/{revision}/proof",
@@ -98,7 +100,12 @@ async fn every_list_is_that_of_the_primary() {
     let pair = Pair::start().await;
     let reports = pair.writer.get("/v1/reconciliations").await;
     let report = reports.at("/items/0/id");
-    let requests = requests(&pair, report.as_str().expect("an id"));
+    let claim = json!({ "policy": "benefit", "subject": "member-12" });
+    let claims = json!({ "atomic": true, "claims": [claim] });
+    let batch = pair.writer.ask("POST /v1/claims", claims).await;
+    let bundle = batch.at("/bundle");
+    let text = |id: &Value| id.as_str().expect("an id").to_owned();
+    let requests = requests(&pair, &text(&bundle), &text(&report));
     let asked: BTreeSet<_> = requests.iter().map(|(path, _)| *path).collect();
     for operation in operations() {
         let path = operation.path.as_str();

@@ -103,6 +103,7 @@ impl Desk {
                 provisional: None,
                 would_deny: false,
                 crossed: Levels::default(),
+                bundle: None,
                 is_erased: false,
                 claimed_by: None,
                 note: None,

@@ -176,7 +176,7 @@ impl RateLimits {
                 grant: None,
                 would_deny,
             }),
-            Rehearsal::Ended(foretold) => claimed.tell(foretold, claims).await.map(passed),
+            Rehearsal::Ended(foretold) => claimed.tell(*foretold, claims).await.map(passed),
         }
     }
 
@@ -199,7 +199,7 @@ impl RateLimits {
     ) -> Result<Vec<Became>, ApiError> {
         let claims = &self.engine.claims;
         let granted = if taking.len() > 1 {
-            claim_together(&claimer.key, taking, claims).await?
+            claim_together(&claimer.key, taking, false, claims).await?
         } else {
             let Some(one) = taking.pop() else {
                 return Ok(Vec::new());

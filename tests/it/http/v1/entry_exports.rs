@@ -18,7 +18,7 @@ on_every_store!(
 );
 
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
-    counted_at,held_until,grant,per,by,reason,policy_version,crossed,limits,key_id,key_name,metadata";
+    counted_at,held_until,grant,per,by,reason,policy_version,crossed,limits,key_id,key_name,metadata,bundle";
 
 /// The rows of an export as bytes, and the manifest.
 struct Exported {

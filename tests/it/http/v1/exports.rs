@@ -11,7 +11,7 @@ use crate::support::direct::Direct;
 use crate::support::servers::Postgres;
 
 const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata,\
-    provisional,over,would_deny,held_until,reversed_at,reversal_reason,returned_units,crossed";
+    provisional,over,would_deny,held_until,reversed_at,reversal_reason,returned_units,crossed,bundle";
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })

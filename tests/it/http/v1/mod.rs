@@ -3,6 +3,7 @@
 mod approvals;
 mod backtests;
 mod batches;
+mod bundles;
 mod changes;
 mod claims;
 mod corrections;

@@ -37,8 +37,7 @@ fn every_route_has_its_rights_and_tells_them() {
         let place = format!("{} {}", right.method, right.path);
         let names_policy = right.path.contains("{policy}");
         assert_eq!(right.confined == "path", names_policy, "{place}");
-        let is_tried =
-            right.path.starts_with("/v1/grants/{id}") || BY_HANDLER.contains(&right.path);
+        let is_tried = is_of_grants(right.path) || BY_HANDLER.contains(&right.path);
         assert!(
             right.confined != "handler" || is_tried,
             "{place}: try it with a key of another policy, and list it"
@@ -154,7 +153,12 @@ async fn confined_keys_reach_their_policies_and_no_others() {
     }
 }
 
-/// No operation on a grant reaches a grant of another policy. Only the handler knows the policy. So the
+/// The path of an operation on a grant, or on a bundle.
+fn is_of_grants(path: &str) -> bool {
+    path.starts_with("/v1/grants/{id}") || path.starts_with("/v1/bundles/{id}")
+}
+
+/// No operation on a grant or a bundle reaches a grant of another policy. Only the handler knows the policy. So the
 /// grant is a real one, and one of the bodies can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_operation_on_a_grant_reaches_another_policy() {
@@ -162,16 +166,23 @@ async fn no_operation_on_a_grant_reaches_another_policy() {
     app.benefit(3, "GMT+8").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     app.put_policy("other", rule).await;
-    let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
-    let grant = app.claim_under("other", hold, None).await.grant_id();
+    let hold = json!({ "policy": "other", "subject": "member-42", "hold_seconds": 600 });
+    let batch = json!({ "atomic": true, "claims": [hold] });
+    let held = app.ask("POST /v1/claims", batch).await.is(200);
+    let text = |id: &Value| id.as_str().expect("an id").to_owned();
+    let grant = text(&held["items"][0]["grant"]["id"]);
+    let bundle = text(&held["bundle"]);
     let mut tried = 0;
     for role in ["claim", "audit", "support"] {
         let key = make_role(&app, role, Some("benefit")).await.secret;
         for right in rights() {
-            if !right.path.starts_with("/v1/grants/{id}") || !right.roles.contains(&role) {
+            if !is_of_grants(right.path) || !right.roles.contains(&role) {
                 continue;
             }
-            let path = right.path.replace("{id}", &grant);
+            let is_bundle = right.path.starts_with("/v1/bundles/");
+            let path = right
+                .path
+                .replace("{id}", if is_bundle { &bundle } else { &grant });
             let mut statuses = Vec::new();
             for body in [json!({}), json!({ "reason": "a test" })] {
                 let request = with(&app, &key, right.method.clone(), &path).json(&body);
@@ -186,7 +197,7 @@ async fn no_operation_on_a_grant_reaches_another_policy() {
             tried += 1;
         }
     }
-    assert!(tried >= 5, "{tried}");
+    assert!(tried >= 8, "{tried}");
     let held = app.get(&format!("/v1/grants/{grant}")).await.json();
     assert_eq!(held["state"], "held");
 }

@@ -1,0 +1,142 @@
+//! Bundles: the grants of an atomic batch, which are found, reversed and confirmed together.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use futures_util::future::{join_all, try_join_all};
+use tokio::time::{Instant, timeout_at};
+
+use crate::Claims;
+use crate::corrections::Correction;
+use crate::instance::Failure;
+use crate::protocol::group::Group;
+use crate::protocol::{ClaimFailure, Outcome, Undecided};
+use crate::submit::in_flight;
+use domain::grant::{Grant, Note};
+use domain::identity::BundleId;
+use domain::key::KeyNumber;
+use domain::refusal::{CorrectionRefusal, Refusal};
+use ledger::LedgerError;
+
+/// What became of the correction of a bundle.
+#[derive(Debug)]
+pub enum BundleCorrected {
+    /// Every grant is corrected: some now, or all before.
+    Done { is_repeat: bool },
+    /// Nothing is corrected, because the correction of this grant is refused.
+    Refused(Box<Grant>, Box<Outcome>),
+}
+
+impl Claims {
+    /// The grants of a bundle, in the order of their ids; none if there is no such bundle.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn bundle(self: &Arc<Self>, id: BundleId) -> Result<Vec<Grant>, Failure> {
+        let claims = self.clone();
+        let work = async move {
+            let found = claims.ledger.bundle(id).await?;
+            // The entries of a bundle count soon after it was decided.
+            let soon = id.at() + TimeDelta::minutes(1);
+            if found.is_empty() && claims.ledger.are_dropped(id.at(), soon).await? {
+                let gone = "entries of the time of this bundle were archived and dropped: find its grants in the \
+                            archive's files";
+                return Err(LedgerError::Archived(gone.to_owned()));
+            }
+            Ok(found)
+        };
+        Ok(self.instance.detached(work).await??)
+    }
+
+    /// Reverses what is left of every grant of a bundle, or confirms every hold of it, in one transaction. Grants that
+    /// have ended are not reversed. If a grant is refused, nothing is done.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn correct_bundle(
+        self: &Arc<Self>,
+        caller: &Arc<str>,
+        mut grants: Vec<Grant>,
+        is_reversal: bool,
+        claimed_by: KeyNumber,
+        note: &Note,
+    ) -> Result<BundleCorrected, ClaimFailure> {
+        let deadline = self.claim_deadline();
+        let correction = if is_reversal {
+            Correction::Reversal(None)
+        } else {
+            Correction::Confirmation(None)
+        };
+        loop {
+            let now = self.instance.clock.now();
+            let is_open = |grant: &Grant| grant.followers.end_of(&grant.entry, now).is_none();
+            let is_hold = |grant: &Grant| grant.entry.held_until().is_some();
+            grants.retain(|grant| {
+                if is_reversal {
+                    is_open(grant)
+                } else {
+                    is_hold(grant)
+                }
+            });
+            let outcomes =
+                self.correct_together(caller, &grants, correction, claimed_by, note, deadline);
+            let outcomes = outcomes.await?;
+            let is_repeat = !outcomes
+                .iter()
+                .any(|outcome| matches!(outcome, Outcome::Entered(_)));
+            let mut corrected = grants.iter().zip(outcomes);
+            let refused = corrected.find(|(_, outcome)| matches!(outcome, Outcome::Refused(..)));
+            let Some((grant, outcome)) = refused else {
+                return Ok(BundleCorrected::Done { is_repeat });
+            };
+            let given_back = |outcome: &Outcome| {
+                matches!(
+                    outcome,
+                    Outcome::Refused(_, Refusal::NotCorrected(CorrectionRefusal::GivenBack(_)))
+                )
+            };
+            if !given_back(&outcome) {
+                return Ok(BundleCorrected::Refused(
+                    Box::new(grant.clone()),
+                    Box::new(outcome),
+                ));
+            }
+            // The hold lapsed meanwhile, which gave its units back.
+            let lapsed = grant.entry.id;
+            grants.retain(|grant| grant.entry.id != lapsed);
+        }
+    }
+
+    /// Corrects grants in one transaction: all of them, or none.
+    async fn correct_together(
+        &self,
+        caller: &Arc<str>,
+        grants: &[Grant],
+        correction: Correction,
+        claimed_by: KeyNumber,
+        note: &Note,
+        deadline: Instant,
+    ) -> Result<Vec<Outcome>, ClaimFailure> {
+        if grants.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.instance.watch.clock_is_off() {
+            return Err(Undecided::Clock.into());
+        }
+        let places = self.under_way.try_take_many(caller, grants.len());
+        let mut places = places.ok_or(Undecided::Overloaded)?;
+        let works = grants
+            .iter()
+            .map(|grant| self.correction(grant, correction, None, claimed_by, note.clone()));
+        let works = try_join_all(works).await?;
+        let taken_on = works
+            .into_iter()
+            .map(|work| in_flight(work, deadline, places.split_off(), None));
+        let (claims, answers): (Vec<_>, Vec<_>) = taken_on.unzip();
+        self.dispatch.go_together(Group::of_batch(claims, false));
+        let answers = timeout_at(deadline, join_all(answers)).await;
+        let answers = answers.map_err(|_| Undecided::Deadline)?.into_iter();
+        let answers = answers.map(|answer| answer.unwrap_or(Err(Undecided::Ending)));
+        Ok(answers.collect::<Result<_, _>>()?)
+    }
+}
