@@ -213,12 +213,12 @@ impl LapseSweep {
 
     /// Appends drafts in one transaction; one by one if the ledger refuses one of them.
     async fn append(&self, drafts: &[Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
-        match self.append_together(drafts, now).await {
+        match self.append_once(drafts, now).await {
             Err(error) if error.is_about_data() => {}
             result => return result,
         }
         for draft in drafts {
-            match self.append_together(std::slice::from_ref(draft), now).await {
+            match self.append_once(std::slice::from_ref(draft), now).await {
                 Err(error) if error.is_about_data() => self.leave(&error),
                 result => result?,
             }
@@ -226,11 +226,7 @@ impl LapseSweep {
         Ok(())
     }
 
-    async fn append_together(
-        &self,
-        drafts: &[Draft],
-        now: DateTime<Utc>,
-    ) -> Result<(), LedgerError> {
+    async fn append_once(&self, drafts: &[Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
         if drafts.is_empty() {
             return Ok(());
         }
@@ -281,6 +277,7 @@ pub fn draft_of_lapses(
     } = drafting.into_lapses();
     Ok((!entries.is_empty()).then(|| Draft {
         account,
+        component: account,
         policy: policy.id,
         subject: None,
         after: Some(last.clone()),

@@ -9,6 +9,7 @@ use super::{
     Appended, Burst, ClaimTables, Draft, Fence, Ledger, LedgerError, LedgerView, Look, Turn,
     Untimely, store,
 };
+use crate::components::leave_out;
 use crate::shared_use::shares;
 use domain::identity::AccountId;
 
@@ -49,9 +50,8 @@ impl ClaimTables {
         //    refused for their instants, and send the rest again.
         let burst = loop {
             match self.burst(&drafts, fence).await? {
-                Burst::Exist(existing) if existing.len() < drafts.len() => {
-                    drafts.retain(|draft| !existing.contains(&draft.account));
-                }
+                Burst::Exist(existing)
+                    if leave_out(&mut drafts, |draft| existing.contains(&draft.account)) => {}
                 Burst::Untimely(theirs) if self.leaves_some(&mut drafts, theirs, &mut untimely) => {
                 }
                 ended => break ended,
@@ -88,24 +88,22 @@ impl ClaimTables {
         }
     }
 
-    /// Moves the drafts that the store refuses when its clock shows `theirs` to `untimely`. Returns
-    /// whether some were moved and some are left.
+    /// Leaves out the drafts that the store refuses when its clock shows `theirs`, and lists them in `untimely`.
+    /// Returns whether some were left out and some are left.
     fn leaves_some(
         &self,
         drafts: &mut Vec<&Draft>,
         theirs: DateTime<Utc>,
         untimely: &mut Vec<(AccountId, Untimely)>,
     ) -> bool {
-        let before = drafts.len();
-        drafts.retain(|draft| {
+        leave_out(drafts, |draft| {
             let why = self
                 .ledger
                 .bounds()
                 .and_then(|it| it.untimely(draft, theirs));
             untimely.extend(why.map(|why| (draft.account, why)));
-            why.is_none()
-        });
-        drafts.len() < before && !drafts.is_empty()
+            why.is_some()
+        })
     }
 
     /// The error of drafts that the store refused together when its clock showed `theirs`.
@@ -134,9 +132,9 @@ impl ClaimTables {
     }
 
     /// Appends drafts in one transaction. Returns the accounts whose entries are now committed to
-    /// disk. Invariant: the entries of an account are appended all or none. The entries of the
-    /// other accounts are not appended, because their last line is not the assumed one or a key is
-    /// taken.
+    /// disk. Invariant: the entries of an account, and those of a component of accounts, are appended all or none.
+    /// The entries of the other accounts are not appended, because the last line of one of their component is not
+    /// the assumed one or a key is taken.
     ///
     /// # Errors
     /// On [`LedgerError::Conflict`], [`LedgerError::Refused`] and [`LedgerError::Untimely`] nothing
@@ -147,16 +145,6 @@ impl ClaimTables {
         drafts: &[impl Borrow<Draft>],
     ) -> Result<HashSet<AccountId>, LedgerError> {
         let appended = store!(&self.ledger, store => store.append(drafts).await)?;
-        appended.map_err(|theirs| self.refused_instant(drafts, theirs))
-    }
-
-    /// Appends drafts in one transaction, all or none. Returns false if nothing was appended,
-    /// because some account's last line is not the assumed one.
-    ///
-    /// # Errors
-    /// As [`ClaimTables::append`].
-    pub async fn append_together(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let appended = store!(&self.ledger, store => store.append_together(drafts).await)?;
         appended.map_err(|theirs| self.refused_instant(drafts, theirs))
     }
 

@@ -10,6 +10,7 @@ mod batched;
 mod checkup;
 mod claims;
 mod cluster;
+mod components;
 mod connections;
 mod encoding;
 mod entry_rows;

@@ -43,6 +43,9 @@ pub struct LedgerView {
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub account: AccountId,
+    /// The drafts of a component are appended all or none. It is named by one of their accounts, and most drafts
+    /// are a component of their own. In a list of drafts those of a component stand together.
+    pub component: AccountId,
     /// The policy of the account.
     pub policy: PolicyId,
     /// The subject's text, which is stored with entry 1. A draft without entry 1 needs none.
@@ -52,11 +55,16 @@ pub struct Draft {
     /// The entries, at least one. The first has the number after the assumed line.
     pub entries: Vec<Entry>,
     /// What the entries do to the limits that all subjects share. The entries are appended only if there is the
-    /// room that the changes tell.
+    /// room that the changes tell. One draft of a component has the changes of all, in the order of the decisions.
     pub shared: Vec<SharedChange>,
 }
 
 impl Draft {
+    /// Whether the draft is appended together with others.
+    pub fn is_joined(&self) -> bool {
+        self.component != self.account
+    }
+
     pub fn has_only_lapses(&self) -> bool {
         let mut kinds = self.entries.iter().map(|entry| entry.kind);
         kinds.all(|kind| matches!(kind, EntryKind::Lapse { .. }))

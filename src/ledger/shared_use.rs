@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
+use super::components::components;
 use super::query::{Session, Statement, Texts, query};
 use super::row::StoredRow;
 use super::{Draft, LedgerError, Look};
@@ -123,6 +124,9 @@ pub async fn read(
 pub async fn lock(session: &mut Session<'_>, drafts: &[&Draft]) -> Result<SharedUse, LedgerError> {
     let changes = drafts.iter().flat_map(|draft| &draft.shared);
     let keys: BTreeSet<SharedKey> = changes.map(|change| change.key).collect();
+    if keys.is_empty() {
+        return Ok(SharedUse::new());
+    }
     loop {
         let lock = with_keys(LOCK, keys.iter().map(|key| (key, 0)));
         let found: SharedUse = session.all(lock, decode).await?.into_iter().collect();
@@ -136,21 +140,29 @@ pub async fn lock(session: &mut Session<'_>, drafts: &[&Draft]) -> Result<Shared
     }
 }
 
-/// The drafts for which there is the room that they need, one after the other, and the usage after them.
+/// The drafts of the components for which there is the room that they need, one after the other, and the usage after
+/// them.
 pub fn fitting<'d>(drafts: &[&'d Draft], used: SharedUse) -> (Vec<&'d Draft>, SharedUse) {
     let mut used = used;
-    let fits = |draft: &&&Draft| match after(&used, &draft.shared) {
-        Some(after) => {
-            used = after;
-            true
+    let fits = |component: &&[&Draft]| {
+        let changes = component.iter().flat_map(|draft| &draft.shared);
+        match after(&used, changes) {
+            Some(after) => {
+                used = after;
+                true
+            }
+            None => false,
         }
-        None => false,
     };
-    (drafts.iter().filter(fits).copied().collect(), used)
+    let fitting = components(drafts).filter(fits);
+    (fitting.flatten().copied().collect(), used)
 }
 
 /// Sets the usage of locked windows.
 pub async fn change(session: &mut Session<'_>, used: &SharedUse) -> Result<(), LedgerError> {
+    if used.is_empty() {
+        return Ok(());
+    }
     let change = with_keys(CHANGE, used.iter().map(|(key, used)| (key, *used)));
     session.execute(change).await
 }

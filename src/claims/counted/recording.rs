@@ -62,6 +62,7 @@ impl Round<'_> {
         let mut recording = Recording {
             draft: Draft {
                 account: first.account,
+                component: first.account,
                 subject: first.subject.clone(),
                 after: last.cloned(),
                 policy: first.policy,

@@ -11,6 +11,7 @@ use sqlx::{Connection, FromRow, PgConnection, Postgres};
 use uuid::Uuid;
 
 use super::Store;
+use crate::components::{has_components, whole};
 use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::fence::{Burst, Fence};
 use crate::query::Session;
@@ -53,14 +54,14 @@ impl Store {
             .await
     }
 
-    /// One statement, so one transaction. The inner error is the time of the server, if it refuses
-    /// an instant; then nothing was written.
+    /// One statement, so one transaction, unless drafts have to be appended together. The inner error is the time of
+    /// the server, if it refuses an instant; then nothing was written.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
-        if shares(drafts) {
-            return self.append_sharing(drafts, |_| true).await;
+        if shares(drafts) || has_components(drafts) {
+            return self.append_components(drafts).await;
         }
         let rows = Row::all(drafts);
         let span = self.span(drafts);
@@ -68,72 +69,52 @@ impl Store {
             .await
     }
 
-    /// As [`Store::append`], with drafts that change the usage of shared limits. Those for which there is not the
-    /// room that they need are left out. If `is_enough` refuses the accounts of the others, nothing is appended.
-    async fn append_sharing(
+    /// As [`Store::append`], with drafts of which some are appended all or none, or change the usage of shared
+    /// limits. Those for which there is not the room that they need are left out.
+    async fn append_components(
         &self,
         drafts: &[impl Borrow<Draft>],
-        is_enough: impl Fn(usize) -> bool,
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
-        let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
-        let span = self.span(&drafts);
+        let all: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        let span = self.span(&all);
         self.claims
             .run(async |connection| {
-                let mut transaction = connection.begin().await?;
-                let mut session = Session::Postgres(&mut transaction, Duration::MAX);
-                let used = shared_use::lock(&mut session, &drafts).await?;
-                let (fitting, _) = shared_use::fitting(&drafts, used.clone());
-                let rows = Row::all(&fitting);
-                let appended = append(&rows, span, &mut transaction).await?;
-                let accounts = match appended {
-                    Ok(accounts) if !accounts.is_empty() && is_enough(accounts.len()) => accounts,
-                    Ok(_) => {
+                let mut drafts = all;
+                while !drafts.is_empty() {
+                    let mut transaction = connection.begin().await?;
+                    // 1. The drafts for which there is room, and whose last lines are the assumed ones.
+                    let mut session = Session::Postgres(&mut transaction, Duration::MAX);
+                    let used = shared_use::lock(&mut session, &drafts).await?;
+                    let (fitting, _) = shared_use::fitting(&drafts, used.clone());
+                    let rows = Row::all(&fitting);
+                    let accounts = match append(&rows, span, &mut transaction).await? {
+                        Ok(accounts) => accounts,
+                        Err(theirs) => {
+                            transaction.rollback().await?;
+                            return Ok(Err(theirs));
+                        }
+                    };
+                    // 2. If a component is only partly in, all is undone, and the others are tried alone.
+                    let whole = whole(&fitting, &accounts);
+                    if whole.len() < accounts.len() {
                         transaction.rollback().await?;
-                        return Ok(Ok(HashSet::new()));
+                        drafts = whole;
+                        continue;
                     }
-                    Err(theirs) => {
+                    // 3. Without the drafts that lost, the others may find other room than they need.
+                    let changes = whole.iter().flat_map(|draft| &draft.shared);
+                    let Some(used) = after(&used, changes).filter(|_| !whole.is_empty()) else {
                         transaction.rollback().await?;
-                        return Ok(Err(theirs));
-                    }
-                };
-                // Without the drafts that lost, the others may find other room than they need.
-                let standing = fitting.into_iter();
-                let standing = standing.filter(|draft| accounts.contains(&draft.account));
-                let Some(used) = after(&used, standing.flat_map(|draft| &draft.shared)) else {
-                    transaction.rollback().await?;
-                    return Ok(Ok(HashSet::new()));
-                };
-                let mut session = Session::Postgres(&mut transaction, Duration::MAX);
-                shared_use::change(&mut session, &used).await?;
-                transaction.commit().await?;
-                Ok(Ok(accounts))
+                        break;
+                    };
+                    let mut session = Session::Postgres(&mut transaction, Duration::MAX);
+                    shared_use::change(&mut session, &used).await?;
+                    transaction.commit().await?;
+                    return Ok(Ok(accounts));
+                }
+                Ok(Ok(HashSet::new()))
             })
             .await
-    }
-
-    /// The inner error is that of [`Store::append`].
-    pub async fn append_together(
-        &self,
-        drafts: &[Draft],
-    ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
-        if shares(drafts) {
-            let is_all = |accounts| accounts == drafts.len();
-            let appended = self.append_sharing(drafts, is_all).await?;
-            return Ok(appended.map(|accounts| is_all(accounts.len())));
-        }
-        let rows = Row::all(drafts);
-        let span = self.span(drafts);
-        self.in_time(async |connection| {
-            let mut transaction = connection.begin().await?;
-            let appended = append(&rows, span, &mut transaction).await?;
-            let all = appended.map(|appended| appended.len() == drafts.len());
-            match all {
-                Ok(true) => transaction.commit().await?,
-                Ok(false) | Err(_) => transaction.rollback().await?,
-            }
-            Ok(all)
-        })
-        .await
     }
 
     fn span(&self, drafts: &[impl Borrow<Draft>]) -> TimeSpan {

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::Store;
 use crate::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
+use crate::components::leave_out;
 use crate::encoding::{claimed_by, encode_flags, encode_kind, has_details, signed};
 use crate::fence::{Burst, Fence};
 use crate::query::Session;
@@ -88,28 +89,6 @@ impl Store {
         .await
     }
 
-    /// The inner error is that of [`Store::append`].
-    pub async fn append_together(
-        &self,
-        drafts: &[Draft],
-    ) -> Result<Result<bool, DateTime<Utc>>, LedgerError> {
-        let drafts: Vec<&Draft> = drafts.iter().collect();
-        self.write(async |mut transaction| {
-            if let Some(refused_at) = self.refused_at(&drafts) {
-                transaction.rollback().await?;
-                return Ok(Err(refused_at));
-            }
-            let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
-            if all {
-                transaction.commit().await?
-            } else {
-                transaction.rollback().await?
-            }
-            Ok(Ok(all))
-        })
-        .await
-    }
-
     /// The time of this process, if an instant of the drafts is too far from it. SQLite has no clock
     /// of its own.
     fn refused_at(&self, drafts: &[impl Borrow<Draft>]) -> Option<DateTime<Utc>> {
@@ -131,15 +110,15 @@ fn rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Vec<Row<'a>> {
 }
 
 /// Appends the drafts whose assumed last line is the last line, and for which shared limits have the room that they
-/// need. Nobody can write between these checks and the entries: all are in the one write transaction.
+/// need; of a component all or none. Nobody can write between these checks and the entries: all are in the one write
+/// transaction.
 async fn append(
     connection: &mut SqliteConnection,
     drafts: &[&Draft],
 ) -> Result<HashSet<AccountId>, LedgerError> {
     let refused = refused(connection, drafts).await?;
-    let standing = drafts.iter().copied();
-    let standing = standing.filter(|draft| !refused.contains(&draft.account.0));
-    let mut fitting: Vec<&Draft> = standing.collect();
+    let mut fitting = drafts.to_vec();
+    leave_out(&mut fitting, |draft| refused.contains(&draft.account.0));
     if shares(&fitting) {
         let session = &mut Session::Sqlite(connection);
         let used = shared_use::lock(session, &fitting).await?;

@@ -113,6 +113,7 @@ impl Desk {
         Draft {
             shared: Vec::new(),
             account,
+            component: account,
             policy: self.policy.id,
             subject: Some(Subject::existing(subject).expect("a subject")),
             after: after.cloned(),
