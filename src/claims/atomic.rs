@@ -1,5 +1,6 @@
 //! Atomic batches: all claims of a batch are granted in one transaction of the ledger, or none is.
-//! The claims go the way of a group with several accounts, and what they are granted is a bundle.
+//! The claims go the way of a group, in which other batches with the same accounts may be too. What they are
+//! granted is a bundle.
 
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::foretell::Foretold;
 use crate::instance::nonce;
-use crate::protocol::group::Group;
 use crate::protocol::{ClaimFailure, Outcome, Undecided, outcome_of};
 use crate::submit::Reply;
 use domain::claim::Claim;
@@ -91,8 +91,7 @@ impl Claims {
             let recorded = timeout_at(deadline, recorded).await;
             recorded.map_err(|_| Undecided::Deadline)?;
         }
-        let batch = Group::of_batch(batch, is_doomed);
-        self.dispatch.go_together(batch);
+        self.dispatch.go_together(batch, is_doomed);
         // 4. The client waits until the deadline.
         let answers = members.into_iter().map(async |member| {
             let (work, answer): (Work, Reply) = match member {

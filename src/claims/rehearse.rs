@@ -8,7 +8,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::foretell::Foretold;
 use crate::instance::Failure;
-use crate::protocol::group::Group;
 use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, totals};
 use crate::submit::{Admission, in_flight};
 use domain::account::{instant_after, line_of};
@@ -111,8 +110,7 @@ impl Claims {
     ) -> Result<Outcome, Undecided> {
         let Admission { place, deadline } = admission;
         let (claim, reply) = in_flight(work.clone(), deadline, place, None);
-        self.dispatch
-            .go_together(Group::of_batch(vec![claim], true));
+        self.dispatch.go_together(vec![claim], true);
         reply.await.unwrap_or(Err(Undecided::Ending))
     }
 

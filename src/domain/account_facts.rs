@@ -1,12 +1,11 @@
 //! What is known of an account besides its last line.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::correction::Holds;
 use super::grant::Entry;
 use super::past::Past;
-use super::shared::{SharedChange, SharedUse};
+use super::shared::SharedUse;
 
 /// The largest number of lapses in a draft.
 const LAPSES_MOST: u32 = 1000;
@@ -42,19 +41,6 @@ impl Default for AccountFacts {
 }
 
 impl AccountFacts {
-    /// The facts after other accounts changed the usage of shared limits.
-    pub fn after(&self, changes: &[SharedChange]) -> Cow<'_, Self> {
-        if changes.is_empty() {
-            return Cow::Borrowed(self);
-        }
-        let mut facts = self.clone();
-        let shared = Arc::make_mut(&mut facts.shared);
-        for change in changes {
-            *shared.entry(change.key).or_insert(0) += change.units;
-        }
-        Cow::Owned(facts)
-    }
-
     /// The knowledge of a writer before it reads anything. The number of lapses is bounded, so that
     /// the draft stays within the time of a statement. All lapses share one random number.
     pub fn to_append(nonce: u64) -> Self {

@@ -25,11 +25,11 @@ pub struct Drafting<'a> {
     policy: &'a Policy,
     known: &'a AccountFacts,
     now: DateTime<Utc>,
-    holds: Option<Holds>,
+    pub(super) holds: Option<Holds>,
     /// The line that the next entry follows.
-    line: Option<Line>,
-    entries: Vec<Entry>,
-    shared: Vec<SharedChange>,
+    pub(super) line: Option<Line>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) shared: Vec<SharedChange>,
 }
 
 /// The outcome of a claim or correction.
@@ -42,6 +42,13 @@ pub enum Decided {
     /// The same was done before: the ledger has this entry.
     Stands(Box<Entry>),
     Refused(Refusal),
+}
+
+impl Decided {
+    /// Whether an entry of the draft answers it.
+    pub fn is_drafted(&self) -> bool {
+        matches!(self, Self::Entry(_) | Self::Repeated(_))
+    }
 }
 
 /// The next entries of an account, and the outcome of each claim or correction.
@@ -154,7 +161,7 @@ impl<'a> Drafting<'a> {
     }
 
     /// Whether more lapses are due than fit into the draft: they are appended alone.
-    fn has_more_lapses(&self) -> bool {
+    pub fn has_more_lapses(&self) -> bool {
         let at = instant_after(self.line.as_ref(), self.now);
         let line = self.line.as_ref();
         line.is_some_and(|line| line.may_have_lapses(at))
@@ -212,7 +219,7 @@ impl<'a> Drafting<'a> {
     ///
     /// # Errors
     /// [`Unknown`]: the draft must be dropped.
-    fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
+    pub(super) fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let last = self.line.as_ref();
         let past = self.past();
         let units = work.units;

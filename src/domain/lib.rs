@@ -24,6 +24,7 @@ pub mod grant;
 #[cfg(test)]
 pub mod histories;
 pub mod identity;
+pub mod joint_drafting;
 pub mod key;
 pub mod kind;
 pub mod legible;

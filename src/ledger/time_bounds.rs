@@ -137,6 +137,7 @@ mod tests {
         Draft {
             shared: Vec::new(),
             account: ACCOUNT,
+            component: ACCOUNT,
             policy: policy(1, "UTC", &[(3, "day")]).id,
             subject: None,
             after: after.map(line),

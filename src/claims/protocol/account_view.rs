@@ -1,16 +1,15 @@
 //! What a group knows of one account, and the decision of its claims.
 
 use std::sync::Arc;
-use std::vec;
 
 use super::present::Present;
 use domain::account::Unknown;
 use domain::account_facts::AccountFacts;
-use domain::drafting::{Decided, draft};
-use domain::grant::Line;
+use domain::claim::Subject;
+use domain::drafting::{Decided, Drafting, draft};
+use domain::grant::{Entry, Line};
 use domain::identity::AccountId;
 use domain::policy::Policy;
-use domain::shared::SharedChange;
 use domain::work::Work;
 use ledger::Draft;
 
@@ -43,45 +42,75 @@ pub struct AccountDecision {
     pub policy: Arc<Policy>,
     pub draft: Draft,
     /// The outcomes of the claims; `None` if the draft has only lapses.
-    pub decided: Option<vec::IntoIter<Decided>>,
+    pub decided: Option<Vec<Decided>>,
 }
 
 impl AccountView {
-    /// Decides claims of the account after its last line, and after changes that the group makes in other accounts;
-    /// `None` if there are none.
+    /// Decides claims of the account after its last line. `claimed` is the policy that the first of them came with.
     pub fn decide<'w>(
         &self,
+        claimed: &Arc<Policy>,
         works: impl Iterator<Item = &'w Work> + Clone,
-        changes: &[SharedChange],
         present: &Present,
-    ) -> Result<Option<AccountDecision>, Gap> {
-        let Some(first) = works.clone().next() else {
-            return Ok(None);
-        };
+    ) -> Result<AccountDecision, Gap> {
         let account = self.account;
-        let gap = |missing| Gap { account, missing };
         // 1. The terms that are in force after the last line.
-        let now = present.now;
-        let last = self.after.as_ref();
-        let policy = present.terms.after(&first.policy, account, last, now);
-        let policy = policy.ok_or(gap(Missing::Policy))?;
+        let policy = self.terms(claimed, present)?;
         // 2. The rule decides the claims and drafts the entries.
         let after = self.after.clone();
-        let facts = self.facts.after(changes);
-        let drafted = draft(account, &policy, after, works.clone(), &facts, now);
-        let drafted = drafted.map_err(|unknown| gap(Missing::Ledger(unknown)))?;
-        let draft = Draft {
+        let drafted = draft(
             account,
-            policy: policy.id,
-            subject: works.clone().find_map(|work| work.subject.clone()),
-            after: self.after.clone(),
-            entries: drafted.entries,
+            &policy,
+            after,
+            works.clone(),
+            &self.facts,
+            present.now,
+        );
+        let drafted = drafted.map_err(|unknown| self.gap(Missing::Ledger(unknown)))?;
+        let subject = works.clone().find_map(|work| work.subject.clone());
+        let draft = Draft {
             shared: drafted.shared,
+            ..self.draft(&policy, subject, drafted.entries)
         };
-        Ok(Some(AccountDecision {
+        Ok(AccountDecision {
             policy,
             draft,
-            decided: drafted.decided.map(Vec::into_iter),
-        }))
+            decided: drafted.decided,
+        })
+    }
+
+    /// The terms that are in force after the last line.
+    pub fn terms(&self, claimed: &Arc<Policy>, present: &Present) -> Result<Arc<Policy>, Gap> {
+        let last = self.after.as_ref();
+        let policy = present
+            .terms
+            .after(claimed, self.account, last, present.now);
+        policy.ok_or(self.gap(Missing::Policy))
+    }
+
+    /// Starts the draft of the account with the lapses that are due.
+    pub fn begin<'a>(&'a self, policy: &'a Policy, present: &Present) -> Result<Drafting<'a>, Gap> {
+        let after = self.after.clone();
+        let begun = Drafting::begin(self.account, policy, after, &self.facts, present.now);
+        begun.map_err(|unknown| self.gap(Missing::Ledger(unknown)))
+    }
+
+    pub fn draft(&self, policy: &Policy, subject: Option<Subject>, entries: Vec<Entry>) -> Draft {
+        Draft {
+            account: self.account,
+            component: self.account,
+            policy: policy.id,
+            subject,
+            after: self.after.clone(),
+            entries,
+            shared: Vec::new(),
+        }
+    }
+
+    pub fn gap(&self, missing: Missing) -> Gap {
+        Gap {
+            account: self.account,
+            missing,
+        }
     }
 }

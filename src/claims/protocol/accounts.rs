@@ -1,11 +1,12 @@
-//! The groups of all accounts, and the atomic batches. Invariant: the group of an account is in one
+//! The groups of all accounts, and the components of atomic batches. Invariant: the group of an account is in one
 //! lane at a time, so this instance races with itself only where a batch has the account too.
 
 use std::collections::VecDeque;
 
 use foldhash::HashMap;
 
-use super::group::{Group, Scope};
+use super::batches::Batches;
+use super::group::{Group, GroupName, Scope};
 use super::in_flight::InFlight;
 use super::lane::Lane;
 use super::present::Present;
@@ -15,18 +16,12 @@ use domain::identity::AccountId;
 #[derive(Default)]
 pub struct Accounts {
     accounts: HashMap<AccountId, AccountGroup>,
-    look: VecDeque<QueuedGroup>,
-    contend: VecDeque<QueuedGroup>,
-    append: VecDeque<QueuedGroup>,
-    together: VecDeque<QueuedGroup>,
-    shared: VecDeque<QueuedGroup>,
-}
-
-/// What waits in the queue of a lane.
-enum QueuedGroup {
-    /// The group of an account.
-    Account(AccountId),
-    Batch(Box<Group>),
+    batches: Batches,
+    look: VecDeque<GroupName>,
+    contend: VecDeque<GroupName>,
+    append: VecDeque<GroupName>,
+    together: VecDeque<GroupName>,
+    shared: VecDeque<GroupName>,
 }
 
 enum AccountGroup {
@@ -52,9 +47,11 @@ impl Accounts {
         None
     }
 
-    /// Adds an atomic batch. Returns the lane that it waits for.
-    pub fn join_batch(&mut self, batch: Group, present: &Present) -> Option<Lane> {
-        self.wait(Box::new(batch), present)
+    /// Adds an atomic batch. `is_doomed` tells that something besides the claims prevents every grant.
+    /// Returns the lane that a new component waits for.
+    pub fn join_batch(&mut self, claims: Vec<InFlight>, is_doomed: bool) -> Option<Lane> {
+        let begun = self.batches.join(claims, is_doomed);
+        self.queue_looks(begun)
     }
 
     pub fn wait_for(&self, lane: Lane) -> bool {
@@ -73,12 +70,7 @@ impl Accounts {
             AccountGroup::Waits(group) => group.every_claim().count(),
             AccountGroup::UnderWay(later) => later.len(),
         });
-        let queues = [&self.look, &self.contend, &self.together];
-        let of_batches = queues.into_iter().flatten().map(|queued| match queued {
-            QueuedGroup::Account(_) => 0,
-            QueuedGroup::Batch(batch) => batch.every_claim().count(),
-        });
-        of_accounts.chain(of_batches).sum()
+        of_accounts.sum::<usize>() + self.batches.waiting()
     }
 
     /// Takes groups that wait for a lane, until they have about `most` claims.
@@ -86,29 +78,30 @@ impl Accounts {
         let mut groups = Vec::new();
         let mut claims = 0;
         while claims < most
-            && let Some(queued) = self.queue(lane).pop_front()
+            && let Some(name) = self.queue(lane).pop_front()
         {
-            let account = match queued {
-                QueuedGroup::Account(account) => account,
-                QueuedGroup::Batch(batch) => {
-                    claims += batch.every_claim().count();
-                    groups.push(*batch);
-                    continue;
-                }
+            let taken = match name {
+                GroupName::Account(account) => self.take_account(account),
+                GroupName::Component(number) => self.batches.take(number),
             };
-            let Some(waits) = self.accounts.get_mut(&account) else {
-                continue;
-            };
-            let under_way = AccountGroup::UnderWay(Vec::new());
-            match std::mem::replace(waits, under_way) {
-                AccountGroup::Waits(group) => {
-                    claims += group.every_claim().count();
-                    groups.push(*group);
-                }
-                another_lanes => *waits = another_lanes,
+            if let Some(group) = taken {
+                claims += group.every_claim().count();
+                groups.push(*group);
             }
         }
         groups
+    }
+
+    fn take_account(&mut self, account: AccountId) -> Option<Box<Group>> {
+        let waits = self.accounts.get_mut(&account)?;
+        let under_way = AccountGroup::UnderWay(Vec::new());
+        match std::mem::replace(waits, under_way) {
+            AccountGroup::Waits(group) => Some(group),
+            another_lanes => {
+                *waits = another_lanes;
+                None
+            }
+        }
     }
 
     /// Takes a group back from a lane. Returns the lane that the group waits for next, if the group
@@ -122,8 +115,18 @@ impl Accounts {
         self.wait(Box::new(group), present)
     }
 
-    /// Frees the account of a group that a lane lost. Its later claims make a new group.
-    pub fn give_up(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
+    /// Frees the accounts of a group that a lane lost. Their later claims make new groups.
+    pub fn give_up(&mut self, name: GroupName, present: &Present) -> Option<Lane> {
+        match name {
+            GroupName::Account(account) => self.give_up_account(account, present),
+            GroupName::Component(number) => {
+                self.batches.give_up(number);
+                self.readmit()
+            }
+        }
+    }
+
+    fn give_up_account(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
         let Some(AccountGroup::UnderWay(later)) = self.accounts.get_mut(&account) else {
             return None;
         };
@@ -136,18 +139,39 @@ impl Accounts {
 
     fn wait(&mut self, mut group: Box<Group>, present: &Present) -> Option<Lane> {
         group.decide_on_known_line(present);
-        let lane = group.lane()?;
-        match group.scope {
-            Scope::Account(account) => {
-                self.queue(lane).push_back(QueuedGroup::Account(account));
+        let name = group.name();
+        let lane = group.lane();
+        if let Some(lane) = lane {
+            self.queue(lane).push_back(name);
+        }
+        match name {
+            GroupName::Account(account) if lane.is_some() => {
                 self.accounts.insert(account, AccountGroup::Waits(group));
             }
-            Scope::Batch { .. } => self.queue(lane).push_back(QueuedGroup::Batch(group)),
+            GroupName::Account(_) => {}
+            GroupName::Component(number) => {
+                let may_free = !group.scope.is_doomed() && matches!(lane, None | Some(Lane::Look));
+                self.batches.give_back(number, group);
+                return may_free.then(|| self.readmit()).flatten().or(lane);
+            }
         }
-        Some(lane)
+        lane
     }
 
-    fn queue(&mut self, lane: Lane) -> &mut VecDeque<QueuedGroup> {
+    /// Lets the batches that waited for a component go on.
+    fn readmit(&mut self) -> Option<Lane> {
+        let begun = self.batches.readmit();
+        self.queue_looks(begun)
+    }
+
+    fn queue_looks(&mut self, begun: impl IntoIterator<Item = u64>) -> Option<Lane> {
+        let before = self.look.len();
+        let begun = begun.into_iter().map(GroupName::Component);
+        self.look.extend(begun);
+        (before < self.look.len()).then_some(Lane::Look)
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut VecDeque<GroupName> {
         match lane {
             Lane::Look => &mut self.look,
             Lane::Contend => &mut self.contend,

@@ -5,19 +5,16 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::stream::{self, StreamExt};
 use tokio::time::Instant;
 
 use super::group::Group;
 use super::lane_worker::{LaneWorker, halves};
+use super::plan::Plan;
 use super::way::{Steps, after_append, lost_known_line};
 use crate::instance::Stage;
 use domain::identity::AccountId;
 use host::faults::reach;
 use ledger::{Appended, Burst, Draft, Fence, LedgerError};
-
-/// The largest number of atomic batches that are appended at once.
-const TOGETHER_MOST: usize = 4;
 
 /// A transaction that has ended.
 pub struct EndedTransaction {
@@ -59,42 +56,20 @@ impl LaneWorker {
         ended
     }
 
-    /// Appends the drafts of atomic batches, each batch in one transaction: all of its drafts, or
-    /// none. A batch whose drafts must not be sent any more is not changed.
-    pub async fn append_batches(&self, mut batches: Vec<Group>) -> Vec<EndedTransaction> {
-        let (epoch, _) = self.dispatch.memory.fence();
-        let now = Instant::now();
-        batches
-            .iter_mut()
-            .for_each(|batch| batch.check_drafts(epoch, now));
-        let append = async |batch: Group| {
-            let drafts: Vec<Draft> = batch.drafts().cloned().collect();
-            let result = match &drafts[..] {
-                [] => Ok(HashSet::new()),
-                drafts => self.append_together(drafts).await.map_err(Arc::new),
-            };
-            EndedTransaction {
-                groups: vec![batch],
-                result,
-            }
+    /// As [`LaneWorker::append`], in up to four transactions. A batch and a single claim may have drafts of one
+    /// account, and nobody waits longer because others lock what all subjects share.
+    pub async fn append_apart(&self, groups: Vec<Group>) -> Vec<EndedTransaction> {
+        let kind = |group: &Group| {
+            let shares = group.plan().is_some_and(Plan::shares);
+            (group.scope.is_component(), shares)
         };
-        let appending = stream::iter(batches.into_iter().map(append));
-        appending.buffer_unordered(TOGETHER_MOST).collect().await
-    }
-
-    /// Returns the accounts of the drafts if all are committed, and otherwise none.
-    async fn append_together(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
-        let appended = self.ledger.append_together(drafts).await;
-        self.watch.note_write(&appended);
-        if let Err(LedgerError::Untimely(why)) = appended {
-            self.metrics.untimely();
-            self.watch.clocks.note_untimely(why);
+        let mut groups = groups;
+        let mut ended = Vec::new();
+        while let Some(last) = groups.last().map(kind) {
+            let of_kind = groups.extract_if(.., |group| kind(group) == last);
+            ended.extend(self.append(of_kind.collect()).await);
         }
-        if !appended? {
-            return Ok(HashSet::new());
-        }
-        reach("atomic.committed");
-        Ok(drafts.iter().map(|draft| draft.account).collect())
+        ended
     }
 
     /// Returns which drafts are committed, and which were refused for their instants.

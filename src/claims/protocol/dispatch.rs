@@ -9,14 +9,13 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use super::accounts::Accounts;
-use super::group::Group;
+use super::group::{Group, GroupName};
 use super::in_flight::{InFlight, Undecided};
 use super::lane::Lane;
 use super::present::Present;
 use super::settle::SettleQueue;
 use super::way::{CounterDenial, LeaveReason, Step, Steps};
 use crate::instance::{Memory, Terms};
-use domain::identity::AccountId;
 use host::chain::Chain;
 use host::clock::Clock;
 
@@ -91,8 +90,8 @@ struct Waiting {
 /// are free again (`Drop`).
 pub struct LaneBatch {
     pub groups: Vec<Group>,
-    /// The accounts whose later claims wait for their group.
-    accounts: HashSet<AccountId>,
+    /// The groups that later claims of their accounts wait for.
+    names: HashSet<GroupName>,
     lane: Lane,
     is_busy: bool,
     dispatch: Arc<Dispatch>,
@@ -131,11 +130,11 @@ impl Dispatch {
         }
     }
 
-    /// Lets an atomic batch wait for the ledger.
-    pub fn go_together(&self, batch: Group) {
-        let present = self.present();
+    /// Lets an atomic batch wait for the ledger. `is_doomed` tells that something besides the claims
+    /// prevents every grant.
+    pub fn go_together(&self, claims: Vec<InFlight>, is_doomed: bool) {
         let mut waiting = self.groups.lock();
-        let lane = waiting.accounts.join_batch(batch, &present);
+        let lane = waiting.accounts.join_batch(claims, is_doomed);
         self.groups.wake(&waiting, lane);
     }
 
@@ -178,7 +177,7 @@ impl Dispatch {
             .or(waiting.last);
         let groups = waiting.accounts.take(lane, BATCH_MOST);
         Some(LaneBatch {
-            accounts: groups.iter().filter_map(Group::account).collect(),
+            names: groups.iter().map(Group::name).collect(),
             groups,
             lane,
             is_busy: true,
@@ -263,11 +262,11 @@ impl LaneBatch {
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
         for group in self.groups.drain(..) {
-            let account = group.account();
+            let name = group.name();
             // One lock for each group: new claims do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
             waiting.accounts.give_back(group, &present);
-            account.map(|account| self.accounts.remove(&account));
+            self.names.remove(&name);
         }
         let waiting = dispatch.groups.lock();
         for lane in Lane::ALL {
@@ -282,10 +281,10 @@ impl Drop for LaneBatch {
     fn drop(&mut self) {
         self.end();
         let groups = &self.dispatch.groups;
-        for account in self.accounts.drain() {
+        for name in self.names.drain() {
             let present = self.dispatch.present();
             let mut waiting = groups.lock();
-            let lane = waiting.accounts.give_up(account, &present);
+            let lane = waiting.accounts.give_up(name, &present);
             groups.wake(&waiting, lane);
         }
     }

@@ -1,9 +1,11 @@
-//! Claims that go into the ledger together: those of one account, or an atomic batch.
+//! Claims that go into the ledger together: those of one account, or those of a component of atomic batches.
+
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 
 use super::account_view::{AccountDecision, AccountView, Gap};
-use super::in_flight::{InFlight, Outcome};
+use super::in_flight::InFlight;
 use super::plan::{Basis, Plan};
 use super::present::Present;
 use domain::account_facts::AccountFacts;
@@ -32,13 +34,23 @@ pub struct Group {
 pub enum Scope {
     /// The claims of one account. Each has its own answer.
     Account(AccountId),
-    /// An atomic batch: all of its claims are granted, or none.
-    Batch {
+    /// Atomic batches that share accounts.
+    Component {
+        /// The number of its first batch.
+        number: u64,
         /// The accounts of the claims, each once, in their order.
         accounts: Vec<AccountId>,
-        /// Whether something besides the claims prevents every grant.
+        /// Whether something besides the claims prevents every grant. Then the component has one batch.
         is_doomed: bool,
     },
+}
+
+/// What a group is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GroupName {
+    Account(AccountId),
+    /// The number of a component.
+    Component(u64),
 }
 
 /// How far a group is.
@@ -58,12 +70,23 @@ impl Scope {
     pub fn accounts(&self) -> &[AccountId] {
         match self {
             Self::Account(account) => std::slice::from_ref(account),
-            Self::Batch { accounts, .. } => accounts,
+            Self::Component { accounts, .. } => accounts,
         }
     }
 
-    pub fn is_batch(&self) -> bool {
-        matches!(self, Self::Batch { .. })
+    /// Whether something besides the claims prevents every grant.
+    pub fn is_doomed(&self) -> bool {
+        matches!(
+            self,
+            Self::Component {
+                is_doomed: true,
+                ..
+            }
+        )
+    }
+
+    pub fn is_component(&self) -> bool {
+        matches!(self, Self::Component { .. })
     }
 }
 
@@ -73,19 +96,7 @@ impl Group {
         Self::of(Scope::Account(claim.work.account), vec![claim])
     }
 
-    /// An atomic batch. `is_doomed` tells that something besides the claims prevents every grant.
-    pub fn of_batch(claims: Vec<InFlight>, is_doomed: bool) -> Self {
-        let mut accounts: Vec<AccountId> = claims.iter().map(|claim| claim.work.account).collect();
-        accounts.sort_unstable();
-        accounts.dedup();
-        let scope = Scope::Batch {
-            accounts,
-            is_doomed,
-        };
-        Self::of(scope, claims)
-    }
-
-    fn of(scope: Scope, claims: Vec<InFlight>) -> Self {
+    pub fn of(scope: Scope, claims: Vec<InFlight>) -> Self {
         Self {
             scope,
             claims,
@@ -96,11 +107,10 @@ impl Group {
         }
     }
 
-    /// The account of the claims; `None` for an atomic batch.
-    pub fn account(&self) -> Option<AccountId> {
+    pub fn name(&self) -> GroupName {
         match self.scope {
-            Scope::Account(account) => Some(account),
-            Scope::Batch { .. } => None,
+            Scope::Account(account) => GroupName::Account(account),
+            Scope::Component { number, .. } => GroupName::Component(number),
         }
     }
 
@@ -157,8 +167,20 @@ impl Group {
 
     /// Adds what the group needs to a look at the ledger.
     pub fn look_for(&self, look: &mut Look, now: DateTime<Utc>) {
-        look.accounts.extend(self.scope.accounts());
-        for claim in self.every_claim() {
+        let planned = self.plan().into_iter().flat_map(Plan::claims);
+        let mut claims = &self.claims[..];
+        if self.together_most == usize::MAX {
+            look.accounts.extend(self.scope.accounts());
+        } else {
+            // If the data of an account cannot be read, the batches without it are not to blame.
+            if self.scope.is_component() {
+                claims = &claims[..self.together()];
+            }
+            let accounts = claims.iter().chain(planned.clone());
+            let accounts: BTreeSet<AccountId> = accounts.map(|claim| claim.work.account).collect();
+            look.accounts.extend(accounts);
+        }
+        for claim in claims.iter().chain(planned) {
             look.keys.extend(claim.work.key);
             look.entries.extend(&claim.sent);
             look.entries.extend(corrected(claim));
@@ -175,9 +197,21 @@ impl Group {
         look.shared.extend(changes.map(|change| change.key));
     }
 
-    /// Decides the claims of each account, one after the other. Each claim is decided on the totals
-    /// that the claims before it leave. `views` has the accounts in the order of the scope, and
-    /// `seen` the entries that the ledger showed.
+    /// How many of the first claims are decided together. An atomic batch is never cut.
+    pub fn together(&self) -> usize {
+        let mut together = 0;
+        for joined in self.claims.chunk_by(InFlight::is_joined) {
+            if together > 0 && together + joined.len() > self.together_most {
+                break;
+            }
+            together += joined.len();
+        }
+        together
+    }
+
+    /// Decides the claims, one after the other. Each claim is decided on the totals that the claims
+    /// before it leave. `views` has the accounts in the order of the scope, and `seen` the entries that
+    /// the ledger showed.
     ///
     /// # Errors
     /// A [`Gap`] of each account that lacks a fact: nothing is decided.
@@ -188,68 +222,30 @@ impl Group {
         seen: &[Entry],
         present: &Present,
     ) -> Result<(), Vec<Gap>> {
-        if self.claims.is_empty() {
+        let together = self.together();
+        let Some(first) = self.claims.first() else {
             return Ok(());
-        }
-        // 1. The claims of each account are decided. A claim of a batch whose key has an entry keeps
-        //    its outcome.
-        let together = self.claims.len().min(self.together_most);
-        let claims = &self.claims[..together];
-        let is_batch = self.scope.is_batch();
-        let earlier = |claim: &InFlight| {
-            let outcome = is_batch.then(|| Outcome::of_earlier(&claim.work, seen, present.now));
-            outcome.flatten()
         };
-        let mut gaps = Vec::new();
-        let mut decisions = Vec::with_capacity(views.len());
-        let mut changes = Vec::new();
-        for view in views {
-            let is_new =
-                |claim: &&InFlight| claim.work.account == view.account && earlier(claim).is_none();
-            let works = claims.iter().filter(is_new).map(|claim| &claim.work);
-            match view.decide(works, &changes, present) {
-                Ok(Some(decision)) => {
-                    changes.extend_from_slice(&decision.draft.shared);
-                    decisions.push(decision);
+        let plan = match (&self.scope, views) {
+            (Scope::Account(_), [view]) => {
+                let works = self.claims[..together].iter().map(|claim| &claim.work);
+                let decision = view.decide(&first.work.policy, works, present);
+                let AccountDecision {
+                    policy,
+                    draft,
+                    decided,
+                } = decision.map_err(|gap| vec![gap])?;
+                let mut plan = Plan::new(basis);
+                // If many holds lapse, the plan has only their lapses, and the claims wait for the next plan.
+                let decided = decided.unwrap_or_default();
+                for (claim, decided) in self.claims.drain(..decided.len()).zip(decided) {
+                    plan.take_in(claim, 0, decided, &policy);
                 }
-                Ok(None) => {}
-                Err(gap) => gaps.push(gap),
+                plan.drafts.push(draft);
+                plan
             }
-        }
-        if !gaps.is_empty() {
-            return Err(gaps);
-        }
-        // 2. If many holds of an account lapse, the plan has only their lapses, and the claims wait
-        //    for the next plan.
-        let mut plan = Plan::new(basis);
-        if decisions.iter().any(|it| it.decided.is_none()) {
-            decisions.retain(|it| it.decided.is_none());
-            plan.drafts.extend(decisions.into_iter().map(|it| it.draft));
-            self.stage = GroupStage::Decided(plan);
-            return Ok(());
-        }
-        // 3. Every decided claim moves from the group into the plan.
-        for claim in self.claims.drain(..together) {
-            if let Some(outcome) = earlier(&claim) {
-                plan.others.push((claim, outcome));
-                continue;
-            }
-            let mut accounts = decisions.iter().map(|it| it.draft.account);
-            let place = accounts.position(|account| account == claim.work.account);
-            let place = place.expect("the account of each claim is decided");
-            let AccountDecision {
-                policy, decided, ..
-            } = &mut decisions[place];
-            let next = decided.as_mut().and_then(Iterator::next);
-            plan.take_in(claim, place, next.expect("each claim is decided"), policy);
-        }
-        plan.drafts.extend(decisions.into_iter().map(|it| it.draft));
-        // 4. A batch with a claim that is refused appends nothing.
-        if let Scope::Batch { is_doomed, .. } = self.scope
-            && (is_doomed || plan.is_refused())
-        {
-            plan.withhold();
-        }
+            _ => self.decide_batches(together, basis, views, seen, present)?,
+        };
         self.stage = GroupStage::Decided(plan);
         Ok(())
     }
@@ -281,12 +277,12 @@ impl Group {
             after: Some(last.line.clone()),
             facts: AccountFacts::default(),
         };
-        let Ok(Some(decision)) = view.decide(std::iter::once(&claim.work), &[], present) else {
+        let works = std::iter::once(&claim.work);
+        let Ok(decision) = view.decide(&claim.work.policy, works, present) else {
             return Some(claim);
         };
         // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
-        let decided = decision.decided.unwrap_or_default();
-        if !matches!(decided.as_slice(), [Decided::Entry(0)]) {
+        if !matches!(decision.decided.as_deref(), Some([Decided::Entry(0)])) {
             return Some(claim);
         }
         let entry = draft.entries.len();
@@ -315,6 +311,10 @@ impl Group {
             claim
         });
         self.claims.splice(..0, planned);
+        if self.scope.is_component() {
+            // The claims of a batch stay together.
+            self.claims.sort_by_key(|claim| claim.batch);
+        }
     }
 }
 
@@ -325,97 +325,17 @@ pub fn corrected(claim: &InFlight) -> Option<EntryId> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use chrono::{DateTime, TimeDelta};
-    use tokio::sync::oneshot::{self, Receiver};
     use tokio::time::Instant;
     use uuid::Uuid;
 
     use super::*;
-    use crate::instance::{Epoch, Memory, Places, Terms};
-    use crate::protocol::in_flight::{Undecided, Waiter};
-    use crate::protocol::way::{Step, Steps};
-    use domain::claim::Units;
-    use domain::grant::Entry;
-    use domain::policy::Policy;
+    use crate::instance::Epoch;
+    use crate::protocol::in_flight::{Outcome, Undecided};
+    use crate::protocol::samples::{benefit, claim, decide, look};
+    use crate::protocol::way::Step;
     use domain::refusal::Refusal;
-    use domain::samples::{policy, work};
-    use domain::work::Task;
-    use ledger::LedgerView;
-
-    type Answered = Receiver<Result<Outcome, Undecided>>;
-
-    fn benefit() -> Arc<Policy> {
-        Arc::new(policy(1, "UTC", &[(3, "day")]))
-    }
-
-    fn account(number: u128) -> AccountId {
-        AccountId(Uuid::from_u128(number))
-    }
-
-    /// A claim without a key: only the ids of its entries tell whether its grant is committed.
-    fn claim_of(account: AccountId) -> (InFlight, Answered) {
-        let (answer, answered) = oneshot::channel();
-        let work = work(Task::Claim(None), benefit(), account);
-        let waiter = Waiter {
-            answer,
-            turn: None,
-            _place: Places::new(1).try_take(&"shop".into()).unwrap(),
-        };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        (InFlight::new(work, deadline, waiter), answered)
-    }
-
-    fn claim() -> (InFlight, Answered) {
-        claim_of(account(1))
-    }
-
-    /// Takes a step at an instant, with what an instance knows that has just started.
-    fn at<T>(micros: i64, step: impl FnOnce(&Present) -> T) -> T {
-        let at = Instant::now();
-        let terms = Terms::new(at);
-        let memory = Memory::default();
-        step(&Present {
-            terms: &terms,
-            memory: &memory,
-            now: DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros),
-            at,
-            has_counters: false,
-        })
-    }
-
-    /// Decides the claims of new accounts at an instant. Returns the entries to append.
-    fn decide(group: &mut Group, micros: i64) -> Vec<Entry> {
-        at(micros, |present| {
-            let basis = Basis {
-                epoch: Epoch::default(),
-                seen_at: present.now,
-                as_of: present.at,
-            };
-            let view = |account: &AccountId| AccountView {
-                account: *account,
-                after: None,
-                facts: AccountFacts::default(),
-            };
-            let views: Vec<_> = group.scope.accounts().iter().map(view).collect();
-            group.decide(basis, &views, &[], present).unwrap();
-        });
-        let entries = group.drafts().flat_map(|draft| &draft.entries);
-        entries.cloned().collect()
-    }
-
-    /// Looks at a ledger that holds some entries. Returns the next steps.
-    fn look(group: &mut Group, entries: Vec<Entry>) -> Steps {
-        let seen = LedgerView {
-            entries,
-            ..LedgerView::default()
-        };
-        let mut steps = Steps::default();
-        at(0, |present| group.after_look(&seen, present, &mut steps));
-        steps
-    }
 
     #[test]
     fn a_claim_is_known_by_the_id_of_every_draft_that_may_stand() {
@@ -437,38 +357,6 @@ mod tests {
                 }
                 _ => panic!("{} steps", steps.claims.len()),
             }
-        }
-    }
-
-    #[test]
-    fn a_batch_is_known_by_the_id_of_any_of_its_entries() {
-        let (claims, _answered): (Vec<_>, Vec<_>) =
-            [2, 1].map(account).map(claim_of).into_iter().unzip();
-        let mut group = Group::of_batch(claims, false);
-        let entries = decide(&mut group, 10);
-        assert_eq!(entries.len(), 2);
-        group.send_unknown();
-        let steps = look(&mut group, vec![entries[1].clone()]);
-        let told = steps.claims.iter().map(|(claim, step)| match step {
-            Step::End(Ok(Outcome::Entered(entry))) => entry.account == claim.work.account,
-            _ => false,
-        });
-        assert_eq!(told.collect::<Vec<_>>(), [true, true]);
-    }
-
-    #[test]
-    fn a_batch_with_a_refused_claim_appends_nothing() {
-        for (units, is_doomed) in [(4, false), (1, true)] {
-            let (mut claims, _answered): (Vec<_>, Vec<_>) =
-                [2, 1].map(account).map(claim_of).into_iter().unzip();
-            claims[0].work.units = Units::new(units).unwrap();
-            let mut group = Group::of_batch(claims, is_doomed);
-            assert!(decide(&mut group, 10).is_empty());
-            let plan = group.take_plan().unwrap();
-            let refused = plan
-                .answers()
-                .filter(|(_, answer)| matches!(answer, Ok(Outcome::Refused(..))));
-            assert_eq!(refused.count(), usize::from(!is_doomed));
         }
     }
 

@@ -139,6 +139,8 @@ pub struct InFlight {
     /// The ids of entries for this claim that may or may not be committed.
     pub sent: Vec<EntryId>,
     pub hints: Hints,
+    /// The atomic batch of the claim: its claims are granted all or none.
+    pub batch: Option<u64>,
     /// The client that waits for the answer.
     pub waiter: Waiter,
 }
@@ -179,6 +181,7 @@ impl InFlight {
             grants_may_wait: false,
             sent: Vec::new(),
             hints: Hints::default(),
+            batch: None,
             waiter,
         }
     }
@@ -190,6 +193,11 @@ impl InFlight {
         drop(self.waiter.turn);
         // The client may be gone; the claim ends in the same way.
         let _ = self.waiter.answer.send(outcome);
+    }
+
+    /// Whether two claims are granted both or none.
+    pub fn is_joined(&self, other: &Self) -> bool {
+        self.batch.is_some() && self.batch == other.batch
     }
 
     /// Whether the claim may leave for Redis now, because the ledger does not decide it.

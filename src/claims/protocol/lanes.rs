@@ -94,15 +94,12 @@ impl LaneWorker {
             }
             // 2. The look decides the groups.
             let mut steps = Steps::default();
-            let (mut groups, looked) = self.look_in_halves(groups, &mut steps).await;
+            let (groups, looked) = self.look_in_halves(groups, &mut steps).await;
             // 3. Refusals do not wait for the append.
             self.dispatch.go_all(steps);
             // 4. The append.
             let mut steps = Steps::default();
-            let is_batch = |group: &mut Group| group.scope.is_batch();
-            let batches = groups.extract_if(.., is_batch).collect();
-            let mut ended = self.append(groups).await;
-            ended.extend(self.append_batches(batches).await);
+            let ended = self.append_apart(groups).await;
             let (groups, appended) = self.report(ended, &mut steps);
             drop(turn);
             batch.groups.extend(groups);
@@ -116,8 +113,8 @@ impl LaneWorker {
         let mut pause = Pause(RETRY_FIRST);
         loop {
             let mut batch = self.dispatch.next(Lane::Together).await;
-            let batches = std::mem::take(&mut batch.groups);
-            let appending = self.append_batches(batches);
+            let components = std::mem::take(&mut batch.groups);
+            let appending = self.append_apart(components);
             let ended = with_patience(&mut batch, appending).await;
             pause.after(self.answer(Some((batch, ended)))).await;
         }

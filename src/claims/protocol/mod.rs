@@ -1,8 +1,8 @@
 //! The way of a claim, from its first step to its answer. `way` tells the story: what happens next, step
 //! by step, with nothing that waits. `dispatch` owns the queues and does what each step says. The
 //! claims of one account form a `group`, which decides them on its `account_view`, and whose `plan` is what they
-//! become; those of an atomic batch are a group with several accounts. `accounts` knows where each group waits, and its `round`
-//! follows a look.
+//! become; atomic batches that share accounts are a group too, a `component`. `accounts` knows where each group waits,
+//! `batches` which batches are one component, and a group's `round` follows a look.
 //! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
 //! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
 //! (`append`) and settle counters (`settle`). A claim that Redis decides alone goes on in
@@ -13,6 +13,8 @@ pub mod accounts;
 mod append;
 mod ask;
 mod batch;
+mod batches;
+mod component;
 mod dispatch;
 pub mod group;
 pub mod in_flight;
@@ -25,6 +27,8 @@ pub mod plan;
 pub mod present;
 mod probe;
 pub mod round;
+#[cfg(test)]
+mod samples;
 pub mod settle;
 mod wake;
 pub mod way;

@@ -95,27 +95,6 @@ impl Plan {
         self.others.push((claim, outcome));
     }
 
-    /// Whether a claim is refused.
-    pub fn is_refused(&self) -> bool {
-        let is_refused =
-            |outcome: &Outcome| matches!(outcome, Outcome::KeyReused | Outcome::Refused(..));
-        self.others.iter().any(|(_, outcome)| is_refused(outcome))
-    }
-
-    /// Grants nothing: what would be granted is withheld.
-    pub fn withhold(&mut self) {
-        for entered in self.entered.drain(..) {
-            let entry = self.drafts[entered.draft].entries[entered.entry].clone();
-            let policy = entered.claim.work.policy.clone();
-            let withheld = Outcome::Withheld(policy, entry);
-            self.others.push((entered.claim, withheld));
-        }
-        for draft in &mut self.drafts {
-            draft.entries.clear();
-            draft.shared.clear();
-        }
-    }
-
     /// The drafts that append entries.
     pub fn drafts(&self) -> impl Iterator<Item = &Draft> {
         self.drafts.iter().filter(|draft| !draft.entries.is_empty())
@@ -158,7 +137,7 @@ impl Plan {
         !seen.entries.iter().any(is_taken) && self.drafts().all(is_next)
     }
 
-    pub fn claims(&self) -> impl Iterator<Item = &InFlight> {
+    pub fn claims(&self) -> impl Iterator<Item = &InFlight> + Clone {
         let entered = self.entered.iter().map(|entered| &entered.claim);
         entered.chain(self.others.iter().map(|(claim, _)| claim))
     }
@@ -209,8 +188,22 @@ impl Plan {
     /// The answers of all claims. The drafts must be committed; then no other drafts that follow the
     /// same lines can be.
     pub fn answers(self) -> impl Iterator<Item = AnsweredClaim> {
-        let is_certain = self.drafts().next().is_some();
         let drafts = self.drafts;
+        let others = self.others.into_iter().map(|(claim, outcome)| {
+            let is_refused = matches!(outcome, Outcome::Refused(..) | Outcome::Withheld(..));
+            let has_entries =
+                |it: &Draft| it.account == claim.work.account && !it.entries.is_empty();
+            let may_stand = !claim.sent.is_empty() && !drafts.iter().any(has_entries);
+            let is_unseen =
+                outcome.is_denied() && claim.work.key.is_some() && claim.grants_may_wait;
+            let answer = match outcome {
+                _ if is_refused && may_stand => Err(Undecided::Sent),
+                _ if is_unseen => Err(Undecided::Unseen),
+                outcome => Ok(outcome),
+            };
+            (claim, answer)
+        });
+        let others: Vec<AnsweredClaim> = others.collect();
         let entered = self.entered.into_iter().map(move |entered| {
             let entry = drafts[entered.draft].entries[entered.entry].clone();
             let outcome = if entered.is_repeat {
@@ -219,17 +212,6 @@ impl Plan {
                 Outcome::Entered(entry)
             };
             (entered.claim, Ok(outcome))
-        });
-        let others = self.others.into_iter().map(move |(claim, outcome)| {
-            let is_refused = matches!(outcome, Outcome::Refused(..) | Outcome::Withheld(..));
-            let is_unseen =
-                outcome.is_denied() && claim.work.key.is_some() && claim.grants_may_wait;
-            let answer = match outcome {
-                _ if is_refused && !is_certain && !claim.sent.is_empty() => Err(Undecided::Sent),
-                _ if is_unseen => Err(Undecided::Unseen),
-                outcome => Ok(outcome),
-            };
-            (claim, answer)
         });
         entered.chain(others)
     }

@@ -46,8 +46,13 @@ impl<'a> LookRound<'a> {
         facts: impl Fn() -> AccountFacts,
         steps: &mut Steps,
     ) -> Option<Self> {
+        let looked_for = group.every_claim().count();
         group.after_look(seen.ledger, &present, steps);
         if group.plan().is_some() {
+            return None;
+        }
+        if group.together_most != usize::MAX && group.claims.len() < looked_for {
+            // The look may have left out what comes next.
             return None;
         }
         // Not by the account: while an erasure gives it another id, its entries are under both.
@@ -55,10 +60,10 @@ impl<'a> LookRound<'a> {
         let naming = naming.filter(|entry| entry.kind.of().is_some());
         let facts = || match group.scope {
             // Nothing is appended, so every lapse is decided at once.
-            Scope::Batch {
+            Scope::Component {
                 is_doomed: true, ..
             } => AccountFacts::default(),
-            Scope::Account(_) | Scope::Batch { .. } => facts(),
+            Scope::Account(_) | Scope::Component { .. } => facts(),
         };
         let view = |account: &AccountId| AccountView {
             account: *account,

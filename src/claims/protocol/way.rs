@@ -12,8 +12,8 @@
 //! 4. A lane *appends* the drafts of many groups in one transaction. Claims are answered after the
 //!    commit. A group that lost to another writer, or whose account is not new, looks at the
 //!    ledger. After two losses the group *contends*: it waits for its turn.
-//!    An atomic batch is a group with several accounts, and has a transaction of its own. Drafts that
-//!    change a limit that all subjects share go together in others, which lock its usage.
+//!    Atomic batches that share accounts are one group, a component, and components have a lane of their
+//!    own. Drafts that change a limit that all subjects share go together in others, which lock its usage.
 //! 5. Where Redis decides alone, the claim *leaves* for Redis (`counted`).
 
 use std::collections::HashSet;
@@ -233,9 +233,10 @@ pub fn after_append(
     losses
 }
 
-/// Whether a draft that follows a known last line is not committed.
+/// Whether a draft that follows a known last line is not committed. Batches always look first.
 pub fn lost_known_line(groups: &[Group], committed: &HashSet<AccountId>) -> bool {
-    let mut drafts = groups.iter().flat_map(Group::drafts);
+    let groups = groups.iter().filter(|group| !group.scope.is_component());
+    let mut drafts = groups.flat_map(Group::drafts);
     drafts.any(|draft| draft.after.is_some() && !committed.contains(&draft.account))
 }
 
@@ -247,7 +248,7 @@ impl Group {
                 Some(match self.scope {
                     Scope::Account(_) if plan.shares() => Lane::Shared,
                     Scope::Account(_) => Lane::Append,
-                    Scope::Batch { .. } => Lane::Together,
+                    Scope::Component { .. } => Lane::Together,
                 })
             }
             GroupStage::Open if self.claims.is_empty() => None,
@@ -390,7 +391,7 @@ impl Group {
         self.was_untimely = false;
         match self.scope {
             Scope::Account(account) => finish_account(account, plan, present, steps),
-            Scope::Batch { .. } => finish_batch(plan, present, steps),
+            Scope::Component { .. } => finish_batches(plan, present, steps),
         }
     }
 
@@ -435,36 +436,47 @@ impl Group {
 
     /// Takes a refusal of the ledger: the data of one of the claims that were decided together is
     /// bad. The first half of these claims is tried alone. A single claim is answered, and so are all
-    /// claims of a batch.
+    /// claims of a single batch.
     pub fn refuse(&mut self, error: &Arc<LedgerError>, steps: &mut Steps) {
         self.dissolve();
         self.look_again();
-        let tried = self.claims.len().min(self.together_most);
-        if tried > 1 && !self.scope.is_batch() {
+        let end = |claim| (claim, Step::End(Err(Undecided::Ledger(error.clone()))));
+        steps.claims.extend(self.suspect().into_iter().map(end));
+    }
+
+    /// Lets the first half of the claims that were decided together be tried alone. If only one is
+    /// left, or one batch, it is returned.
+    fn suspect(&mut self) -> Vec<InFlight> {
+        let tried = self.together();
+        let joined = self.claims[..tried].chunk_by(InFlight::is_joined);
+        if joined.count() > 1 {
             self.together_most = tried / 2;
-            return;
+            return Vec::new();
         }
         self.together_most = usize::MAX;
-        let refused = self.claims.drain(..tried);
-        let end = |claim| (claim, Step::End(Err(Undecided::Ledger(error.clone()))));
-        steps.claims.extend(refused.map(end));
+        self.claims.drain(..tried).collect()
     }
 
     /// Takes a refusal of the ledger: an instant of the draft is too far from its clock. The process
     /// may have been paused after the decision, so the claims are decided again, once. After that the
     /// clock is off, and the claims are answered. No instant helps an account whose last line is in
-    /// the future. The same draft is not sent again: it would be refused again.
+    /// the future, but batches without it. The same draft is not sent again: it would be refused again.
     pub fn refuse_instant(&mut self, why: Untimely, steps: &mut Steps) {
         let is_again = std::mem::replace(&mut self.was_untimely, true);
+        let is_of_clock = matches!(why, Untimely::Clock(_));
         self.dissolve();
         self.look_again();
-        if !is_again && matches!(why, Untimely::Clock(_)) {
+        if !is_again && is_of_clock {
             return;
         }
         self.was_untimely = false;
-        let claims = self.claims.drain(..);
+        let refused = if self.scope.is_component() && !is_of_clock {
+            self.suspect()
+        } else {
+            std::mem::take(&mut self.claims)
+        };
         let end = |claim| (claim, Step::End(Err(why.into())));
-        steps.claims.extend(claims.map(end));
+        steps.claims.extend(refused.into_iter().map(end));
     }
 
     /// Lets the claims of the group leave for Redis, if all of them may leave.
@@ -490,17 +502,20 @@ impl Group {
     /// Ends corrections of grants that their account lacks: the ledger was replaced by a copy
     /// without the grant, or the subject was erased and another account has the grant.
     fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
-        let is_lost = |claim: &mut InFlight| {
+        let is_lost = |claim: &InFlight| {
             let account = claim.work.account;
             let is_it = |grant| move |it: &Entry| it.id == grant && it.account == account;
             corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
         };
+        // A batch ends as a whole.
+        let of_batches = self.claims.iter().filter(|claim| is_lost(claim));
+        let batches: Vec<u64> = of_batches.filter_map(|claim| claim.batch).collect();
+        let ends = |claim: &mut InFlight| match claim.batch {
+            None => is_lost(claim),
+            Some(batch) => batches.contains(&batch),
+        };
         let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
-        if self.scope.is_batch() && self.claims.iter_mut().any(&is_lost) {
-            steps.claims.extend(self.claims.drain(..).map(end));
-            return;
-        }
-        let lost = self.claims.extract_if(.., is_lost).map(end);
+        let lost = self.claims.extract_if(.., ends).map(end);
         steps.claims.extend(lost);
     }
 
@@ -512,10 +527,13 @@ impl Group {
             let entry = entries.iter().find(|entry| claim.sent.contains(&entry.id));
             entry.cloned().map(Outcome::Entered)
         };
-        if self.scope.is_batch() && !self.claims.iter().any(|claim| own(claim).is_some()) {
-            return;
-        }
+        let committed = self.claims.iter().filter(|claim| own(claim).is_some());
+        let committed: Vec<Option<u64>> = committed.map(|claim| claim.batch).collect();
         for claim in std::mem::take(&mut self.claims) {
+            if claim.batch.is_some() && !committed.contains(&claim.batch) {
+                self.claims.push(claim);
+                continue;
+            }
             let earlier = || Outcome::of_earlier(&claim.work, entries, present.now);
             match own(&claim).or_else(earlier) {
                 Some(outcome) => steps.claims.push((claim, Step::End(Ok(outcome)))),
@@ -565,10 +583,10 @@ fn finish_account(account: AccountId, plan: Plan, present: &Present, steps: &mut
     }
 }
 
-/// Answers the claims of a batch, and settles the counters of its accounts. Other claims of these
+/// Answers the claims of batches, and settles the counters of their accounts. Other claims of these
 /// accounts may be under way, so the memory learns no line. A correction is answered after the settlement of its
 /// account.
-fn finish_batch(plan: Plan, present: &Present, steps: &mut Steps) {
+fn finish_batches(plan: Plan, present: &Present, steps: &mut Steps) {
     let mut settling = Vec::new();
     for draft in plan.drafts() {
         present.memory.distrust(draft.account, present.at);
@@ -580,10 +598,10 @@ fn finish_batch(plan: Plan, present: &Present, steps: &mut Steps) {
     for answered in plan.answers() {
         let work = &answered.0.work;
         let of_account = |it: &&mut Settling| it.settlement.account == work.account;
-        match settling
-            .iter_mut()
-            .find(of_account)
-            .filter(|_| work.grant().is_some())
+        let corrects = work.grant().is_some();
+        match corrects
+            .then(|| settling.iter_mut().find(of_account))
+            .flatten()
         {
             Some(settling) => settling.answers.push(answered),
             None => steps.claims.push(end(answered)),

@@ -24,8 +24,6 @@ pub enum Request {
     Entries(Look, LedgerView),
     Burst(Vec<Draft>, Fence),
     Append(Vec<Draft>),
-    /// Append all drafts of an atomic batch, or none.
-    Together(Vec<Draft>),
     Settle(Settlement),
     /// The instant is the one from which Redis' keys are trusted.
     Count(Count, DateTime<Utc>),
@@ -46,7 +44,6 @@ impl Request {
             Self::Look(_) | Self::Entries(..) => "look",
             Self::Burst(..) => "burst",
             Self::Append(_) => "guarded append",
-            Self::Together(_) => "append of a batch",
             Self::Settle(_) => "settlement",
             Self::Count(..) => "count",
             Self::Queue => "look at the queue",

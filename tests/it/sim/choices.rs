@@ -160,12 +160,20 @@ impl World {
             Kind::Late => self.calls_where(Event::Effect, |call| call.waiting.is_none()),
             Kind::Claim => [
                 self.claims(&[None], false),
-                self.batches(&[([None, None], false), ([None, None], true)]),
+                self.batches(&[
+                    ([(0, None), (1, None)], false),
+                    ([(0, None), (1, None)], true),
+                    ([(0, None), (0, None)], false),
+                    ([(1, None), (1, None)], false),
+                ]),
             ]
             .concat(),
             Kind::KeyedClaim => [
                 self.claims(&(0..KEYS).map(Some).collect::<Vec<_>>(), false),
-                self.batches(&[([Some(0), Some(1)], false), ([None, Some(2)], false)]),
+                self.batches(&[
+                    ([(0, Some(0)), (1, Some(1))], false),
+                    ([(0, None), (1, Some(2))], false),
+                ]),
             ]
             .concat(),
             Kind::Correction => self.corrections(),
@@ -264,19 +272,19 @@ impl World {
         possible
     }
 
-    /// Atomic batches of a claim of each subject, with these keys. Where Redis decides, none is sent:
+    /// Atomic batches of claims of these subjects, with these keys. Where Redis decides, none is sent:
     /// a batch never goes there.
-    fn batches(&self, kinds: &[([Option<u8>; 2], bool)]) -> Vec<Event> {
+    fn batches(&self, kinds: &[([(u8, Option<u8>); 2], bool)]) -> Vec<Event> {
         let mut possible = Vec::new();
         if self.calls.len() >= CALLS_MOST || self.scene.counting != Counting::Never {
             return possible;
         }
         for instance in 0..self.instances.len() {
-            for (keys, is_doomed) in kinds {
-                let claim = |subject: u8| Wish::Claim {
-                    subject,
-                    key: keys[usize::from(subject)],
-                    units: CLAIMED[usize::from(subject) + 1],
+            for (claims, is_doomed) in kinds {
+                let claim = |place: usize| Wish::Claim {
+                    subject: claims[place].0,
+                    key: claims[place].1,
+                    units: CLAIMED[place + 1],
                     is_hold: false,
                     is_refused: false,
                 };

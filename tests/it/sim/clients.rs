@@ -78,8 +78,9 @@ pub struct Batch {
     pub first: usize,
     /// Whether something besides its claims prevents every grant.
     pub is_doomed: bool,
-    /// The units of all its claims.
+    /// The units of all its claims, and of those for the same subject.
     pub units: u64,
+    pub own_units: u64,
 }
 
 /// A claim or correction that was sent.

@@ -290,8 +290,8 @@ impl Ledger {
     }
 
     /// Appends each draft whose assumed last line is the account's last line. A draft without the room that it
-    /// needs in a shared limit, and one whose first key is taken, is left out. When a later key of a draft is taken, the whole statement is
-    /// undone.
+    /// needs in a shared limit, and one whose first key is taken, is left out, and with it its component. When a
+    /// later key of a draft is taken, the whole statement is undone.
     pub fn append(
         &mut self,
         drafts: &[Draft],
@@ -304,17 +304,21 @@ impl Ledger {
         let mut shared = self.shared.clone();
         let mut accounts = HashSet::new();
         let is_guarded = self.planted != Planted::NoGuard;
-        for draft in drafts {
-            let is_next = !is_guarded || self.last(draft.account) == draft.after.as_ref();
-            if !is_next || self.takes_key_of(&entries, &draft.entries[0]) {
+        let splits = self.planted == Planted::SplitsBatches;
+        for component in drafts.chunk_by(|one, other| !splits && one.component == other.component) {
+            let fits = |draft: &Draft| {
+                let is_next = !is_guarded || self.last(draft.account) == draft.after.as_ref();
+                is_next && !self.takes_key_of(&entries, &draft.entries[0])
+            };
+            if !component.iter().all(fits) {
                 continue;
             }
-            match self.share(&shared, draft) {
+            match self.share(&shared, component) {
                 Some(after) => shared = after,
                 None => continue,
             }
-            accounts.insert(draft.account);
-            entries.push(draft.entries[0].clone());
+            accounts.extend(component.iter().map(|draft| draft.account));
+            entries.extend(component.iter().map(|draft| draft.entries[0].clone()));
         }
         for draft in drafts
             .iter()
@@ -337,32 +341,17 @@ impl Ledger {
         Ok(accounts)
     }
 
-    /// The usage of shared limits after a draft; `None` if there is not the room that it needs.
-    fn share(&self, shared: &SharedUse, draft: &Draft) -> Option<SharedUse> {
+    /// The usage of shared limits after a component; `None` if there is not the room that it needs.
+    fn share(&self, shared: &SharedUse, component: &[Draft]) -> Option<SharedUse> {
+        let changes = component.iter().flat_map(|draft| &draft.shared);
         if self.planted != Planted::NoRoomInAll {
-            return after(shared, &draft.shared);
+            return after(shared, changes);
         }
         let mut shared = shared.clone();
-        for change in &draft.shared {
+        for change in changes {
             *shared.entry(change.key).or_insert(0) += change.units;
         }
         Some(shared)
-    }
-
-    /// Appends the drafts of an atomic batch if each follows the last line of its account and no key
-    /// is taken; otherwise none of them.
-    pub fn append_together(
-        &mut self,
-        drafts: &[Draft],
-        time: Time,
-    ) -> Result<HashSet<AccountId>, LedgerError> {
-        let before = (self.entries.clone(), self.shared.clone());
-        let appended = self.append(drafts, time);
-        let is_whole = matches!(&appended, Ok(accounts) if accounts.len() == drafts.len());
-        if !is_whole && self.planted != Planted::SplitsBatches {
-            (self.entries, self.shared) = before;
-        }
-        Ok(appended?.into_iter().filter(|_| is_whole).collect())
     }
 
     /// Refuses an instant that is too far ahead of the time of the ledger.

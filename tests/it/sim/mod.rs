@@ -111,8 +111,10 @@ pub enum Planted {
     ForgetsResets,
     /// An instance decides a batch again whose append has no answer, as if it had lost.
     ForgetsBatches,
-    /// The ledger appends the part of a batch that fits.
+    /// The ledger appends the part of a component of batches that fits: it guards each account alone.
     SplitsBatches,
+    /// A refused batch leaves its entries in the drafts of the component.
+    KeepsRefused,
     /// The ledger guards each account alone, and not the room in the limits that all subjects share.
     NoRoomInAll,
 }
@@ -265,7 +267,10 @@ macro_rules! keeps {
         #[test]
         fn $name() {
             let made = RefCell::new(HashSet::new());
+            let batches_most = Cell::new(0);
             let broken = broken_promise($scene, histories(), |world| {
+                let batches = world.instances.iter().map(|instance| instance.batches_most);
+                batches_most.set(batches.chain([batches_most.get()]).max().unwrap_or_default());
                 let kinds = world.ledger.entries.iter().map(|entry| entry.kind.kind());
                 made.borrow_mut().extend(kinds);
             });
@@ -274,6 +279,8 @@ macro_rules! keeps {
             }
             let missing = Kind::ALL.into_iter().filter(|kind| !made.borrow().contains(kind));
             assert_eq!(missing.collect::<Vec<_>>(), []);
+            // Atomic batches that share accounts were granted together.
+            assert!($scene.counting != Counting::Never || batches_most.get() > 1);
         }
     )*};
 }
@@ -337,6 +344,8 @@ finds! {
         SCENE, ForgetsBatches, "a denied claim takes nothing";
     a_ledger_that_appends_part_of_a_batch_is_found:
         SCENE, SplitsBatches, "a batch is granted whole";
+    a_refused_batch_that_leaves_entries_is_found:
+        SCENE, KeepsRefused, "a batch is granted whole";
     a_guard_for_each_account_alone_is_found:
         SCENE, NoRoomInAll, "never over: all subjects";
     an_ask_that_returns_another_counter_is_found:

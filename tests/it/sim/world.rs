@@ -230,18 +230,20 @@ impl World {
             it.submit_together(submitted, is_doomed, around)
         });
         let is_doomed = is_doomed || replies.iter().any(Option::is_none);
-        let units = works.iter().map(|work| work.units.get()).sum();
-        assert!(units <= BATCH_UNITS_MOST, "{units} units in a batch");
-        for (work, reply) in works.into_iter().zip(replies) {
-            self.note_sent(
-                work,
-                reply,
-                Some(Batch {
-                    first,
-                    is_doomed,
-                    units,
-                }),
-            );
+        let units = |works: &mut dyn Iterator<Item = &Work>| -> u64 {
+            works.map(|work| work.units.get()).sum()
+        };
+        let all = units(&mut works.iter());
+        assert!(all <= BATCH_UNITS_MOST, "{all} units in a batch");
+        for (work, reply) in works.iter().zip(replies) {
+            let is_own = |other: &&Work| other.account == work.account;
+            let batch = Batch {
+                first,
+                is_doomed,
+                units: all,
+                own_units: units(&mut works.iter().filter(is_own)),
+            };
+            self.note_sent(work.clone(), reply, Some(batch));
         }
     }
 
@@ -321,10 +323,6 @@ impl World {
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts, self.time);
-                ended.map_or_else(Response::Failed, Response::Appended)
-            }
-            Request::Together(drafts) => {
-                let ended = self.ledger.append_together(drafts, self.time);
                 ended.map_or_else(Response::Failed, Response::Appended)
             }
         };

@@ -16,9 +16,10 @@ use perdiem::claims::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::claims::protocol::KeysInProgress;
 use perdiem::claims::protocol::account_view::Missing;
 use perdiem::claims::protocol::accounts::Accounts;
-use perdiem::claims::protocol::group::Group;
+use perdiem::claims::protocol::group::{Group, GroupStage};
 use perdiem::claims::protocol::in_flight::{InFlight, Waiter};
 use perdiem::claims::protocol::lane::Lane;
+use perdiem::claims::protocol::plan::Plan;
 use perdiem::claims::protocol::present::Present;
 use perdiem::claims::protocol::round::{LookRound, Seen};
 use perdiem::claims::protocol::settle::Settling;
@@ -27,6 +28,7 @@ use perdiem::counter::{Ask, SettledKeys};
 use perdiem::domain::account_facts::AccountFacts;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
+use perdiem::engine::Outcome;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 
 use super::calls::{Request, Response, Waiting};
@@ -62,6 +64,8 @@ pub struct Instance {
     places: Places,
     accounts: Accounts,
     nonce: u64,
+    /// The most batches that it appended as one component.
+    pub batches_most: usize,
 }
 
 /// The facts that an instance knows.
@@ -108,6 +112,7 @@ impl Instance {
             places: Places::new(1000),
             accounts: Accounts::default(),
             nonce: LAPSE_NONCES + (life << 20),
+            batches_most: 0,
         }
     }
 
@@ -158,9 +163,8 @@ impl Instance {
             .map(|work| self.take_on(work, around).unzip());
         let (claims, replies): (Vec<_>, Vec<_>) = taken_on.unzip();
         let is_doomed = is_doomed || claims.iter().any(Option::is_none);
-        let batch = Group::of_batch(claims.into_iter().flatten().collect(), is_doomed);
-        let present = self.facts.present(around.time);
-        self.accounts.join_batch(batch, &present);
+        let claims = claims.into_iter().flatten().collect();
+        self.accounts.join_batch(claims, is_doomed);
         replies
     }
 
@@ -285,8 +289,8 @@ impl Instance {
     /// A lane panics. Its groups are lost.
     pub fn give_up(&mut self, groups: Vec<Group>, around: &Around) {
         let present = self.facts.present(around.time);
-        for account in groups.iter().filter_map(Group::account) {
-            self.accounts.give_up(account, &present);
+        for name in groups.iter().map(Group::name) {
+            self.accounts.give_up(name, &present);
         }
     }
 
@@ -366,6 +370,9 @@ impl Instance {
                     }
                 }
             }
+            if self.planted == Planted::KeepsRefused {
+                keep_refused(group);
+            }
         }
         self.nonce = nonces.get();
     }
@@ -376,21 +383,16 @@ impl Instance {
         groups
             .iter_mut()
             .for_each(|group| group.check_drafts(epoch, at));
-        let is_batch = |group: &mut Group| group.scope.is_batch();
-        for batch in groups.extract_if(.., is_batch).collect::<Vec<_>>() {
-            self.append_together(batch, around);
+        let batches = groups.iter().filter_map(|group| batches_in(group.plan()?));
+        self.batches_most = batches.chain([self.batches_most]).max().unwrap_or_default();
+        let kind = |group: &Group| {
+            let shares = group.plan().is_some_and(Plan::shares);
+            (group.scope.is_component(), shares)
+        };
+        while let Some(last) = groups.last().map(kind) {
+            let of_kind = groups.extract_if(.., |group| kind(group) == last);
+            self.append_drafts(of_kind.collect(), fence, around);
         }
-        self.append_drafts(groups, fence, around);
-    }
-
-    fn append_together(&mut self, batch: Group, around: &mut Around) {
-        let batch = vec![batch];
-        let drafts = drafts(&batch);
-        if drafts.is_empty() {
-            return self.appended(batch, Ok(HashSet::new()), around);
-        }
-        let waiting = Waiting::Append(batch, None, None);
-        around.calls.push((Request::Together(drafts), waiting));
     }
 
     fn append_drafts(&mut self, groups: Vec<Group>, fence: Option<Fence>, around: &mut Around) {
@@ -447,7 +449,7 @@ impl Instance {
             }
             // With this fault, a batch without an answer is taken for one that lost.
             Response::Failed(LedgerError::Unavailable(_))
-                if self.planted == Planted::ForgetsBatches && groups[0].scope.is_batch() =>
+                if self.planted == Planted::ForgetsBatches && groups[0].scope.is_component() =>
             {
                 Ok(HashSet::new())
             }
@@ -537,6 +539,33 @@ fn settle(settling: Settling, around: &mut Around) {
     }
     let waiting = Waiting::Settlement(settling.answers);
     around.calls.push((Request::Settle(settlement), waiting));
+}
+
+/// The number of batches of which a plan appends entries; `None` for the plan of an account.
+fn batches_in(plan: &Plan) -> Option<usize> {
+    let entered = plan.entered.iter().map(|entered| entered.claim.batch);
+    let batches: Option<HashSet<u64>> = entered.collect();
+    Some(batches?.len())
+}
+
+/// Appends what the refused batches of a component would take, as if its drafts had not gone back.
+fn keep_refused(group: &mut Group) {
+    let GroupStage::Decided(plan) = &mut group.stage else {
+        return;
+    };
+    for (_, outcome) in &plan.others {
+        let Outcome::Withheld(_, entry) = outcome else {
+            continue;
+        };
+        let mut drafts = plan.drafts.iter_mut();
+        let draft = drafts.find(|draft| draft.account == entry.account);
+        let draft = draft.expect("the draft of the account");
+        let lines = draft.entries.iter().map(|entry| &entry.line);
+        let last = lines.last().or(draft.after.as_ref());
+        if last.map_or(0, |line| line.number) + 1 == entry.line.number {
+            draft.entries.push(entry.clone());
+        }
+    }
 }
 
 fn drafts(groups: &[Group]) -> Vec<Draft> {

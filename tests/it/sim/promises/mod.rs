@@ -231,9 +231,14 @@ impl Promises {
                 if let Refusal::NotCorrected(refusal) = refusal {
                     self.check_by_hand(claim, refusal, policy.version, ledger, time)?;
                 }
-                // The claims of a batch share what all subjects share.
-                let batch = claim.batch.filter(|_| version.total.is_some());
-                let wanted = batch.map_or(claim.work.units.get(), |batch| batch.units);
+                // The claims of a batch share what all subjects share, and what one subject has.
+                let wanted = claim.batch.map_or(claim.work.units.get(), |batch| {
+                    if version.total.is_some() {
+                        batch.units
+                    } else {
+                        batch.own_units
+                    }
+                });
                 self.check_refusal((claim, wanted), refusal, ledger, redis, time)
             }
             Ok(Outcome::Withheld(..)) => promise(claim.batch.is_some(), || {
