@@ -13,3 +13,4 @@ mod newcomers;
 mod overrides;
 mod schedules;
 mod stalled;
+mod together;

@@ -72,7 +72,7 @@ pub struct Adjustment {
 const PAST: TimeDelta = TimeDelta::seconds(2);
 
 /// An atomic batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Batch {
     /// The number of its first claim.
     pub first: usize,

@@ -35,7 +35,7 @@ use perdiem::domain::refusal::{CorrectionRefusal, Refusal};
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 
-use super::clients::{BATCH_UNITS_MOST, CLAIM_TIME, Sent};
+use super::clients::{BATCH_UNITS_MOST, Batch, CLAIM_TIME, Sent};
 use super::courses::Course;
 use super::instance::LAPSE_NONCES;
 use super::ledger::{Ledger, TOLERANCE};
@@ -343,7 +343,8 @@ impl Promises {
         }
     }
 
-    /// Checks why an adjustment or a reset is refused. After a restore nobody knows what it was decided on.
+    /// Checks why an adjustment or a reset is refused. After a restore nobody knows what it was decided on, and by a
+    /// clock that is off nothing may be used.
     fn check_by_hand(
         &self,
         claim: &Sent,
@@ -352,7 +353,8 @@ impl Promises {
         ledger: &Ledger,
         time: Time,
     ) -> Result<(), Broken> {
-        if !self.lost.is_empty() || !by_hand::is_of_usage(refusal) {
+        let was_off = self.off_at.is_some_and(|off_at| off_at >= claim.sent_at);
+        if !self.lost.is_empty() || was_off || !by_hand::is_of_usage(refusal) {
             return Ok(());
         }
         let entries = &ledger.entries;
@@ -501,6 +503,7 @@ fn check_batch(claim: &Sent, ledger: &Ledger, sent: &[Sent]) -> Result<(), Broke
     let Some(batch) = claim.batch else {
         return Ok(());
     };
+    let first = batch.first;
     promise(!batch.is_doomed, || {
         "a batch is granted whole: a wrong claim stands in the way".to_owned()
     })?;
@@ -509,7 +512,10 @@ fn check_batch(claim: &Sent, ledger: &Ledger, sent: &[Sent]) -> Result<(), Broke
         let has_key = |entry: &Entry| claim.work.key.is_some() && entry.key == claim.work.key;
         entries.any(|entry| nonce(entry) == claim.work.nonce || has_key(entry))
     };
-    let mut members = sent.iter().filter(|member| member.batch == claim.batch);
+    let is_member = |batch: Batch| batch.first == first;
+    let mut members = sent
+        .iter()
+        .filter(|member| member.batch.is_some_and(is_member));
     promise(members.all(has_entry), || {
         "a batch is granted whole: a claim has no entry".to_owned()
     })
