@@ -1,6 +1,8 @@
 //! The atomic batches that wait or are under way. Batches that wait and share accounts are one component. Invariant:
 //! an account is in one component at a time, so the batches of this instance never race with each other.
 
+use std::collections::VecDeque;
+
 use foldhash::{HashMap, HashSet};
 
 use super::group::{Group, Scope};
@@ -18,7 +20,7 @@ pub struct Batches {
     /// The component of each account.
     component_of: HashMap<AccountId, u64>,
     /// Batches that come after a component that takes none in any more, oldest first, and their accounts.
-    later: Vec<Box<Group>>,
+    later: VecDeque<Box<Group>>,
     accounts_later: HashSet<AccountId>,
     last_number: u64,
 }
@@ -60,7 +62,7 @@ impl Batches {
             || accounts.iter().any(|it| self.accounts_later.contains(it))
         {
             self.accounts_later.extend(accounts);
-            self.later.push(batch);
+            self.later.push_back(batch);
             return None;
         }
         // 3. The oldest of them takes the others in. Without any, the batch begins one.

@@ -66,6 +66,9 @@ const fn adjustment(subject: u8, direction: Direction, units: u64, key: Option<u
     }
 }
 
+/// The subjects and the keys of the claims of an atomic batch.
+type KeyedSubjects = [(u8, Option<u8>); 2];
+
 /// A kind of event. A history can leave out most kinds. Histories with few kinds of events reach
 /// more states than histories with all kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +277,7 @@ impl World {
 
     /// Atomic batches of claims of these subjects, with these keys. Where Redis decides, none is sent:
     /// a batch never goes there.
-    fn batches(&self, kinds: &[([(u8, Option<u8>); 2], bool)]) -> Vec<Event> {
+    fn batches(&self, kinds: &[(KeyedSubjects, bool)]) -> Vec<Event> {
         let mut possible = Vec::new();
         if self.calls.len() >= CALLS_MOST || self.scene.counting != Counting::Never {
             return possible;

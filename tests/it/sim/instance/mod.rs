@@ -560,8 +560,8 @@ fn keep_refused(group: &mut Group) {
         let mut drafts = plan.drafts.iter_mut();
         let draft = drafts.find(|draft| draft.account == entry.account);
         let draft = draft.expect("the draft of the account");
-        let lines = draft.entries.iter().map(|entry| &entry.line);
-        let last = lines.last().or(draft.after.as_ref());
+        let last = draft.entries.last().map(|entry| &entry.line);
+        let last = last.or(draft.after.as_ref());
         if last.map_or(0, |line| line.number) + 1 == entry.line.number {
             draft.entries.push(entry.clone());
         }
