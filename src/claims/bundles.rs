@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::corrections::Correction;
 use crate::instance::Failure;
-use crate::protocol::group::Group;
 use crate::protocol::{ClaimFailure, Outcome, Undecided};
 use crate::submit::in_flight;
 use domain::grant::{Grant, Note};
@@ -133,7 +132,7 @@ impl Claims {
             .into_iter()
             .map(|work| in_flight(work, deadline, places.split_off(), None));
         let (claims, answers): (Vec<_>, Vec<_>) = taken_on.unzip();
-        self.dispatch.go_together(Group::of_batch(claims, false));
+        self.dispatch.go_together(claims, false);
         let answers = timeout_at(deadline, join_all(answers)).await;
         let answers = answers.map_err(|_| Undecided::Deadline)?.into_iter();
         let answers = answers.map(|answer| answer.unwrap_or(Err(Undecided::Ending)));

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::instance::Place;
 use crate::protocol::present::Present;
-use crate::protocol::way::Step;
+use crate::protocol::step::Step;
 use crate::protocol::{
     ClaimFailure, InFlight, KeyTurn, Outcome, Undecided, Waiter, outcome_of, woken_together,
 };

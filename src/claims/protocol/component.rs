@@ -229,7 +229,8 @@ mod tests {
     use super::*;
     use crate::protocol::in_flight::AnsweredClaim;
     use crate::protocol::samples::{account, at, claim_of, decide, look};
-    use crate::protocol::way::{Step, Steps, after_append};
+    use crate::protocol::step::{Step, Steps};
+    use crate::protocol::way::after_append;
     use domain::claim::Units;
     use ledger::LedgerError;
 

@@ -14,7 +14,7 @@ use super::in_flight::{InFlight, Undecided};
 use super::lane::Lane;
 use super::present::Present;
 use super::settle::SettleQueue;
-use super::way::{CounterDenial, LeaveReason, Step, Steps};
+use super::step::{CounterDenial, LeaveReason, Step, Steps};
 use crate::instance::{Memory, Terms};
 use host::chain::Chain;
 use host::clock::Clock;

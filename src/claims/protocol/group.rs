@@ -334,7 +334,7 @@ mod tests {
     use crate::instance::Epoch;
     use crate::protocol::in_flight::{Outcome, Undecided};
     use crate::protocol::samples::{benefit, claim, decide, look};
-    use crate::protocol::way::Step;
+    use crate::protocol::step::Step;
     use domain::refusal::Refusal;
 
     #[test]

@@ -12,7 +12,7 @@ use super::dispatch::LaneBatch;
 use super::group::Group;
 use super::lane::Lane;
 use super::lane_worker::{LaneWorker, halves};
-use super::way::Steps;
+use super::step::Steps;
 use domain::identity::AccountId;
 use host::chain::Chain;
 use host::faults::reach;

@@ -12,7 +12,7 @@ use super::group::Group;
 use super::lane_worker::LaneWorker;
 use super::learn::learn_facts;
 use super::round::{LookRound, Seen};
-use super::way::Steps;
+use super::step::Steps;
 use crate::instance::{Stage, nonce};
 use domain::account_facts::AccountFacts;
 use domain::policy::Policy;

@@ -1,5 +1,5 @@
-//! The way of a claim, from its first step to its answer. `way` tells the story: what happens next, step
-//! by step, with nothing that waits. `dispatch` owns the queues and does what each step says. The
+//! The way of a claim, from its first step to its answer. `way` tells the story: what happens next, `step`
+//! by step, with nothing that waits, until a plan's `finish`. `dispatch` owns the queues and does what each step says. The
 //! claims of one account form a `group`, which decides them on its `account_view`, and whose `plan` is what they
 //! become; atomic batches that share accounts are a group too, a `component`. `accounts` knows where each group waits,
 //! `batches` which batches are one component, and a group's `round` follows a look.
@@ -16,6 +16,7 @@ mod batch;
 mod batches;
 mod component;
 mod dispatch;
+mod finish;
 pub mod group;
 pub mod in_flight;
 pub mod lane;
@@ -30,6 +31,7 @@ pub mod round;
 #[cfg(test)]
 mod samples;
 pub mod settle;
+pub mod step;
 mod wake;
 pub mod way;
 
@@ -43,5 +45,6 @@ pub use lane_worker::LaneWorker;
 pub use learn::{last_line, learn_facts, missing_version, once_known, totals};
 pub use probe::{probe, probe_all};
 pub use settle::{SettleQueue, settle_all, useful_for};
+pub use step::{CounterDenial, LeaveReason, Step};
 pub use wake::woken_together;
-pub use way::{CONFIRMED, CounterDenial, LeaveReason, Step};
+pub use way::CONFIRMED;

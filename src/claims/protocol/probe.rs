@@ -7,7 +7,8 @@ use tokio::sync::mpsc::Receiver;
 use super::batch::in_batches;
 use super::dispatch::{Denied, Dispatch};
 use super::in_flight::InFlight;
-use super::way::{Step, after_probe};
+use super::step::Step;
+use super::way::after_probe;
 use ledger::{ClaimTables, Look};
 
 const WORKERS: u32 = 2;

@@ -10,7 +10,7 @@ use super::account_view::{AccountView, Gap, Missing};
 use super::group::{Group, Scope};
 use super::plan::Basis;
 use super::present::Present;
-use super::way::Steps;
+use super::step::Steps;
 use crate::instance::Epoch;
 use domain::account_facts::AccountFacts;
 use domain::identity::AccountId;

@@ -13,7 +13,7 @@ use super::group::Group;
 use super::in_flight::{InFlight, Outcome, Undecided, Waiter};
 use super::plan::Basis;
 use super::present::Present;
-use super::way::Steps;
+use super::step::Steps;
 use crate::instance::{Epoch, Memory, Places, Terms};
 use domain::account_facts::AccountFacts;
 use domain::grant::Entry;

@@ -23,12 +23,13 @@ use chrono::TimeDelta;
 use tokio::time::Instant;
 
 use super::account_view::{AccountView, Gap};
+use super::finish::{finish_account, finish_batches};
 use super::group::{Group, GroupStage, Scope, corrected};
-use super::in_flight::{AnsweredClaim, Hints, InFlight, Outcome, Undecided};
+use super::in_flight::{Hints, InFlight, Outcome, Undecided};
 use super::lane::Lane;
-use super::plan::{Basis, CounterNeed, Plan};
+use super::plan::{Basis, Plan};
 use super::present::Present;
-use super::settle::Settling;
+use super::step::{CounterDenial, LeaveReason, Step, Steps};
 use crate::instance::{Epoch, Recalled, is_fresh};
 use counter::Answer;
 use domain::account::{Verdict, refuse};
@@ -42,46 +43,6 @@ use ledger::{LedgerError, LedgerView, Untimely};
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
 /// A group that lost this often to other writers waits for its turn.
 pub const LOSSES_BEFORE_TURN: u32 = 2;
-
-#[derive(Debug)]
-pub enum Step {
-    /// The counter of the account is asked.
-    Ask,
-    /// The counter denies the claim: the ledger is searched for the key of the claim.
-    Probe(CounterDenial),
-    /// The claim joins the group of its account.
-    Join,
-    /// The claim leaves for Redis (`counted`), and may come back.
-    Leave(LeaveReason),
-    /// The claim is answered.
-    End(Result<Outcome, Undecided>),
-}
-
-/// Why a claim leaves for Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaveReason {
-    /// Redis decides the claim.
-    RedisDecides,
-    /// Older grants of the account wait in the queue of Redis, and go into the ledger first.
-    GrantsWait,
-}
-
-#[derive(Debug)]
-pub struct CounterDenial {
-    /// The limits without room.
-    pub refusal: Refusal,
-    /// The counter was judged with every change of a policy that was made before this instant.
-    pub as_of: Instant,
-}
-
-/// The results of a step of a group.
-#[derive(Default)]
-pub struct Steps {
-    /// Claims that leave the group, each with its next step.
-    pub claims: Vec<(InFlight, Step)>,
-    /// New lines for counters.
-    pub settlements: Vec<Settling>,
-}
 
 /// Starts a claim. `redis_decides` tells whether Redis decides the claims of the policy at present.
 pub fn begin(
@@ -541,75 +502,4 @@ impl Group {
             }
         }
     }
-}
-
-/// Answers the claims of an account, whose draft is committed, and settles its counter.
-fn finish_account(account: AccountId, plan: Plan, present: &Present, steps: &mut Steps) {
-    let Some(draft) = plan.drafts.first() else {
-        return;
-    };
-    // 1. Does the account need a counter?
-    let counts = present.terms.may_be_counted(draft.policy);
-    let own_need = plan.counter_need();
-    let recalled = present.memory.recall(account, None, present.at);
-    // While a counter is being created, every later line must reach it: otherwise it lags.
-    let need = if counts || recalled == Recalled::Distrusted {
-        CounterNeed::Wanted
-    } else {
-        own_need
-    };
-    let may_have_counter = need != CounterNeed::Absent;
-    // 2. The memory learns the new last line.
-    let memory = present.memory;
-    let entries = &draft.entries;
-    if !entries.is_empty() {
-        let epoch = plan.basis.epoch;
-        memory.learn(account, entries, epoch, may_have_counter, present.at);
-        let after = draft.after.as_ref();
-        let outlooks = &memory.outlooks;
-        outlooks.follow(account, after, entries, epoch, present.at);
-    }
-    if own_need == CounterNeed::Wanted && !counts {
-        // The account has a counter from now on: it is asked before the next claim.
-        memory.distrust(account, present.at);
-    }
-    // 3. The claims are answered. A correction is answered after its settlement.
-    if may_have_counter && present.has_counters {
-        let (answered, settling) = Settling::of_plan(plan, need, counts, present.now);
-        steps.claims.extend(answered.into_iter().map(end));
-        steps.settlements.extend(settling);
-    } else {
-        steps.claims.extend(plan.answers().map(end));
-    }
-}
-
-/// Answers the claims of batches, and settles the counters of their accounts. Other claims of these
-/// accounts may be under way, so the memory learns no line. A correction is answered after the settlement of its
-/// account.
-fn finish_batches(plan: Plan, present: &Present, steps: &mut Steps) {
-    let mut settling = Vec::new();
-    for draft in plan.drafts() {
-        present.memory.distrust(draft.account, present.at);
-        let counts = present.terms.may_be_counted(draft.policy);
-        if present.has_counters {
-            settling.extend(Settling::of_draft(draft, counts, present.now));
-        }
-    }
-    for answered in plan.answers() {
-        let work = &answered.0.work;
-        let of_account = |it: &&mut Settling| it.settlement.account == work.account;
-        let corrects = work.grant().is_some();
-        match corrects
-            .then(|| settling.iter_mut().find(of_account))
-            .flatten()
-        {
-            Some(settling) => settling.answers.push(answered),
-            None => steps.claims.push(end(answered)),
-        }
-    }
-    steps.settlements.extend(settling);
-}
-
-fn end((claim, answer): AnsweredClaim) -> (InFlight, Step) {
-    (claim, Step::End(answer))
 }

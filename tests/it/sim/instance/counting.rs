@@ -14,7 +14,7 @@ use perdiem::claims::instance::is_fresh;
 use perdiem::claims::protocol::account_view::Missing;
 use perdiem::claims::protocol::in_flight::InFlight;
 use perdiem::claims::protocol::settle::Settling;
-use perdiem::claims::protocol::way::LeaveReason;
+use perdiem::claims::protocol::step::LeaveReason;
 use perdiem::counter::{Count, Counted, LedgerWord, QueuedGrant, Settlement};
 use perdiem::domain::account_facts::AccountFacts;
 use perdiem::domain::drafting::Drafting;
