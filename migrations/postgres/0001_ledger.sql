@@ -523,14 +523,16 @@ CREATE TABLE erased_accounts (
 -- last one, and all from its first hold on that was open then.
 
 -- The places of entries that were dropped: their positions, and the hashes of their leaves, stay. There is no
--- account here, so there is nothing to erase. `revision` is the cut.
+-- account here, so there is nothing to erase. `revision` is the cut, and `bundle` that of a grant.
 CREATE TABLE dropped_entries (
     xact bigint NOT NULL,
     id uuid NOT NULL,
     revision bigint NOT NULL REFERENCES acts (revision),
+    bundle uuid,
     PRIMARY KEY (xact, id)
 );
 CREATE UNIQUE INDEX dropped_entries_id ON dropped_entries (id);
+CREATE INDEX dropped_entries_bundle ON dropped_entries (bundle) WHERE bundle IS NOT NULL;
 
 -- `entry` is the first one that its account still has; the last one before it was appended at `at`.
 CREATE TABLE cuts (

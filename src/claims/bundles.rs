@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use chrono::TimeDelta;
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, timeout_at};
 
@@ -35,10 +34,9 @@ impl Claims {
         let claims = self.clone();
         let work = async move {
             let found = claims.ledger.bundle(id).await?;
-            // The entries of a bundle count soon after it was decided.
-            let soon = id.at() + TimeDelta::minutes(1);
-            if found.is_empty() && claims.ledger.are_dropped(id.at(), soon).await? {
-                let gone = "entries of the time of this bundle were archived and dropped: find its grants in the \
+            // After the read: grants may be dropped between the two.
+            if claims.ledger.is_cut(id).await? {
+                let gone = "grants of this bundle were archived and dropped: find each one by its id, or in the \
                             archive's files";
                 return Err(LedgerError::Archived(gone.to_owned()));
             }

@@ -165,11 +165,6 @@ impl BundleId {
         Self(Uuid::from_u64_pair(instant, 0b10 << 62 | tag >> 2))
     }
 
-    /// When the bundle was decided first.
-    pub fn at(self) -> DateTime<Utc> {
-        EntryId(self.0).at()
-    }
-
     /// Whether both ids are of the same claims.
     pub fn has_tag_of(self, other: Self) -> bool {
         self.0.as_u64_pair().1 == other.0.as_u64_pair().1
@@ -212,7 +207,6 @@ mod tests {
         let first = bundle(1, &[1, 2]);
         assert_eq!(first.0.get_version_num(), 7);
         assert_eq!(first.0.get_variant(), uuid::Variant::RFC4122);
-        assert_eq!(first.at(), DateTime::from_timestamp(1, 0).unwrap());
         assert!(first.has_tag_of(bundle(2, &[1, 2])) && first < bundle(2, &[1, 2]));
         for others in [&[2, 1][..], &[1], &[1, 2, 3]] {
             assert!(!first.has_tag_of(bundle(1, others)));

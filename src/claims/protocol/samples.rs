@@ -23,7 +23,7 @@ use domain::samples::{policy, work};
 use domain::work::Task;
 use ledger::LedgerView;
 
-pub type Answered = Receiver<Result<Outcome, Undecided>>;
+pub type ClaimAnswered = Receiver<Result<Outcome, Undecided>>;
 
 pub fn benefit() -> Arc<Policy> {
     Arc::new(policy(1, "UTC", &[(3, "day")]))
@@ -34,7 +34,7 @@ pub fn account(number: u128) -> AccountId {
 }
 
 /// A claim without a key: only the ids of its entries tell whether its grant is committed.
-pub fn claim_of(account: AccountId) -> (InFlight, Answered) {
+pub fn claim_of(account: AccountId) -> (InFlight, ClaimAnswered) {
     let (answer, answered) = oneshot::channel();
     let work = work(Task::Claim(None), benefit(), account);
     let waiter = Waiter {
@@ -46,7 +46,7 @@ pub fn claim_of(account: AccountId) -> (InFlight, Answered) {
     (InFlight::new(work, deadline, waiter), answered)
 }
 
-pub fn claim() -> (InFlight, Answered) {
+pub fn claim() -> (InFlight, ClaimAnswered) {
     claim_of(account(1))
 }
 

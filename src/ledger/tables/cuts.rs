@@ -14,7 +14,7 @@ use crate::row::{StoredRow, only};
 use crate::service_role::Ownership;
 use crate::sessions::answered;
 use crate::{ClaimTables, LedgerError, RecordTables};
-use domain::identity::{AccountId, EntryId};
+use domain::identity::{AccountId, BundleId, EntryId};
 use domain::record::RecordPlace;
 use host::faults::reach;
 
@@ -68,8 +68,7 @@ impl Cut {
 const LAST_CUTS: &str =
     "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
-const ARE_DROPPED: &str =
-    "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id >= $1 AND id < $2)";
+const IS_CUT: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE bundle = $1)";
 
 /// How often accounts have got random ids, and whether one gets its random id at the moment: its
 /// entries are then under two ids.
@@ -111,16 +110,18 @@ const ACCOUNTS: &str = "SELECT account, first, (
 
 /// Stores the places of the entries, for the cut $2.
 const NOTE_PLACES: Texts = Texts {
-    postgres: "INSERT INTO dropped_entries (xact, id, revision)
-        SELECT gone.xact, gone.id, $2 FROM (SELECT CAST(d ->> 0 AS uuid) AS account, CAST(d ->> 1 AS bigint) AS below
-            FROM json_array_elements(CAST($1 AS json)) AS d) AS span
+    postgres: "INSERT INTO dropped_entries (xact, id, revision, bundle)
+        SELECT gone.xact, gone.id, $2, d.bundle FROM (SELECT CAST(s ->> 0 AS uuid) AS account, CAST(s ->> 1 AS bigint) AS below
+            FROM json_array_elements(CAST($1 AS json)) AS s) AS span
         CROSS JOIN entries AS gone
+        LEFT JOIN entry_details AS d ON d.account = gone.account AND d.number = gone.number
         WHERE gone.account = span.account AND gone.number < span.below
         RETURNING id",
-    sqlite: "INSERT INTO dropped_entries (xact, id, revision)
-        SELECT gone.xact, gone.id, $2 FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+    sqlite: "INSERT INTO dropped_entries (xact, id, revision, bundle)
+        SELECT gone.xact, gone.id, $2, d.bundle FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
             FROM json_each($1)) AS span
         CROSS JOIN entries AS gone
+        LEFT JOIN entry_details AS d ON d.account = gone.account AND d.number = gone.number
         WHERE gone.account = span.account AND gone.number < span.below
         RETURNING id",
 };
@@ -289,16 +290,10 @@ impl ClaimTables {
         self.ledger.reads().await?.lend().one(dropped).await
     }
 
-    /// Whether entries that count from an instant on, and before another one, were archived and dropped.
-    pub async fn are_dropped(
-        &self,
-        from: DateTime<Utc>,
-        until: DateTime<Utc>,
-    ) -> Result<bool, LedgerError> {
-        let dropped = query(ARE_DROPPED)
-            .bind(EntryId::first_from(from))
-            .bind(EntryId::first_from(until));
-        self.ledger.reads().await?.lend().one(dropped).await
+    /// Whether grants of a bundle were archived and dropped.
+    pub async fn is_cut(&self, bundle: BundleId) -> Result<bool, LedgerError> {
+        let cut = query(IS_CUT).bind(bundle);
+        self.ledger.reads().await?.lend().one(cut).await
     }
 }
 

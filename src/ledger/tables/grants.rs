@@ -45,10 +45,7 @@ const ONE: Texts = Texts {
     sqlite: "SELECT * FROM grant_rows WHERE id = $1",
 };
 
-/// The grants of a bundle, and whether entries of their transaction were dropped.
-const BUNDLE: &str =
-    "SELECT g.*, EXISTS (SELECT 1 FROM dropped_entries AS x WHERE x.xact = g.xact) AS is_cut
-    FROM entry_details AS b
+const BUNDLE: &str = "SELECT g.* FROM entry_details AS b
     JOIN grant_rows AS g ON g.account = b.account AND g.number = b.number
     WHERE b.bundle = $1 ORDER BY g.id";
 
@@ -59,23 +56,12 @@ pub(super) fn texts() -> Vec<(String, Texts)> {
 }
 
 impl ClaimTables {
-    /// The grants of a bundle, in the order of their ids.
-    ///
-    /// # Errors
-    /// [`LedgerError::Archived`] if some of them may have been dropped.
+    /// The grants of a bundle that were not dropped, in the order of their ids.
     pub async fn bundle(&self, id: BundleId) -> Result<Vec<Grant>, LedgerError> {
         let all = query(BUNDLE).bind(id);
-        let decode = |row: &StoredRow<'_>| Ok((decode(row)?, row.get::<bool>("is_cut")?));
-        let found = self
-            .ledger
+        self.ledger
             .in_time(async |mut session| session.all(all, decode).await)
-            .await?;
-        if found.iter().any(|(_, is_cut)| *is_cut) {
-            let gone =
-                "grants of this bundle were archived and dropped: find each one by its own id";
-            return Err(LedgerError::Archived(gone.to_owned()));
-        }
-        Ok(found.into_iter().map(|(grant, _)| grant).collect())
+            .await
     }
 
     /// One grant.

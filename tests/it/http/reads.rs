@@ -26,7 +26,7 @@ on_every_store!(
 
 /// An instance that records reads and seals, whose clock stands at [`NOON`]. `a` has a grant, an
 /// override and a block.
-async fn recording(ground: &Ground) -> (App, ManualClock, String) {
+async fn recording(ground: &Ground) -> (App, ManualClock, [String; 2]) {
     let clock = ManualClock::at(instant(NOON));
     let app = App::start_with(ground, |options| {
         sealing(options);
@@ -35,12 +35,16 @@ async fn recording(ground: &Ground) -> (App, ManualClock, String) {
     })
     .await;
     app.benefit(1, "UTC").await;
-    let grant = app.claim("a", None).await.grant_id();
+    let claim = json!({ "policy": "benefit", "subject": "a" });
+    let batch = json!({ "atomic": true, "claims": [claim] });
+    let granted = app.ask("POST /v1/claims", batch).await.is(200);
+    let ids = [&granted["items"][0]["grant"]["id"], &granted["bundle"]];
+    let ids = ids.map(|id| id.as_str().expect("an id").to_owned());
     app.override_day("a", 2).await;
     assert_eq!(app.block("a").await.status, 201);
     app.tiers("benefit").await;
     app.put_tier("a", "gold", None).await.is(201);
-    (app, clock, grant)
+    (app, clock, ids)
 }
 
 async fn read(app: &App, key: &Made, path: &str) -> Answer {
@@ -67,13 +71,9 @@ async fn told_reads(app: &App, filter: &str) -> Vec<[String; 4]> {
 
 async fn every_read_of_a_subject_is_an_act(stack: Stack) {
     let ground = Ground::new(stack);
-    let (app, clock, grant) = recording(&ground).await;
+    let (app, clock, [grant, bundle]) = recording(&ground).await;
     let auditor = make_role(&app, "audit", None).await;
     let till = make_role(&app, "claim", None).await;
-    let claim = json!({ "policy": "benefit", "subject": "a" });
-    let batch = json!({ "atomic": true, "claims": [claim] });
-    let bundle = app.ask("POST /v1/claims", batch).await.at("/bundle");
-    let bundle = bundle.as_str().expect("an id");
     all_is_recorded(&app, &ground).await;
     let export = app.get("/v1/entries/export?subject=a&format=csv").await;
     assert_eq!(export.status, 200, "{export:?}");
@@ -281,7 +281,7 @@ async fn a_read_beyond_the_bound_is_refused(stack: Stack) {
 
 async fn nothing_is_shown_without_its_act(stack: Stack) {
     let ground = Ground::new(stack);
-    let (app, _clock, grant) = recording(&ground).await;
+    let (app, _clock, [grant, _]) = recording(&ground).await;
     let auditor = make_role(&app, "audit", None).await;
     let path = format!("/v1/grants/{grant}");
     ground.sql("ALTER TABLE acts RENAME TO acts_away").await;
