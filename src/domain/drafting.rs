@@ -44,13 +44,6 @@ pub enum Decided {
     Refused(Refusal),
 }
 
-impl Decided {
-    /// Whether an entry of the draft answers it.
-    pub fn is_drafted(&self) -> bool {
-        matches!(self, Self::Entry(_) | Self::Repeated(_))
-    }
-}
-
 /// The next entries of an account, and the outcome of each claim or correction.
 pub struct Drafted {
     /// `None` if so many lapses are due that they are appended alone.

@@ -162,10 +162,10 @@ impl Group {
             gaps.dedup_by_key(|gap| gap.account);
             return Err(gaps);
         }
-        // 4. The drafts. If nothing is granted, nothing is appended.
-        let is_granted = |it: &MemberDecision| matches!(it, MemberDecision::Decided(_, decided) if decided.is_drafted());
+        // 4. The drafts. Lapses are appended also if no batch is granted: a refusal may depend on them. A doomed batch
+        //    only shows what would be.
         let (mut entries, mut shared) = joint.into_entries();
-        if !decisions.iter().any(is_granted) {
+        if is_doomed {
             entries.iter_mut().for_each(Vec::clear);
             shared.clear();
         }

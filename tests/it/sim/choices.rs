@@ -298,6 +298,18 @@ impl World {
         possible
     }
 
+    /// The reversal and the confirmation of a bundle of two grants. Where Redis decides, there are no bundles.
+    fn of_bundle(&self, instance: usize, grants: [&Entry; 2]) -> Vec<Event> {
+        if self.scene.counting != Counting::Never {
+            return Vec::new();
+        }
+        let [one, other] = grants.map(|grant| Arc::new(grant.clone()));
+        let together = |wishes| Event::SendTogether(instance, wishes, false);
+        let reversals = [&one, &other].map(|it| Wish::Reversal(it.clone()));
+        let confirmations = [one, other].map(|it| Wish::Confirmation(it, None));
+        vec![together(reversals), together(confirmations)]
+    }
+
     /// Holds, corrections of the newest grants, adjustments, and resets.
     fn corrections(&self) -> Vec<Event> {
         let mut possible = Vec::new();
@@ -313,6 +325,9 @@ impl World {
                     is_refused: false,
                 };
                 possible.push(Event::Send(instance, hold));
+            }
+            if let [one, other] = grants.clone().collect::<Vec<_>>()[..] {
+                possible.extend(self.of_bundle(instance, [one, other]));
             }
             for grant in grants.clone() {
                 let grant = Arc::new(grant.clone());

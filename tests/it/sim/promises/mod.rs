@@ -498,7 +498,7 @@ fn claim_of<'a>(entry: &Entry, sent: &'a [Sent]) -> Option<&'a Sent> {
 }
 
 /// Every claim of a batch that has an entry is granted: each has an entry of its own, or its key had
-/// one.
+/// one. The same holds for corrections of a bundle, or another correction did the same.
 fn check_batch(claim: &Sent, ledger: &Ledger, sent: &[Sent]) -> Result<(), Broken> {
     let Some(batch) = claim.batch else {
         return Ok(());
@@ -510,7 +510,9 @@ fn check_batch(claim: &Sent, ledger: &Ledger, sent: &[Sent]) -> Result<(), Broke
     let has_entry = |claim: &Sent| {
         let mut entries = ledger.entries.iter();
         let has_key = |entry: &Entry| claim.work.key.is_some() && entry.key == claim.work.key;
-        entries.any(|entry| nonce(entry) == claim.work.nonce || has_key(entry))
+        let is_corrected = |entry: &Entry| claim.work.grant().is_some() && does(entry, claim);
+        entries
+            .any(|entry| nonce(entry) == claim.work.nonce || has_key(entry) || is_corrected(entry))
     };
     let is_member = |batch: Batch| batch.first == first;
     let mut members = sent
