@@ -23,6 +23,7 @@ on_every_store!(
     a_subject_is_written_once,
     writers_never_fork_an_account,
     turns_come_one_by_one,
+    a_component_is_appended_whole_or_not_at_all,
 );
 
 async fn lines_go_on_from_one_another(stack: Stack) {
@@ -319,4 +320,36 @@ async fn turns_come_one_by_one(stack: Stack) {
     desk.append(desk.draft("a", None, 1)).await;
     drop(turn);
     assert!(waits.await.expect("the task ends"));
+}
+
+/// Drafts that are appended together do not stop at each account's guard.
+async fn a_component_is_appended_whole_or_not_at_all(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    desk.append(desk.draft("taken", None, 1)).await;
+    let component = |subjects: [&str; 2]| {
+        let component = desk.account(subjects[0]);
+        subjects.map(|subject| Draft {
+            component,
+            ..desk.draft(subject, None, 2)
+        })
+    };
+    let lost = component(["a", "taken"]);
+    let whole = component(["b", "c"]);
+    let alone = desk.draft("d", None, 1);
+    // 1. What is not whole is left out, whatever comes before or after it.
+    let drafts: Vec<Draft> = [&lost[..], &whole, &[alone]].concat();
+    let appended = desk.ledger.claims().append(&drafts).await;
+    let accounts = ["b", "c", "d"].map(|subject| desk.account(subject));
+    assert_eq!(appended.expect("an append"), accounts.into());
+    for (subject, entries) in [("a", 0), ("taken", 1), ("b", 2), ("c", 2), ("d", 1)] {
+        assert_eq!(desk.entries(subject).await, entries, "{subject}");
+    }
+    // 2. A burst leaves out the component of an account that exists.
+    let fence = desk.look(&["b"], &[]).await.fence.expect("a fence");
+    let drafts = [&lost[..], &component(["e", "f"])].concat();
+    let claims = desk.ledger.claims();
+    let appended = claims.append_in_burst(&drafts, Some(&fence)).await;
+    let accounts = ["e", "f"].map(|subject| desk.account(subject));
+    assert_eq!(appended.expect("a burst").accounts, accounts.into());
+    assert_eq!(desk.entries("a").await, 0);
 }
