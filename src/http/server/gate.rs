@@ -33,6 +33,7 @@ const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 /// Names the grant that a request was let through with.
 pub const PERDIEM_GRANT: HeaderName = HeaderName::from_static("perdiem-grant");
 /// Says that a policy that only observes would have denied a request.
+pub const PERDIEM_BUNDLE: HeaderName = HeaderName::from_static("perdiem-bundle");
 pub const PERDIEM_WOULD_DENY: HeaderName = HeaderName::from_static("perdiem-would-deny");
 /// Fields whose values are secrets: the ledger would store them as names of subjects, or as keys.
 const SECRETS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];

@@ -216,6 +216,22 @@ async fn several_descriptors_are_granted_together_or_not_at_all() {
     let granted = limited.ask(request(&both)).await.expect("an answer");
     is_ok(&granted);
     assert_eq!(grants(&granted).len(), 2);
+    // The application can take both back at once.
+    let [bundle] = added(&granted.request_headers_to_add, "perdiem-bundle")[..] else {
+        panic!("{granted:?}");
+    };
+    limited
+        .post(&format!("/v1/bundles/{bundle}/reversal"))
+        .await;
+    assert_eq!(limited.used("broad", "acme").await, 0);
+    let granted = limited.ask(request(&both)).await.expect("an answer");
+    is_ok(&granted);
+    // One descriptor alone is no bundle.
+    let alone = limited.one(&[("policy", "broad"), ("org", "other")]).await;
+    assert_eq!(
+        added(&alone.request_headers_to_add, "perdiem-bundle"),
+        [""; 0]
+    );
     // The fields are those of the policy with the fewest units left.
     let left = added(&granted.response_headers_to_add, "ratelimit");
     assert!(left[0].starts_with("\"day\";r=0;"), "{left:?}");

@@ -174,6 +174,7 @@ impl RateLimits {
                 forecast,
                 now: claims.instance.now(),
                 grant: None,
+                bundle: None,
                 would_deny,
             }),
             Rehearsal::Ended(foretold) => claimed.tell(*foretold, claims).await.map(passed),
@@ -222,8 +223,10 @@ fn check(asked: &AskedClaim, key: Option<IdempotencyKey>, claimer: &Principal) -
 }
 
 fn passed(granted: GrantedClaim) -> Passed {
+    let grant = granted.answer.grant.as_ref();
     Passed {
-        grant: granted.answer.grant.map(|grant| grant.id),
+        grant: grant.map(|grant| grant.id),
+        bundle: grant.and_then(|grant| grant.bundle),
         would_deny: granted.answer.would_deny,
         totals: granted.totals,
         forecast: granted.forecast,

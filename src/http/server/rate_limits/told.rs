@@ -13,7 +13,7 @@ use super::messages::{Code, CurrentLimit, DescriptorStatus, HeaderField, RateLim
 use crate::answer::{
     ApiError, RATE_LIMIT, RATE_LIMIT_POLICY, insert_fields, seconds_until, shared_name,
 };
-use crate::server::gate::{PERDIEM_GRANT, PERDIEM_WOULD_DENY};
+use crate::server::gate::{PERDIEM_BUNDLE, PERDIEM_GRANT, PERDIEM_WOULD_DENY};
 use domain::forecast::Forecast;
 use domain::limit::per::Per;
 use domain::limit::total::Total;
@@ -32,6 +32,8 @@ pub struct Passed {
     pub now: DateTime<Utc>,
     /// `None` if the descriptor only looked.
     pub grant: Option<Uuid>,
+    /// The bundle of the grant; `None` for the grant of a question with one descriptor.
+    pub bundle: Option<Uuid>,
     pub would_deny: bool,
 }
 
@@ -43,6 +45,7 @@ impl Passed {
             forecast: Forecast::default(),
             now,
             grant: None,
+            bundle: None,
             would_deny: false,
         }
     }
@@ -118,13 +121,18 @@ fn granted(became: &[Became]) -> RateLimitResponse {
     }
     let grants = passed().filter_map(|passed| passed.grant);
     let grants: Vec<String> = grants.map(|grant| grant.to_string()).collect();
+    let mut bundles = passed().filter(|passed| passed.grant.is_some());
+    let bundle = bundles.next().and_then(|passed| passed.bundle);
+    // A question that repeats a part of another one has grants of several bundles, and names none.
+    let bundle = bundle.filter(|bundle| bundles.all(|passed| passed.bundle == Some(*bundle)));
+    let bundle = bundle.map(|bundle| field(&PERDIEM_BUNDLE, &bundle.to_string()));
     let would_deny = passed().any(|passed| passed.would_deny);
     let of_grants = grants.iter().map(|grant| field(&PERDIEM_GRANT, grant));
     let mark = would_deny.then(|| field(&PERDIEM_WOULD_DENY, "true"));
     RateLimitResponse {
         overall_code: Code::Ok.into(),
         response_headers_to_add: fields(&response.finish()),
-        request_headers_to_add: of_grants.chain(mark).collect(),
+        request_headers_to_add: of_grants.chain(bundle).chain(mark).collect(),
         dynamic_metadata: Some(metadata(grants, Vec::new(), would_deny)),
         ..RateLimitResponse::default()
     }
