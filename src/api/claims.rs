@@ -231,7 +231,7 @@ any_of!(
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchAnswer {
-    /// The bundle of the grants of an atomic batch. A retry has the bundle of then. Absent where nothing is granted.
+    /// The bundle of an atomic batch whose claims are all granted, now or before. A retry has the bundle of then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, required = false)]
     pub bundle: Option<Uuid>,

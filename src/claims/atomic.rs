@@ -73,7 +73,9 @@ impl Claims {
             works.push(policy.map(|policy| self.work(policy, claim)));
         }
         let is_doomed = is_doomed || works.iter().any(Result::is_err);
-        let bundle = self.bundle_of(&works, has_key && !is_doomed);
+        // Without a policy that is known, it is not known whether this is a retry.
+        let is_undecided = |work: &Result<_, _>| matches!(work, Err(ClaimFailure::Undecided(_)));
+        let bundle = self.bundle_of(&works, has_key && !works.iter().any(is_undecided));
         let mut batch = Vec::with_capacity(works.len());
         let take_on = |work: Result<Work, ClaimFailure>| {
             let bundle = Some(bundle);
@@ -108,9 +110,10 @@ impl Claims {
 
     /// The bundle that claims make. With a key its id tells whether a retry has the same claims.
     fn bundle_of(&self, works: &[Result<Work, ClaimFailure>], has_key: bool) -> Bundle {
-        let keys = works.iter().flatten().filter_map(|work| work.key);
         let tag = if has_key {
-            self.ledger.identity().bundle_tag(keys)
+            let claims = works.iter().flatten().flat_map(Work::identifying_bytes);
+            let claims: Vec<u8> = claims.collect();
+            self.ledger.identity().bundle_tag(&claims)
         } else {
             nonce()
         };

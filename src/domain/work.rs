@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
 use super::claim::{HoldTime, Metadata, Subject, Units};
 use super::grant::{Direction, Entry, EntryKind, Line, Note};
@@ -126,6 +127,18 @@ impl Work {
             note: self.note.clone(),
             line,
         }
+    }
+
+    /// What tells this claim from another one: its key, its account, its units and the time of its hold.
+    pub fn identifying_bytes(&self) -> Vec<u8> {
+        let hold = match self.task {
+            Task::Claim(hold) => hold.map_or(0, |hold| hold.get().num_seconds()),
+            _ => 0,
+        };
+        let key = self.key.map_or_else(Uuid::nil, |key| key.0);
+        let ids = [key, self.account.0].map(Uuid::into_bytes).concat();
+        let numbers = [self.units.get(), hold.cast_unsigned()].map(u64::to_le_bytes);
+        [ids, numbers.concat()].concat()
     }
 
     /// Whether an entry with the same key does the same, and nothing else.

@@ -100,8 +100,11 @@ pub async fn post(
     Ok(HttpResponse::Ok().json(BatchAnswer { bundle, items }))
 }
 
-/// The bundle of what is granted now, or else of what was granted before.
+/// The bundle of claims that are all granted: of those granted now, or else of those granted before.
 fn bundle_of(members: &[BatchMember]) -> Option<Uuid> {
+    if members.iter().any(Result::is_err) {
+        return None;
+    }
     let granted = || members.iter().flatten();
     let now = granted().find(|granted| !granted.is_repeat);
     let granted = now.or(granted().next())?;

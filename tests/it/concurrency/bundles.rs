@@ -100,7 +100,11 @@ impl Client<'_> {
             };
             let is_whole = [0, items.len()].contains(&(granted + ended));
             assert!(is_whole, "{answer:?}");
-            assert_eq!(told["bundle"].is_string(), granted > 0, "{answer:?}");
+            assert_eq!(
+                told["bundle"].is_string(),
+                granted == items.len(),
+                "{answer:?}"
+            );
             for (item, wish) in items.iter().zip(&wishes) {
                 let status = StatusCode::from_u16(status(item)).expect("a status");
                 let outcome = Outcome::of(status, &item.to_string());

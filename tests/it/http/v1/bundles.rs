@@ -222,15 +222,28 @@ async fn a_batch_with_a_key_is_one_claim(stack: Stack) {
     }
     assert_eq!(both_used(&app).await, [1, 2]);
     assert_eq!(used(&app, "benefit", "address").await, [0]);
-    // An invalid claim beside it does not change what is told of those that were granted.
+    // A batch with an invalid claim, or with other units, is another one too.
     let mut invalid = all.clone();
     invalid[2]["units"] = json!(0);
     let answer = send(&app, Some("order-17"), &invalid).await;
-    assert_eq!(statuses(&answer), [200, 200, 422], "{answer:?}");
+    assert_eq!(statuses(&answer), [422, 422, 422], "{answer:?}");
+    invalid[2]["units"] = json!(2);
+    let answer = send(&app, Some("order-17"), &invalid).await;
+    assert_eq!(statuses(&answer), [422, 422, 422], "{answer:?}");
     // A claim alone with the key of one of them gets its grant.
     let body = json!({ "subject": "phone" });
     let alone = app.claim_under("benefit", body, Some("order-17#1")).await;
     assert_eq!(alone.is(200)["grant"]["bundle"], json!(id));
+    // A retry names the bundle as long as all of its grants are in force.
+    let claim = |subject: &str| json!({ "policy": "benefit", "subject": subject });
+    let two = json!([claim("a"), claim("b")]);
+    let partly = send(&app, Some("order-19"), &two).await;
+    let first = items(&partly)[0]["grant"]["id"].clone();
+    let first = first.as_str().expect("an id");
+    app.reverse(first, "sent twice").await.is(201);
+    let again = send(&app, Some("order-19"), &two).await;
+    assert_eq!(statuses(&again), [409, 200]);
+    assert_eq!(again.json().get("bundle"), None);
     // A batch that was denied takes its key nowhere.
     let denied = send(&app, Some("order-18"), &all).await;
     assert_eq!(statuses(&denied), [424, 429, 429]);
