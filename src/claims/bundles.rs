@@ -1,5 +1,6 @@
 //! Bundles: the grants of an atomic batch, which are found, reversed and confirmed together.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
@@ -64,43 +65,42 @@ impl Claims {
         } else {
             Correction::Confirmation(None)
         };
+        // What an entry has closed stays closed. Whether a hold has lapsed, only the ledger knows: it may have been
+        // confirmed after it was read.
+        let is_open = |grant: &Grant| grant.followers.closing.is_none();
+        let is_hold = |grant: &Grant| grant.entry.held_until().is_some();
+        grants.retain(|grant| {
+            if is_reversal {
+                is_open(grant)
+            } else {
+                is_hold(grant)
+            }
+        });
         loop {
-            let now = self.instance.clock.now();
-            let is_open = |grant: &Grant| grant.followers.end_of(&grant.entry, now).is_none();
-            let is_hold = |grant: &Grant| grant.entry.held_until().is_some();
-            grants.retain(|grant| {
-                if is_reversal {
-                    is_open(grant)
-                } else {
-                    is_hold(grant)
-                }
-            });
-            let outcomes =
+            let correcting =
                 self.correct_together(caller, &grants, correction, claimed_by, note, deadline);
-            let outcomes = outcomes.await?;
+            let outcomes = correcting.await?;
             let is_repeat = !outcomes
                 .iter()
                 .any(|outcome| matches!(outcome, Outcome::Entered(_)));
-            let mut corrected = grants.iter().zip(outcomes);
-            let refused = corrected.find(|(_, outcome)| matches!(outcome, Outcome::Refused(..)));
-            let Some((grant, outcome)) = refused else {
-                return Ok(BundleCorrected::Done { is_repeat });
-            };
-            let given_back = |outcome: &Outcome| {
-                matches!(
-                    outcome,
-                    Outcome::Refused(_, Refusal::NotCorrected(CorrectionRefusal::GivenBack(_)))
-                )
-            };
-            if !given_back(&outcome) {
-                return Ok(BundleCorrected::Refused(
-                    Box::new(grant.clone()),
-                    Box::new(outcome),
-                ));
+            let mut lapsed = HashSet::new();
+            for (grant, outcome) in grants.iter().zip(outcomes) {
+                match &outcome {
+                    Outcome::Refused(_, Refusal::NotCorrected(CorrectionRefusal::GivenBack(_))) => {
+                        lapsed.insert(grant.entry.id);
+                    }
+                    Outcome::Refused(..) => {
+                        let refused = Box::new(grant.clone());
+                        return Ok(BundleCorrected::Refused(refused, Box::new(outcome)));
+                    }
+                    _ => {}
+                }
             }
-            // The hold lapsed meanwhile, which gave its units back.
-            let lapsed = grant.entry.id;
-            grants.retain(|grant| grant.entry.id != lapsed);
+            if lapsed.is_empty() {
+                return Ok(BundleCorrected::Done { is_repeat });
+            }
+            // Holds that lapsed gave their units back. The others are reversed without them.
+            grants.retain(|grant| !lapsed.contains(&grant.entry.id));
         }
     }
 
