@@ -117,6 +117,11 @@ pub struct ReversalBody {
 }
 
 impl GrantBody {
+    /// Whether a unit of the grant is left.
+    pub fn is_left(&self) -> bool {
+        ["granted", "held"].contains(&&*self.state)
+    }
+
     /// The grant with its state at an instant.
     pub fn new(grant: &Grant, now: DateTime<Utc>) -> Self {
         let entry = &grant.entry;

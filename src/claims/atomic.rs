@@ -22,9 +22,8 @@ pub type ForetoldMember = Result<Foretold, ClaimFailure>;
 
 impl Claims {
     /// Decides claims together: all are granted, or none is. `has_key` tells that the batch has a key: then it is one
-    /// claim, and a claim whose key another one has is refused, also if that did the same. `is_doomed` tells that something
-    /// outside of the claims prevents every grant: then nothing is granted, and the outcomes say
-    /// what would be. The batch ends in the same way whether or not the client still waits.
+    /// claim, and only a batch of the same claims repeats it. `is_doomed` tells that something outside of the claims
+    /// prevents every grant: then nothing is granted, and the outcomes say what would be. The batch ends in the same way whether or not the client still waits.
     ///
     /// # Errors
     /// [`Undecided`]: no claim is granted, unless a transaction with an unknown outcome is
@@ -72,7 +71,6 @@ impl Claims {
             let policy = self.policy_of_claim(&policy, came).await;
             works.push(policy.map(|policy| self.work(policy, claim)));
         }
-        let is_doomed = is_doomed || works.iter().any(Result::is_err);
         // Without a policy that is known, it is not known whether this is a retry.
         let is_undecided = |work: &Result<_, _>| matches!(work, Err(ClaimFailure::Undecided(_)));
         let bundle = self.bundle_of(&works, has_key && !works.iter().any(is_undecided));

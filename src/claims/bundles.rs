@@ -46,8 +46,8 @@ impl Claims {
         Ok(self.instance.detached(work).await??)
     }
 
-    /// Reverses what is left of every grant of a bundle, or confirms every hold of it, in one transaction. Grants that
-    /// have ended are not reversed. If a grant is refused, nothing is done.
+    /// Corrects the grants of a bundle in one transaction: a reversal takes those that have not ended, and a confirmation
+    /// takes the holds. If one of these is refused, nothing is done.
     ///
     /// # Errors
     /// [`ClaimFailure`].
@@ -55,26 +55,16 @@ impl Claims {
         self: &Arc<Self>,
         caller: &Arc<str>,
         mut grants: Vec<Grant>,
-        is_reversal: bool,
+        correction: Correction,
         claimed_by: KeyNumber,
         note: &Note,
     ) -> Result<BundleCorrected, ClaimFailure> {
         let deadline = self.claim_deadline();
-        let correction = if is_reversal {
-            Correction::Reversal(None)
-        } else {
-            Correction::Confirmation(None)
-        };
         // What an entry has closed stays closed. Whether a hold has lapsed, only the ledger knows: it may have been
         // confirmed after it was read.
-        let is_open = |grant: &Grant| grant.followers.closing.is_none();
-        let is_hold = |grant: &Grant| grant.entry.held_until().is_some();
-        grants.retain(|grant| {
-            if is_reversal {
-                is_open(grant)
-            } else {
-                is_hold(grant)
-            }
+        grants.retain(|grant| match correction {
+            Correction::Reversal(_) => grant.followers.closing.is_none(),
+            Correction::Confirmation(_) => grant.entry.held_until().is_some(),
         });
         loop {
             let correcting =

@@ -7,7 +7,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{call, read, request, segment, send, show};
+use super::client::{call, request, segment, send, show};
 use super::corrections::already;
 use super::local::LocalTime;
 use api::bundles::{BundleBody, BundleReversalRequest};
@@ -56,29 +56,25 @@ pub async fn run(command: BundleCommand) -> anyhow::Result<ExitCode> {
             let path = format!("/v1/bundles/{}/reversal", segment(&bundle));
             let body = BundleReversalRequest { reason };
             let request = request(&server, Method::POST, &path)?.json(&body);
-            show_corrected(&server, send(request).await?, "reversed")
+            show_corrected(&server, &send(request).await?, "reversed")
         }
         BundleCommand::Confirm(BundleArgs { bundle, server }) => {
             let path = format!("/v1/bundles/{}/confirmation", segment(&bundle));
             let request = request(&server, Method::POST, &path)?;
-            show_corrected(&server, send(request).await?, "confirmed")
+            show_corrected(&server, &send(request).await?, "confirmed")
         }
     }
 }
 
 fn show_corrected(
     server: &ServerArgs,
-    (status, answer): (StatusCode, Value),
+    (status, answer): &(StatusCode, Value),
     done: &str,
 ) -> anyhow::Result<ExitCode> {
-    if server.json {
-        println!("{answer:#}");
-    } else {
-        let bundle: BundleBody = read(&answer)?;
-        println!("{}{done} {}", already(status), bundle.id);
-        print_grants(server, &bundle);
-    }
-    Ok(ExitCode::SUCCESS)
+    show(server, answer, |bundle: &BundleBody| {
+        println!("{}{done} {}", already(*status), bundle.id);
+        print_grants(server, bundle);
+    })
 }
 
 /// The grants may be of several policies, so their times are in UTC.

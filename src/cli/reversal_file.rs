@@ -10,7 +10,7 @@ use super::ServerArgs;
 use super::bulk::{BulkRun, LineResult};
 use super::client::{call, once, read, request, send};
 use super::csv_lines::{self, CsvCells, CsvColumn, CsvLine, key_of};
-use super::taking_back::{had_ended, is_left, units_left};
+use super::taking_back::{had_ended, units_left};
 use api::grants::{GrantBody, ReversalRequest};
 use api::strict::WholeNumber;
 use domain::claim::Units;
@@ -88,7 +88,7 @@ fn read_line(
 async fn rehearse(run: &BulkRun<'_>, line: &ReversalLine) -> anyhow::Result<LineResult> {
     let path = format!("/v1/grants/{}", line.grant);
     let grant: GrantBody = read(&call(request(run.server, Method::GET, &path)?).await?)?;
-    if !is_left(&grant) {
+    if !grant.is_left() {
         return Ok(LineResult::DoneBefore);
     }
     let left = units_left(&grant);

@@ -119,7 +119,7 @@ pub async fn reverse_all(
         .iter()
         .map(read)
         .collect::<anyhow::Result<Vec<GrantBody>>>()?;
-    let grants: Vec<GrantBody> = found.into_iter().filter(is_left).collect();
+    let grants: Vec<GrantBody> = found.into_iter().filter(GrantBody::is_left).collect();
     let mut taken = TakenBack {
         grants: grants.len() as u64,
         units: grants.iter().map(units_left).sum(),
@@ -161,11 +161,6 @@ pub async fn reverse_all(
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether a unit of the grant is left.
-pub fn is_left(grant: &GrantBody) -> bool {
-    ["granted", "held"].contains(&&*grant.state)
 }
 
 /// The units that a reversal would give back, if any are left.

@@ -140,8 +140,8 @@ pub async fn lock(session: &mut Session<'_>, drafts: &[&Draft]) -> Result<Shared
     }
 }
 
-/// The drafts of the components for which there is the room that they need, one after the other, and the usage after
-/// them.
+/// The drafts for which there is the room that they need, one component after the other; and the usage that they
+/// leave.
 pub fn fitting<'d>(drafts: &[&'d Draft], used: SharedUse) -> (Vec<&'d Draft>, SharedUse) {
     let mut used = used;
     let fits = |component: &&[&Draft]| {

@@ -20,8 +20,7 @@ async fn bundle_page(visit: &Visit<'_>) -> Result<Shown, PageFailure> {
     let id = visit.name(0);
     let bundle: BundleBody = visit.asker.get(path(&["v1", "bundles", id])).await?;
     let grants = &bundle.grants;
-    let is_left = |grant: &GrantBody| ["granted", "held"].contains(&&*grant.state);
-    let left = grants.iter().filter(|grant| is_left(grant)).count() as u64;
+    let left = grants.iter().filter(|grant| grant.is_left()).count() as u64;
     let is_held = grants.iter().any(|grant| &*grant.state == "held");
     let base = path(&["console", "bundles", id]);
     let granted_at = grants.iter().map(|grant| grant.granted_at).min();

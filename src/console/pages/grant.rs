@@ -27,11 +27,10 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let makers = followers.chain([&*terms.version.changed_by]);
     let makers = Makers::of(visit, makers).await;
     let base = path(&["console", "grants", id]);
-    let is_open = ["granted", "held", "confirmed"].contains(&&*grant.state);
     Ok(Shown::new("Grant", local.clone())
         .lead(sentence(&told, &local))
         .acts(html! {
-            @if visit.may_help() && is_open {
+            @if visit.may_help() && grant.is_left() {
                 (button_to(&format!("{base}/give-back"), "Give back"))
                 @if &*grant.state == "held" {
                     (form(visit, &format!("{base}/confirm"), html! { button { "Confirm" } }))

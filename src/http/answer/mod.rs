@@ -40,12 +40,20 @@ pub fn changed(status: StatusCode, version: u32, is_dry_run: bool) -> HttpRespon
 
 /// Begins an answer to a request that an `Idempotency-Key` makes safe to repeat.
 pub fn entered_once(is_repeat: bool) -> HttpResponseBuilder {
-    if !is_repeat {
-        return HttpResponse::Created();
+    let mut response = made(is_repeat);
+    if is_repeat {
+        response.insert_header(("Idempotent-Replayed", "true"));
     }
-    let mut response = HttpResponse::Ok();
-    response.insert_header(("Idempotent-Replayed", "true"));
     response
+}
+
+/// Begins an answer to a request that makes something, unless the same was made before.
+pub fn made(is_repeat: bool) -> HttpResponseBuilder {
+    if is_repeat {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    }
 }
 
 fn etag(version: u32) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use actix_web::HttpResponse;
 use futures_util::future::try_join_all;
 
-use crate::answer::{ApiError, HttpAnswer, entered};
+use crate::answer::{ApiError, HttpAnswer, entered, made};
 use crate::operation::{BUNDLE, describe};
 use crate::request::{
     Auditor, Body, BundlePath, ByHandler, Caller, ClaimsData, Corrector, NeedlessKey, OptionalBody,
@@ -17,7 +17,7 @@ use domain::grant::Grant;
 use domain::identity::BundleId;
 use domain::policy::check_reason;
 use domain::reads::ReadKind;
-use engine::BundleCorrected;
+use engine::{BundleCorrected, Correction};
 
 describe! {
     /// Show a bundle: the grants of an atomic batch.
@@ -67,7 +67,8 @@ pub async fn reverse(
     check_reason(&reason).map_err(|detail| ApiError::invalid_body("/reason", detail))?;
     let id = BundleId(id.0);
     let grants = usable(&caller, claims.bundle(id).await?)?;
-    correct(&caller, id, grants, Some(reason), &claims).await
+    let correction = Correction::Reversal(None);
+    correct(&caller, id, grants, correction, Some(reason), &claims).await
 }
 
 describe! {
@@ -97,7 +98,8 @@ pub async fn confirm(
     {
         return Err(ApiError::NotAHold);
     }
-    correct(&caller, id, grants, None, &claims).await
+    let correction = Correction::Confirmation(None);
+    correct(&caller, id, grants, correction, None, &claims).await
 }
 
 /// The grants of a bundle, if the caller may use the policies of all of them.
@@ -111,19 +113,18 @@ fn usable<W, P>(caller: &Caller<W, P>, grants: Vec<Grant>) -> Result<Vec<Grant>,
     Ok(grants)
 }
 
-/// Reverses a bundle for a reason, or confirms it without one.
 async fn correct(
     caller: &Caller<Corrector, ByHandler>,
     id: BundleId,
     grants: Vec<Grant>,
+    correction: Correction,
     reason: Option<String>,
     claims: &ClaimsData,
 ) -> HttpAnswer {
-    let is_reversal = reason.is_some();
     let note = caller.note(reason);
     let key = caller.key();
     let number = caller.key_number();
-    let correcting = claims.correct_bundle(&key, grants, is_reversal, number, &note);
+    let correcting = claims.correct_bundle(&key, grants, correction, number, &note);
     let is_repeat = match correcting.await? {
         BundleCorrected::Done { is_repeat } => is_repeat,
         BundleCorrected::Refused(grant, refused) => {
@@ -133,11 +134,6 @@ async fn correct(
             entered(*refused, Forecast::default(), subject, units, now)?.1
         }
     };
-    let mut response = if is_repeat {
-        HttpResponse::Ok()
-    } else {
-        HttpResponse::Created()
-    };
     let grants = claims.bundle(id).await?;
-    Ok(response.json(BundleBody::new(id, &grants, claims.instance.now())))
+    Ok(made(is_repeat).json(BundleBody::new(id, &grants, claims.instance.now())))
 }

@@ -1,9 +1,8 @@
 //! Reversals and confirmations of grants.
 
-use actix_web::HttpResponse;
 use tokio::time::timeout_at;
 
-use crate::answer::{ApiError, HttpAnswer, entered};
+use crate::answer::{ApiError, HttpAnswer, entered, made};
 use crate::operation::{GRANT, describe};
 use crate::request::{
     Body, ByHandler, Caller, ClaimsData, Corrector, GrantPath, KeyHeader, NeedlessKey,
@@ -139,11 +138,6 @@ async fn correct(
     } else {
         claims.foretell_entry(&grant.policy, &entry).await
     };
-    let mut response = if is_repeat {
-        HttpResponse::Ok()
-    } else {
-        HttpResponse::Created()
-    };
     let of_entry = Followers::among(grant.entry.id, [&entry]);
     let followers = match correction {
         // The grant as the confirmation left it, whatever was given back since.
@@ -160,7 +154,7 @@ async fn correct(
         Correction::Reversal(_) => of_entry,
     };
     let grant = Grant { followers, ..grant };
-    Ok(response.json(CorrectionAnswer {
+    Ok(made(is_repeat).json(CorrectionAnswer {
         grant: GrantBody::new(&grant, claims.instance.now()),
         limits: LimitUsage::foretold(&entry.line.totals, &forecast),
     }))

@@ -63,13 +63,7 @@ impl Client<'_> {
         };
         let wishes: Vec<Wish> = (0..count).map(|_| wish(&mut self.dice)).collect();
         let wishes = self.fleet.wishes(wishes);
-        let body = |wish: &usize| {
-            let mut body = self.fleet.history().wishes[*wish].body(*wish);
-            body["policy"] = json!("benefit");
-            body
-        };
-        let claims: Vec<Value> = wishes.iter().map(body).collect();
-        let body = json!({ "claims": claims, "atomic": true });
+        let body = self.fleet.batch(&wishes);
         let key = Uuid::new_v4().to_string();
         let key = self.dice.percent(50).then_some(key.as_str());
         let began = self.fleet.time();

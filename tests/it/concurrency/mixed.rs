@@ -107,13 +107,7 @@ impl Client<'_> {
     async fn claim_together(&mut self) {
         let count = self.dice.between(2, 5);
         let wishes: Vec<usize> = (0..count).map(|_| self.wish(false)).collect();
-        let body = |wish: &usize| {
-            let mut body = self.fleet.history().wishes[*wish].body(*wish);
-            body["policy"] = json!("benefit");
-            body
-        };
-        let claims: Vec<Value> = wishes.iter().map(body).collect();
-        let body = json!({ "claims": claims, "atomic": true });
+        let body = self.fleet.batch(&wishes);
         let began = self.fleet.time();
         let request = self.app().request(Method::POST, "/v1/claims").json(&body);
         let answer = Answer::of(request).await;

@@ -182,6 +182,17 @@ impl Fleet {
         (from..history.wishes.len()).collect()
     }
 
+    /// The body of an atomic batch of claims.
+    pub fn batch(&self, wishes: &[usize]) -> Value {
+        let history = self.history();
+        let claims = wishes.iter().map(|wish| {
+            let mut claim = history.wishes[*wish].body(*wish);
+            claim["policy"] = json!("benefit");
+            claim
+        });
+        json!({ "claims": claims.collect::<Vec<_>>(), "atomic": true })
+    }
+
     /// Sends a claim until its client knows the outcome. A claim without a key is sent once.
     pub async fn send(&self, client: usize, wish: usize) -> Outcome {
         let claim = self.history().wishes[wish].clone();
