@@ -27,8 +27,9 @@ use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use perdiem::domain::key::KeyNumber;
 use perdiem::domain::limit::draft::LimitDraft;
-use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::encode_totals;
 use perdiem::domain::limit::total::Total;
+use perdiem::domain::line_text::totals_of;
 use perdiem::domain::past::Past;
 use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::schedule::Versions;
@@ -58,6 +59,7 @@ fn calendar(zone: &str, per: Length) -> (&'static Calendar, Length) {
         zone: Zones::bundled().get(zone).expect("a zone"),
         day_starts_at: NaiveTime::MIN,
         week_starts_on: Weekday::Mon,
+        anchor: None,
     };
     (keep(calendar), per)
 }
@@ -169,7 +171,7 @@ fn encode_of_totals(line: &'static Line) -> String {
 
 fn totals_text(limits: usize) -> &'static str {
     warm(encode_totals(&last_line(limits).totals), |text| {
-        decode_totals(text)
+        totals_of(text)
     })
 }
 
@@ -177,7 +179,7 @@ fn totals_text(limits: usize) -> &'static str {
 #[bench::of_1_limit(1)]
 #[bench::of_3_limits(3)]
 fn decode_of_totals(text: &'static str) -> Vec<Total> {
-    decode_totals(black_box(text)).expect("totals")
+    totals_of(black_box(text)).expect("totals")
 }
 
 /// Redis' answer about a counter.

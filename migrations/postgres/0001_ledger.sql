@@ -162,7 +162,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
     (5, 'adjustment_up', 1, false, false, NULL, true),
     (6, 'adjustment_down', -1, false, false, NULL, true),
     (7, 'partial_reversal', -1, true, false, NULL, true),
-    (8, 'reset', 0, false, false, NULL, true);
+    (8, 'reset', 0, false, false, NULL, true),
+    (9, 'calendar', 0, false, false, NULL, true);
 
 -- One row an entry, numbered without gaps in its account. The last entry of an account is its last line: it is
 -- enough for the next decision.
@@ -178,7 +179,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
 -- `totals` holds what each limit's window held after the entry, with a semicolon between limits:
 -- d3,1,1763654400+86400 is a letter for the window's length (a day; i is a minute), max, used, the window's
 -- start in seconds since 1970, and its length in seconds. Limits of other kinds have other letters
--- (src/domain/limit/text.rs).
+-- (src/domain/limit/text.rs). What the account has of its own of a calendar comes before them:
+-- @Asia/Tokyo,20484; is the zone and the anchor, in days since 1970 (src/domain/line_text.rs).
 --
 -- The columns are in this order because PostgreSQL aligns them: another one makes each row longer. No foreign
 -- keys: they would lock the row of a policy or a kind for each claim.
@@ -190,7 +192,7 @@ CREATE TABLE entries (
     policy integer NOT NULL,
     policy_version integer NOT NULL,
     claimed_by integer,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 8),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 9),
     flags smallint NOT NULL,
     account uuid NOT NULL,
     id uuid NOT NULL,
@@ -228,7 +230,7 @@ CREATE TABLE entry_details (
     account uuid NOT NULL,
     number bigint NOT NULL,
     id uuid NOT NULL,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 8),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 9),
     of_grant uuid,
     held_until timestamptz,
     made_by text,

@@ -157,7 +157,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
     (5, 'adjustment_up', 1, 0, 0, NULL, 1),
     (6, 'adjustment_down', -1, 0, 0, NULL, 1),
     (7, 'partial_reversal', -1, 1, 0, NULL, 1),
-    (8, 'reset', 0, 0, 0, NULL, 1);
+    (8, 'reset', 0, 0, 0, NULL, 1),
+    (9, 'calendar', 0, 0, 0, NULL, 1);
 
 -- One row an entry, numbered without gaps in its account. The last entry of an account is its last line: it is
 -- enough for the next decision.
@@ -173,7 +174,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
 -- `totals` holds what each limit's window held after the entry, with a semicolon between limits:
 -- d3,1,1763654400+86400 is a letter for the window's length (a day; i is a minute), max, used, the window's
 -- start in seconds since 1970, and its length in seconds. Limits of other kinds have other letters
--- (src/domain/limit/text.rs).
+-- (src/domain/limit/text.rs). What the account has of its own of a calendar comes before them:
+-- @Asia/Tokyo,20484; is the zone and the anchor, in days since 1970 (src/domain/line_text.rs).
 CREATE TABLE entries (
     xact integer PRIMARY KEY,
     number integer NOT NULL CHECK (number > 0),
@@ -182,7 +184,7 @@ CREATE TABLE entries (
     policy integer NOT NULL,
     policy_version integer NOT NULL,
     claimed_by integer,
-    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 8),
+    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 9),
     flags integer NOT NULL,
     account blob NOT NULL,
     id blob NOT NULL,
@@ -210,7 +212,7 @@ CREATE TABLE entry_details (
     account blob NOT NULL,
     number integer NOT NULL,
     id blob NOT NULL,
-    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 8),
+    kind integer NOT NULL CHECK (kind BETWEEN 1 AND 9),
     of_grant blob,
     held_until integer,
     made_by text,

@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::calendars::{CalendarAnswer, CalendarBody};
 use super::distinct::DistinctObject;
 use super::explanation::ClaimExplanation;
 use super::grants::{ClaimAnswer, GrantBody};
@@ -40,6 +41,11 @@ pub struct ClaimBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
+    /// What the subject has of its own of a calendar from here on, under a policy whose `calendar` is not
+    /// `policy`. A part that is left out stays as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CalendarBody>)]
+    pub calendar: Option<Object<CalendarBody>>,
     /// Only shows what would happen.
     #[serde(default)]
     pub dry_run: bool,
@@ -88,6 +94,10 @@ pub struct BatchClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
+    /// As in a single claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CalendarBody>)]
+    pub calendar: Option<Object<CalendarBody>>,
     /// As in a single claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
@@ -182,8 +192,13 @@ pub struct UsageBody {
     pub policy: String,
     #[schema(example = 1)]
     pub policy_version: u32,
+    /// That of the subject, if it has one of its own.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     pub time_zone: String,
+    /// What the subject has of its own of a calendar. Absent under a policy whose own calendar divides time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub calendar: Option<CalendarAnswer>,
     #[schema(example = "member-42")]
     pub subject: String,
     /// Whether the subject has entries under this policy, or grants that wait for the ledger.

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::calendars::CalendarAnswer;
 use super::keys::KeyName;
 use super::limits::LimitUsage;
 use super::page::{NextCursor, page};
@@ -88,6 +89,10 @@ pub struct EntryBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "+08:00")]
     pub time_zone: Option<String>,
+    /// What the subject had of its own of a calendar after the entry. Absent where it had nothing of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub calendar: Option<CalendarAnswer>,
     /// The levels that the entry reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<words::WarningLevel>)]
@@ -131,6 +136,7 @@ impl From<&Entry> for EntryBody {
             reason: note.and_then(|note| note.reason.clone()),
             policy_version: entry.line.policy_version,
             time_zone: None,
+            calendar: entry.line.calendar.as_deref().map(CalendarAnswer::from),
             crossed: entry.crossed.percents().collect(),
             limits: LimitUsage::all(&entry.line.totals),
         }

@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod backtests;
 pub mod blocks;
 pub mod bundles;
+pub mod calendars;
 pub mod changes;
 pub mod claims;
 pub mod distinct;

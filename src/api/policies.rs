@@ -11,8 +11,9 @@ use super::page::page;
 use super::strict::{Object, WholeNumber};
 use super::tiers::{TierAnswer, TierBody};
 use super::words::{self, Word};
+use domain::calendar_words::{format_minute, weekday_name};
 use domain::limit::draft::LimitDraft;
-use domain::policy::{Policy, PolicyPause, Rule, RuleDraft, format_minute, weekday_name};
+use domain::policy::{Policy, PolicyPause, Rule, RuleDraft};
 use domain::zone_hints::warning;
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -51,6 +52,10 @@ pub struct PolicyBody {
     #[schema(value_type = Option<words::Weekday>, example = "monday")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub week_starts_on: Option<String>,
+    /// Whose calendar divides time into windows. Default: `policy`.
+    #[schema(value_type = Option<words::CalendarOwner>, example = "policy")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
     /// Before this instant the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,6 +154,13 @@ pub struct PolicyPatch {
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schema(value_type = Option<words::CalendarOwner>)]
+    pub calendar: Option<Option<String>>,
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<DateTime<Utc>>)]
     pub active_from: Option<Option<String>>,
     #[serde(
@@ -239,6 +251,7 @@ impl PolicyPatch {
             limits: self.limits.unwrap_or(before.limits),
             day_starts_at: self.day_starts_at.unwrap_or(before.day_starts_at),
             week_starts_on: self.week_starts_on.unwrap_or(before.week_starts_on),
+            calendar: self.calendar.unwrap_or(before.calendar),
             active_from: self.active_from.unwrap_or(before.active_from),
             active_until: self.active_until.unwrap_or(before.active_until),
             paused: None,
@@ -271,6 +284,7 @@ impl From<PolicyBody> for RuleDraft {
             limits: drafts(body.limits),
             day_starts_at: body.day_starts_at,
             week_starts_on: body.week_starts_on,
+            calendar: body.calendar,
             active_from: None,
             active_until: None,
             paused: false,
@@ -298,6 +312,7 @@ impl From<PolicyAnswer> for PolicyBody {
             limits: bodies(version.limits),
             day_starts_at: Some(version.day_starts_at),
             week_starts_on: Some(version.week_starts_on.into_owned()),
+            calendar: Some(version.calendar.into_owned()).filter(|it| !it.is_empty()),
             active_from: version.active_from.map(written),
             active_until: version.active_until.map(written),
             paused: None,
@@ -398,6 +413,9 @@ pub struct PolicyAnswer {
     pub day_starts_at: String,
     #[schema(value_type = words::Weekday, example = "monday")]
     pub week_starts_on: Word,
+    #[serde(default)]
+    #[schema(required, value_type = words::CalendarOwner, example = "policy")]
+    pub calendar: Word,
     pub active_from: Option<DateTime<Utc>>,
     pub active_until: Option<DateTime<Utc>>,
     /// A paused policy grants no claim.
@@ -460,6 +478,7 @@ impl From<Policy> for PolicyAnswer {
             limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
             day_starts_at: format_minute(calendar.day_starts_at),
             week_starts_on: weekday_name(calendar.week_starts_on).into(),
+            calendar: policy.rule.calendar_owner.as_str().into(),
             description: policy.rule.description,
             active_from: policy.rule.active_from,
             active_until: policy.rule.active_until,

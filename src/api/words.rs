@@ -9,7 +9,10 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::format;
-use domain::{grant, key, limit, orphans, policy, reads, reconciliation, warning};
+use domain::{
+    calendar_words, grant, key, limit, orphans, own_calendar, policy, reads, reconciliation,
+    warning,
+};
 
 /// A word of an answer, such as a kind or a state. A newer server may write a word that is not known
 /// here, and a reader shows it as it is.
@@ -130,7 +133,7 @@ words! {
     /// together, one duration after the first grant. `sliding`: each unit returns one duration after it was taken.
     /// `rate`: units return evenly.
     LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
-    Weekday = policy::WEEKDAYS.map(|(_, name)| name);
+    Weekday = calendar_words::WEEKDAYS.map(|(_, name)| name);
     /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`: Redis alone
     /// decides, and queues the grant for the ledger, so a claim does not wait for the ledger, but a grant is
     /// only as durable as Redis.
@@ -173,6 +176,9 @@ words! {
     ProposedOperation = ["put", "archive"];
     Anything = ["*"];
     OnlyTrue = ["true"];
+    /// `subject`: each subject can have a time zone and an anchor of its own, which a claim or an admin tells;
+    /// `first_grant`: the same, and a subject without an anchor gets the day of its first grant.
+    CalendarOwner = own_calendar::CalendarOwner::ALL.map(own_calendar::CalendarOwner::as_str);
     /// `absent`: there is no Redis, and only the ledger was checked. `unavailable`: Redis was away, and not all
     /// counters were compared.
     CountersCompared =
@@ -183,7 +189,7 @@ words! {
     /// Of counters: `counter_too_high` and `counter_lags`: its number is above or below that of the account's
     /// last entry; `counter_differs` in another way; `counter_unreadable`; `counter_orphaned`: the ledger does
     /// not know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`: numbers are
-    /// missing before this entry; `time_backwards`: the entry is earlier than the one before it;
+    /// missing before this entry; `time_backwards`: the entry is earlier than the one before it; `wrong_calendar`: the calendar of the account moved, and nobody moved it;
     /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`; `wrong_figure`: the entries
     /// make another figure of a day.
     DifferenceKind =

@@ -135,7 +135,8 @@ impl Claims {
             let policy = &work.policy;
             let account = work.account;
             let units = work.units;
-            let foretold = self.foretell(policy, account, units, outcome, is_committed, deadline);
+            let asked = work.asked();
+            let foretold = self.foretell(policy, account, asked, outcome, is_committed, deadline);
             let foretold = foretold.await;
             self.note_denial(account, units, &foretold.outcome);
             Ok(foretold)

@@ -54,9 +54,10 @@ impl Claims {
         let policy = work.policy.clone();
         let account = work.account;
         let units = work.units;
+        let asked = work.asked();
         let deadline = admission.deadline;
         let outcome = self.submit(admission, work, first_step).await?;
-        let foretelling = self.foretell(&policy, account, units, outcome, true, deadline);
+        let foretelling = self.foretell(&policy, account, asked, outcome, true, deadline);
         let foretold = foretelling.await;
         self.note_denial(account, units, &foretold.outcome);
         Ok(foretold)
@@ -93,6 +94,7 @@ impl Claims {
             units: claim.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             bundle: None,
+            calendar: claim.calendar,
             metadata: claim.metadata,
             claimed_by: claim.claimed_by,
             note: None,

@@ -1,4 +1,4 @@
-//! Corrections: reversals and confirmations of grants, adjustments, and resets.
+//! Corrections: reversals and confirmations of grants, adjustments, resets, and moves of calendars.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use domain::claim::{IdempotencyKey, Subject, Units};
 use domain::grant::{Direction, Entry, Followers, Grant, Note};
 use domain::key::KeyNumber;
 use domain::limit::per::Per;
+use domain::own_calendar::OwnCalendar;
 use domain::policy::{Policy, PolicyName};
 use domain::refusal::Refusal;
 use domain::work::{Task, Work};
@@ -45,6 +46,7 @@ struct ByHand {
     task: Task,
     subject: Subject,
     units: Units,
+    calendar: Option<Arc<OwnCalendar>>,
     key: Option<IdempotencyKey>,
     claimed_by: KeyNumber,
     note: Note,
@@ -60,6 +62,19 @@ pub struct Reset {
     /// The key that resets.
     pub claimed_by: KeyNumber,
     /// Who resets, and why.
+    pub note: Note,
+}
+
+/// A move of a subject's calendar.
+#[derive(Debug, Clone)]
+pub struct CalendarMove {
+    pub subject: Subject,
+    /// The parts that move.
+    pub calendar: OwnCalendar,
+    pub key: Option<IdempotencyKey>,
+    /// The key that moves it.
+    pub claimed_by: KeyNumber,
+    /// Who moves it, and why.
     pub note: Note,
 }
 
@@ -105,6 +120,7 @@ impl Claims {
             units: entry.units,
             key: key.map(|key| self.ledger.identity().key(&grant.policy, key)),
             bundle: None,
+            calendar: None,
             metadata: None,
             claimed_by,
             note: Some(note),
@@ -130,6 +146,7 @@ impl Claims {
             task: Task::Adjust(adjustment.direction, adjustment.counted_at),
             subject: adjustment.subject,
             units: adjustment.units,
+            calendar: None,
             key: adjustment.key,
             claimed_by: adjustment.claimed_by,
             note: adjustment.note,
@@ -160,10 +177,34 @@ impl Claims {
             task: Task::Reset(reset.per),
             subject: reset.subject,
             units: Units::ONE,
+            calendar: None,
             key: reset.key,
             claimed_by: reset.claimed_by,
             note: reset.note,
         };
+        self.enter_by_hand(admission, policy, by_hand).await
+    }
+
+    /// Moves the calendar of a subject. The policy need not be active.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn move_calendar(
+        &self,
+        admission: Admission,
+        policy: &PolicyName,
+        moved: CalendarMove,
+    ) -> Result<Outcome, ClaimFailure> {
+        let by_hand = ByHand {
+            task: Task::MoveCalendar,
+            subject: moved.subject,
+            units: Units::ONE,
+            calendar: Some(Arc::new(moved.calendar)),
+            key: moved.key,
+            claimed_by: moved.claimed_by,
+            note: moved.note,
+        };
+        let policy = self.policy_of_claim(policy, Instant::now()).await?;
         self.enter_by_hand(admission, policy, by_hand).await
     }
 
@@ -186,6 +227,7 @@ impl Claims {
             units: by_hand.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             bundle: None,
+            calendar: by_hand.calendar,
             metadata: None,
             claimed_by: by_hand.claimed_by,
             note: Some(by_hand.note),

@@ -11,13 +11,14 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::instance::Outlook;
 use crate::protocol::{Outcome, last_line, missing_version, totals};
-use domain::account::{Unknown, refuse};
+use domain::account::{UnitsAsked, Unknown, refuse};
 use domain::claim::Units;
 use domain::correction::HoldChange;
 use domain::course::Course;
 use domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
 use domain::grant::{Entry, Line};
 use domain::identity::AccountId;
+use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyName};
 use domain::refusal::{DeniedClaim, Refusal};
 use domain::work::Work;
@@ -48,7 +49,7 @@ struct Question {
     policy: Arc<Policy>,
     account: AccountId,
     after: After,
-    units: Option<Units>,
+    asked: Option<UnitsAsked>,
     now: DateTime<Utc>,
     /// Whether the line is committed: the memory then keeps what is read for it.
     is_committed: bool,
@@ -112,12 +113,13 @@ impl Claims {
         self: &Arc<Self>,
         policy: &Arc<Policy>,
         account: AccountId,
-        units: Units,
+        asked: UnitsAsked,
         outcome: Outcome,
         is_committed: bool,
         deadline: Instant,
     ) -> Foretold {
         let until = deadline.min(self.forecast_deadline());
+        let units = asked.units;
         let forecast = match &outcome {
             Outcome::Entered(entry) => {
                 let foretelling = self.foretell_after(policy, account, &entry.line, until);
@@ -128,7 +130,7 @@ impl Claims {
                     policy: terms.clone(),
                     account,
                     after: After::Last,
-                    units: Some(units),
+                    asked: Some(asked),
                     now: self.instance.clock.now(),
                     is_committed,
                     until,
@@ -166,14 +168,16 @@ impl Claims {
         until: Instant,
     ) -> Forecast {
         let terms = &self.instance.policies.terms;
-        if line.lapses_at.is_none() && terms.are_steady(policy.id, account, line.at) {
+        let own = line.calendar.as_deref();
+        let turns = policy.rule.turns_at(own, &line.totals, line.at).is_some();
+        if line.lapses_at.is_none() && !turns && terms.are_steady(policy.id, account, line.at) {
             return Forecast::default();
         }
         let question = Question {
             policy: policy.clone(),
             account,
             after: After::Line(Some(line.clone())),
-            units: None,
+            asked: None,
             now: line.at,
             is_committed: line.number > 0,
             until,
@@ -231,8 +235,8 @@ impl Claims {
     ) -> Forecast {
         let DeniedClaim { totals, last, .. } = denied;
         let after = After::of(last.clone());
-        if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last) {
-            let units = question.units.unwrap_or(Units::ONE);
+        if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last, totals) {
+            let units = question.asked.map_or(Units::ONE, |asked| asked.units);
             return Forecast::by_time_alone(totals, units);
         }
         self.read_in_time(Question { after, ..question }).await
@@ -287,10 +291,11 @@ impl Claims {
         let course = self.course(question, None);
         let now = question.now;
         let mut instants = std::iter::successors(Some(now), |at| course.next_change(*at));
-        let units = question.units.unwrap_or(Units::ONE);
+        let asked = question.asked.clone();
+        let asked = asked.unwrap_or_else(|| Units::ONE.into());
         instants.any(|at| {
             let policy = course.policy_at(at);
-            policy.is_some_and(|policy| refuse(policy, units, at).is_none())
+            policy.is_some_and(|policy| refuse(policy, &asked, at).is_none())
         })
     }
 
@@ -305,9 +310,11 @@ impl Claims {
         terms.course(&question.policy, question.account, last, question.now)
     }
 
-    fn is_by_time_alone(&self, question: &Question, last: &Option<Line>) -> bool {
+    fn is_by_time_alone(&self, question: &Question, last: &Option<Line>, totals: &[Total]) -> bool {
         let course = self.course(question, last.as_ref());
-        is_by_time_alone(&course, last.as_ref(), question.now)
+        let asked = question.asked.as_ref();
+        let calendar = asked.and_then(|asked| asked.calendar.as_deref());
+        is_by_time_alone(&course, last.as_ref(), calendar, totals, question.now)
     }
 
     /// What is foretold for the totals of a view. They follow the last line of the account.
@@ -316,19 +323,20 @@ impl Claims {
         policy: &Arc<Policy>,
         account: AccountId,
         last: Option<Line>,
+        totals: &[Total],
         now: DateTime<Utc>,
     ) -> Forecast {
         let question = Question {
             policy: policy.clone(),
             account,
             after: After::of(last.clone()),
-            units: None,
+            asked: None,
             now,
             is_committed: true,
             until: self.forecast_deadline(),
         };
         let is_counted = matches!(question.after, After::Counted(_));
-        if !is_counted && self.is_by_time_alone(&question, &last) {
+        if !is_counted && self.is_by_time_alone(&question, &last, totals) {
             Forecast::default()
         } else {
             self.read_in_time(question).await
@@ -356,7 +364,7 @@ impl Claims {
             ..Foreknown::default()
         };
         let course = self.course(&question, last);
-        let forecast = foresee(&course, last, &known, question.units, question.now);
+        let forecast = foresee(&course, last, &known, question.asked.as_ref(), question.now);
         forecast.unwrap_or_default()
     }
 
@@ -393,8 +401,9 @@ impl Claims {
         // 3. The forecast, as soon as everything is known that it asks for.
         let course = self.course(question, after);
         let mut known = seen.clone();
-        let foresee =
-            |known: &Foreknown| foresee(&course, after, known, question.units, question.now);
+        let foresee = |known: &Foreknown| {
+            foresee(&course, after, known, question.asked.as_ref(), question.now)
+        };
         let forecast = once_foreknown(&self.ledger, account, last.as_ref(), &mut known, foresee);
         let forecast = forecast.await?;
         // 4. The next forecast need not read it again.

@@ -16,6 +16,7 @@ use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
 use domain::identity::AccountId;
 use domain::limit::total::Total;
+use domain::own_calendar::{CalendarOwner, OwnCalendar};
 use domain::policy::{Policy, PolicyName};
 use domain::shared::{SharedKey, SharedTotal};
 use domain::work::Work;
@@ -31,6 +32,8 @@ pub struct Usage {
     pub forecast: Forecast,
     /// The active exceptions of the subject.
     pub exceptions: Exceptions,
+    /// What the subject has of its own of a calendar. `None` if the policy's own divides time.
+    pub calendar: Option<Arc<OwnCalendar>>,
     /// Whether the subject has entries, or grants that wait for the ledger.
     pub has_entries: bool,
 }
@@ -120,6 +123,7 @@ impl Claims {
         work: Work,
         outcome: Outcome,
     ) -> Result<Rehearsal, Undecided> {
+        let asked = work.asked();
         let (policy, outcome) = match outcome {
             Outcome::Withheld(policy, entry) => {
                 let line = entry.line.clone();
@@ -138,7 +142,7 @@ impl Claims {
         // The line of a denial may have lapses that no entry tells.
         let deadline = self.claim_deadline();
         let account = work.account;
-        let foretelling = self.foretell(&policy, account, work.units, outcome, false, deadline);
+        let foretelling = self.foretell(&policy, account, asked, outcome, false, deadline);
         Ok(Rehearsal::Ended(Box::new(foretelling.await)))
     }
 
@@ -203,12 +207,13 @@ impl Claims {
                 let has_entries =
                     has_used || !is_silent && last_line(&claims.ledger, account).await?.is_some();
                 let last = Some(line_of(terms.version, &totals, now));
-                let forecast = claims.foretell_totals(&terms, account, last, now);
+                let forecast = claims.foretell_totals(&terms, account, last, &totals, now);
                 return Ok(Some(Usage {
                     forecast: forecast.await,
                     policy: terms,
                     has_entries,
                     totals,
+                    calendar: None,
                     exceptions: policies.terms.exceptions(account, now),
                 }));
             }
@@ -220,12 +225,16 @@ impl Claims {
             let at = instant_after(after, now);
             let totals = totals(&claims.ledger, &terms, account, last.clone(), now).await?;
             let has_entries = last.is_some();
-            let forecast = claims.foretell_totals(&terms, account, last, now);
+            let is_own = terms.rule.calendar_owner != CalendarOwner::Policy;
+            let own = after.and_then(|line| line.calendar.clone());
+            let calendar = is_own.then(|| own.unwrap_or_default());
+            let forecast = claims.foretell_totals(&terms, account, last, &totals, now);
             Ok(Some(Usage {
                 forecast: forecast.await,
                 policy: terms,
                 totals,
                 has_entries,
+                calendar,
                 exceptions: policies.terms.exceptions(account, at),
             }))
         };

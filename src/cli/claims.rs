@@ -14,11 +14,12 @@ use super::local::LocalTime;
 use super::places::{CLAIM, in_words};
 use super::refusal::Refused;
 use super::{DENIED, ServerArgs};
+use api::calendars::{CalendarAnswer, CalendarBody};
 use api::claims::{ClaimBody, DenialBody, UsageBody};
 use api::grants::ClaimAnswer;
 use api::limits::in_percent;
 use api::problem::Problem;
-use api::strict::WholeNumber;
+use api::strict::{Object, WholeNumber};
 
 #[derive(Debug, Args)]
 pub struct ClaimArgs {
@@ -43,6 +44,14 @@ pub struct ClaimArgs {
     /// A JSON object to store with the grant
     #[arg(long)]
     metadata: Option<String>,
+
+    /// The subject's own time zone from here on, if the policy takes the calendars of subjects
+    #[arg(long)]
+    time_zone: Option<String>,
+
+    /// The day from which the subject's weeks, months and years are counted from here on
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    anchor: Option<String>,
 
     /// Only show what would happen; nothing is counted
     #[arg(long)]
@@ -75,10 +84,16 @@ struct AnyOutcome {
 
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let metadata = args.metadata.as_deref().map(serde_json::from_str);
+    let has_calendar = args.time_zone.is_some() || args.anchor.is_some();
+    let calendar = has_calendar.then(|| CalendarBody {
+        time_zone: args.time_zone.clone(),
+        anchor: args.anchor.clone(),
+    });
     let body = ClaimBody {
         subject: args.subject.clone(),
         units: Some(WholeNumber(args.units.into())),
         hold_seconds: args.hold_seconds.map(|seconds| WholeNumber(seconds.into())),
+        calendar: calendar.map(Object),
         dry_run: args.dry_run,
         metadata: metadata
             .transpose()
@@ -198,6 +213,9 @@ pub fn print_usage(server: &ServerArgs, usage: &UsageBody) {
         None => {}
         Some(None) => println!("limits of an override"),
         Some(Some(until)) => println!("limits of an override, until {}", local.show(until)),
+    }
+    if let Some(calendar) = usage.calendar.as_ref().and_then(CalendarAnswer::in_words) {
+        println!("its calendar: {calendar}");
     }
     if !usage.has_entries {
         println!("{} was never seen under {}", usage.subject, usage.policy);

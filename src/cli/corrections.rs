@@ -1,11 +1,11 @@
-//! The commands that correct: reverse, confirm, adjust and reset.
+//! The commands that correct: reverse, confirm, adjust, reset and move-calendar.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ use super::reversal_file::reverse_lines;
 use super::taking_back::{GrantFilters, reverse_all};
 use super::times::GivenTime;
 use super::{ServerArgs, adjustment_file};
+use api::calendars::MoveRequest;
 use api::entries::{AdjustmentRequest, EntryBody, ResetRequest};
 use api::grants::{ConfirmationRequest, CorrectionAnswer, ReversalRequest};
 use api::strict::WholeNumber;
@@ -145,6 +146,35 @@ pub struct ResetArgs {
     server: ServerArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("calendar").required(true).multiple(true))]
+pub struct MoveCalendarArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The subject
+    subject: String,
+
+    /// The subject's own time zone
+    #[arg(long, group = "calendar")]
+    time_zone: Option<String>,
+
+    /// The day from which the subject's weeks, months and years are counted
+    #[arg(long, value_name = "YYYY-MM-DD", group = "calendar")]
+    anchor: Option<String>,
+
+    /// A key that makes a retry safe: the same move with the same key is made once
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
+    /// Reason of the move
+    #[arg(long)]
+    reason: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.file {
         let run = BulkRun {
@@ -250,6 +280,29 @@ pub async fn reset(args: ResetArgs) -> anyhow::Result<ExitCode> {
     } else {
         let entry: EntryBody = read(&answer)?;
         println!("{}reset {}", already(status), entry.id);
+        print_limits(&entry.limits, &local);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn move_calendar(args: MoveCalendarArgs) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    let policy = segment(&args.policy);
+    let subject = segment(&args.subject);
+    let path = format!("/v1/policies/{policy}/subjects/{subject}/calendar");
+    let body = MoveRequest {
+        time_zone: args.time_zone,
+        anchor: args.anchor,
+        reason: args.reason,
+    };
+    let request = request(server, Method::POST, &path)?.json(&body);
+    let (status, answer) = send(once(request, args.idempotency_key.as_ref())).await?;
+    if server.json {
+        println!("{answer:#}");
+    } else {
+        let entry: EntryBody = read(&answer)?;
+        let local = LocalTime::of_subject(server, &args.policy, &args.subject).await;
+        println!("{}moved the calendar {}", already(status), entry.id);
         print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)

@@ -12,6 +12,7 @@ use super::client::{all_items, first_found, request, segment, show, show_all};
 use super::local::{LocalTime, present};
 use super::scope::ScopeArgs;
 use super::times::{GivenDay, GivenPlace, GivenTime};
+use api::calendars::CalendarAnswer;
 use api::entries::{EntryBody, HistoryItem};
 use api::limits::in_percent;
 
@@ -187,14 +188,17 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
     let reason = entry.reason.as_ref();
     let kind = kind_of(entry.told_kind(), entry.per.as_ref());
     let crossed = in_percent(&entry.crossed);
+    let moved = entry.calendar.as_ref().filter(|_| kind == "calendar");
+    let moved = moved.and_then(CalendarAnswer::in_words);
     println!(
-        "{:<32} {:<12} {:>6}  {:<36} {}{}{}",
+        "{:<32} {:<12} {:>6}  {:<36} {}{}{}{}",
         local.show(entry.at),
         kind,
         entry.units,
         entry.id.to_string(),
         used.join(", "),
         crossed.map_or_else(String::new, |levels| format!("  (reached {levels})")),
+        moved.map_or_else(String::new, |calendar| format!("  ({calendar})")),
         reason.map_or_else(String::new, |reason| format!("  ({reason})")),
     );
 }

@@ -173,6 +173,9 @@ enum Command {
     Adjust(corrections::AdjustArgs),
     /// Reset a limit of a subject, or all limits: they begin again with nothing used
     Reset(corrections::ResetArgs),
+
+    /// Move the calendar of a subject: its time zone, and the day from which its months are counted
+    MoveCalendar(corrections::MoveCalendarArgs),
     /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
     Reconcile(reconciliation::ReconcileArgs),
     /// Show changes, newest first: what, by whom, when and why
@@ -234,6 +237,7 @@ impl Command {
             Command::Bundle(_) => places::BUNDLE,
             Command::Adjust(_) => places::ADJUST,
             Command::Reset(_) => places::RESET,
+            Command::MoveCalendar(_) => places::MOVE_CALENDAR,
             Command::Proof(_) => places::PROOF,
             Command::Erase(_) => places::ERASE,
             Command::Policy(PolicyCommand::Apply(_)) => places::NOWHERE,
@@ -342,6 +346,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bundle(command) => bundles::run(command).await,
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reset(args) => corrections::reset(args).await,
+        Command::MoveCalendar(args) => corrections::move_calendar(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
         Command::Stats(args) => statistics::stats(args).await,

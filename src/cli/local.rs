@@ -37,6 +37,7 @@ fn calendar(time_zone: &str, day_starts_at: Option<&str>) -> Result<Calendar, Zo
         zone: Zone::parse(time_zone)?,
         day_starts_at: begins.unwrap_or(NaiveTime::MIN),
         week_starts_on: Weekday::Mon,
+        anchor: None,
     })
 }
 

@@ -18,6 +18,9 @@ pub const CLAIM: PlaceNames = &[
     ("subject", "SUBJECT"),
     ("units", "--units"),
     ("hold_seconds", "--hold-seconds"),
+    ("calendar", "--time-zone, --anchor"),
+    ("/calendar/time_zone", "--time-zone"),
+    ("/calendar/anchor", "--anchor"),
     ("metadata", "--metadata"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
@@ -96,6 +99,15 @@ pub const RESET: PlaceNames = &[
     ("reason", "--reason"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
+pub const MOVE_CALENDAR: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "SUBJECT"),
+    ("calendar", "--time-zone, --anchor"),
+    ("time_zone", "--time-zone"),
+    ("anchor", "--anchor"),
+    ("reason", "--reason"),
+    ("Idempotency-Key", "--idempotency-key"),
+];
 /// Of a line in the file of adjustments. The name of the file makes the keys of its lines.
 pub const ADJUSTMENT_LINE: PlaceNames = &[
     ("policy", "POLICY"),
@@ -121,6 +133,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("limits", "--limit"),
     ("day_starts_at", "--day-starts-at"),
     ("week_starts_on", "--week-starts-on"),
+    ("calendar", "--calendar"),
     ("active_from", "--from"),
     ("active_until", "--until"),
     ("mode", "--mode"),

@@ -90,6 +90,7 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
         ("description", in_one_line(&policy.description)),
         ("day starts at", policy.day_starts_at.clone()),
         ("week starts on", policy.week_starts_on.to_string()),
+        ("calendar", policy.calendar.to_string()),
         ("active from", instant(policy.active_from)),
         ("active until", instant(policy.active_until)),
         ("mode", policy.mode.to_string()),

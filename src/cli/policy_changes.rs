@@ -79,6 +79,11 @@ struct OtherSettings {
     #[arg(long)]
     week_starts_on: Option<String>,
 
+    /// Whose calendar divides time: policy, subject, or first_grant: as subject, counted from the day of a
+    /// subject's first grant [default: policy]
+    #[arg(long)]
+    calendar: Option<String>,
+
     /// Grant nothing before this time; or none
     #[arg(
         long = "from",
@@ -275,6 +280,7 @@ impl CreateArgs {
             limits: self.limits.iter().cloned().map(Object).collect(),
             day_starts_at: others.day_starts_at.clone(),
             week_starts_on: others.week_starts_on.clone(),
+            calendar: others.calendar.clone(),
             active_from: instant(others.active_from)?,
             active_until: instant(others.active_until)?,
             paused: None,
@@ -308,6 +314,7 @@ impl SetArgs {
             limits: (!self.limits.is_empty()).then_some(limits),
             day_starts_at: given(&others.day_starts_at),
             week_starts_on: given(&others.week_starts_on),
+            calendar: given(&others.calendar),
             active_from: or_none(others.active_from)?,
             active_until: or_none(others.active_until)?,
             mode: given(&others.mode),

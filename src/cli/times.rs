@@ -359,6 +359,7 @@ mod tests {
                 zone: Zone::parse(zone).unwrap(),
                 day_starts_at: NaiveTime::from_hms_opt(hour, 0, 0).unwrap(),
                 week_starts_on: Weekday::Mon,
+                anchor: None,
             }),
             now: now.parse().unwrap(),
         }

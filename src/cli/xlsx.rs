@@ -9,6 +9,7 @@ use rust_xlsxwriter::{ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
 use serde_json::json;
 
 use super::client::read;
+use api::calendars::CalendarAnswer;
 use api::entries::HistoryItem;
 use api::instant::written;
 use api::limits::levels_cell;
@@ -48,7 +49,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 23] = [
+const COLUMNS: [EntryColumn; 25] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -84,7 +85,17 @@ const COLUMNS: [EntryColumn; 23] = [
     }),
     ("metadata", |item| Cell::some(item.metadata.as_ref())),
     ("bundle", |item| Cell::some(item.entry.bundle)),
+    ("own_time_zone", |item| {
+        Cell::some(own(item).and_then(|own| own.time_zone.as_ref()))
+    }),
+    ("anchor", |item| {
+        Cell::some(own(item).and_then(|own| own.anchor))
+    }),
 ];
+
+fn own(item: &HistoryItem) -> Option<&CalendarAnswer> {
+    item.entry.calendar.as_ref()
+}
 
 /// Writes a workbook from an NDJSON file. It keeps only one row in memory.
 pub fn write(ndjson: &Path, workbook: &Path) -> anyhow::Result<()> {

@@ -34,6 +34,7 @@ impl Local {
                 zone,
                 day_starts_at: NaiveTime::MIN,
                 week_starts_on: Weekday::Mon,
+                anchor: None,
             },
             now,
         }

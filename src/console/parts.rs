@@ -65,6 +65,7 @@ pub fn state(word: &str) -> Markup {
         "denied" | "refused" | "blocked" => ("✕", "denied"),
         "held" | "hold" => ("◐", "held"),
         "adjustment" => ("±", "changed"),
+        "calendar" => ("▦", "changed"),
         "reset" => ("↺", "changed"),
         _ => ("↩", "returned"),
     };

@@ -94,6 +94,8 @@ const PAGES: &[PlacedPage] = pages! {
     Post "/console/subjects/{}/adjust" Administrator usage::adjust;
     Get "/console/subjects/{}/reset" Administrator usage::ask_reset;
     Post "/console/subjects/{}/reset" Administrator usage::reset;
+    Get "/console/subjects/{}/calendar" Administrator usage::ask_move;
+    Post "/console/subjects/{}/calendar" Administrator usage::move_calendar;
     Get "/console/subjects/{}/erase" Administrator erasure::ask;
     Post "/console/subjects/{}/erase" Administrator erasure::erase;
     Get "/console/grants/{}" Reader grant::show;

@@ -17,8 +17,9 @@ use domain::grant::{Entry, EntryKind, Line, Provisional};
 use domain::identity::{AccountId, EntryId, KeyId};
 use domain::key::KeyNumber;
 use domain::limit::per::Per;
-use domain::limit::text::{decode_totals, encode_totals, used_pattern};
+use domain::limit::text::{encode_totals, used_pattern};
 use domain::limit::total::{Total, with_used};
+use domain::line_text::totals_of;
 use domain::policy::PolicyId;
 use domain::warning::Levels;
 use domain::window::{Division, Window};
@@ -495,6 +496,6 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
                 .map(|json| Metadata::from_stored(json.into_owned())),
             claimed_by: KeyNumber(record.claimed_by),
         },
-        totals: with_used(decode_totals(&record.totals).ok()?, used.ok()?),
+        totals: with_used(totals_of(&record.totals).ok()?, used.ok()?),
     })
 }

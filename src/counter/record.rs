@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Counter;
 use domain::grant::Line;
 use domain::identity::{EntryId, KeyId};
-use domain::limit::text::{decode_totals, encode_totals};
+use domain::line_text::{decode_state, encode_state};
 
 /// A line without its number, separated by spaces: the instant in microseconds since 1970, the
 /// policy version, when the first hold may lapse in microseconds (`-` without holds), and the
@@ -19,7 +19,7 @@ pub fn encode_line(line: &Line) -> String {
         line.at.timestamp_micros(),
         line.policy_version,
         lapses_at.as_deref().unwrap_or(NO_HOLDS),
-        encode_totals(&line.totals)
+        encode_state(line)
     )
 }
 
@@ -28,15 +28,20 @@ const NO_HOLDS: &str = "-";
 fn decode_line(number: u64, text: &str) -> Option<Line> {
     let mut parts = text.splitn(4, ' ');
     let instant = |text: &str| DateTime::from_timestamp_micros(text.parse().ok()?);
+    let at = instant(parts.next()?)?;
+    let policy_version = parts.next()?.parse().ok()?;
+    let lapses_at = match parts.next()? {
+        NO_HOLDS => None,
+        lapses_at => Some(instant(lapses_at)?),
+    };
+    let (calendar, totals) = decode_state(parts.next()?).ok()?;
     Some(Line {
         number,
-        at: instant(parts.next()?)?,
-        policy_version: parts.next()?.parse().ok()?,
-        lapses_at: match parts.next()? {
-            NO_HOLDS => None,
-            lapses_at => Some(instant(lapses_at)?),
-        },
-        totals: decode_totals(parts.next()?).ok()?.into(),
+        at,
+        policy_version,
+        lapses_at,
+        calendar,
+        totals,
     })
 }
 

@@ -1,12 +1,17 @@
 //! An account, and the one rule that decides its claims.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
+pub use super::account_totals::{Unknown, totals_at};
+use super::account_totals::{both, calendar_of, calendar_totals_at, next_number, totals_asked};
 use super::claim::Units;
 use super::grant::{Line, Provisional};
-use super::limit::shape::{Limit, LimitKind};
+use super::limit::shape::LimitKind;
 use super::limit::total::{TooMany, Total};
-use super::past::{Past, WantedPast, go_on_after};
+use super::own_calendar::{CalendarOwner, OwnCalendar};
+use super::past::Past;
 use super::policy::{Mode, Policy, Rule};
 use super::refusal::{DeniedClaim, Refusal};
 
@@ -20,18 +25,24 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-/// The information that is missing for a verdict. The rule must be asked again with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unknown {
-    /// The last line does not have all totals: read this part of the past.
-    Past(WantedPast),
-    /// Holds may have lapsed since the last line: append the lapses first.
-    Holds,
-    /// A newer version of the policy decided the last line.
-    Policy,
+/// What a claim asks for.
+#[derive(Debug, Clone)]
+pub struct UnitsAsked {
+    pub units: Units,
+    /// What the account has of its own of a calendar from this claim on; `None` leaves it as it is.
+    pub calendar: Option<Arc<OwnCalendar>>,
 }
 
-/// Decides whether `units` may be taken at `now`, after the `last` line of the account.
+impl From<Units> for UnitsAsked {
+    fn from(units: Units) -> Self {
+        Self {
+            units,
+            calendar: None,
+        }
+    }
+}
+
+/// Decides whether a claim may take its units at `now`, after the `last` line of the account.
 ///
 /// Invariant: a claim takes units from all limits of its policy, or from none. Every store and
 /// every path uses this one rule.
@@ -40,7 +51,7 @@ pub enum Unknown {
 /// [`Unknown`].
 pub fn decide(
     policy: &Policy,
-    units: Units,
+    asked: impl Into<UnitsAsked>,
     last: Option<&Line>,
     past: &Past,
     now: DateTime<Utc>,
@@ -48,9 +59,12 @@ pub fn decide(
     // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     // 2. Some claims are refused whatever the account holds.
-    if let Some(refusal) = refuse(policy, units, now) {
+    let asked = asked.into();
+    if let Some(refusal) = refuse(policy, &asked, now) {
         return Ok(Verdict::Refused(refusal));
     }
+    let UnitsAsked { units, calendar } = asked;
+    let calendar = calendar.as_deref();
     // 3. Lapses that are due come first: they make room.
     let at = instant_after(last, now);
     if last.is_some_and(|line| line.may_have_lapses(at)) {
@@ -58,7 +72,7 @@ pub fn decide(
     }
     // 4. The claim must fit into every limit, unless the policy only observes. A policy that observes
     //    also grants the claims of a blocked subject.
-    let mut totals = totals_at(policy, last, past, at)?;
+    let mut totals = totals_asked(policy, calendar, last, past, at)?;
     let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = last.cloned();
@@ -81,7 +95,7 @@ pub fn decide(
     } else {
         Verdict::WouldDeny
     };
-    Ok(verdict(next_line(policy, last, at, totals)))
+    Ok(verdict(next_line(policy, calendar, last, at, totals)))
 }
 
 /// Checks that the policy is not older than the version of the last line.
@@ -95,9 +109,10 @@ pub(super) fn check_version(policy: &Policy, last: Option<&Line>) -> Result<(), 
     }
 }
 
-/// The next line, with totals at an instant.
+/// The next line, with totals at an instant, and the calendar that is asked for.
 pub(super) fn next_line(
     policy: &Policy,
+    asked: Option<&OwnCalendar>,
     last: Option<&Line>,
     at: DateTime<Utc>,
     totals: Vec<Total>,
@@ -107,6 +122,7 @@ pub(super) fn next_line(
         at,
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
+        calendar: policy.rule.own_calendar(calendar_of(last), asked, at),
         totals: totals.into(),
     }
 }
@@ -118,6 +134,7 @@ pub fn line_of(policy_version: u32, totals: &[Total], at: DateTime<Utc>) -> Line
         at,
         policy_version,
         lapses_at: None,
+        calendar: None,
         totals: totals.into(),
     }
 }
@@ -162,16 +179,20 @@ pub fn record(
     } else {
         Provisional::Over
     };
-    Ok(Ok((next_line(policy, last, at, totals), provisional)))
+    let line = next_line(policy, None, last, at, totals);
+    Ok(Ok((line, provisional)))
 }
 
 /// The reason to refuse the claim whatever the account holds.
-pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refusal> {
+pub fn refuse(policy: &Policy, asked: &UnitsAsked, now: DateTime<Utc>) -> Option<Refusal> {
     if policy.archived {
         return Some(Refusal::Archived);
     }
     if let Some(inactive) = policy.rule.inactive(now) {
         return Some(Refusal::Inactive(inactive));
+    }
+    if asked.calendar.is_some() && policy.rule.calendar_owner == CalendarOwner::Policy {
+        return Some(Refusal::NoOwnCalendar);
     }
     if policy.rule.mode == Mode::Observe {
         return None;
@@ -183,7 +204,7 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     let own = limits.iter().map(|it| (it.ceiling, it.per()));
     let shared = shared.iter().map(|it| (it.max, it.per()));
     own.chain(shared)
-        .filter(|(most, _)| units.get() > *most)
+        .filter(|(most, _)| asked.units.get() > *most)
         .min_by_key(|(most, _)| *most)
         .map(|(max, per)| Refusal::NeverFits { per, max })
 }
@@ -194,83 +215,6 @@ pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
     last.map_or(now, |line| now.max(line.at))
 }
 
-/// The total of each limit of the policy at an instant that is not before the last line of the
-/// account.
-///
-/// # Errors
-/// [`Unknown::Past`]: the part of the past that the last line does not have.
-pub fn totals_at(
-    policy: &Policy,
-    last: Option<&Line>,
-    past: &Past,
-    at: DateTime<Utc>,
-) -> Result<Vec<Total>, Unknown> {
-    let limits = policy.rule.limits.iter();
-    totals_of(limits, policy, last, past, at)
-}
-
-/// The totals of the calendar windows at an instant. The instant may be before the last line of the
-/// account.
-///
-/// # Errors
-/// [`Unknown::Past`].
-pub(super) fn calendar_totals_at(
-    policy: &Policy,
-    last: Option<&Line>,
-    past: &Past,
-    at: DateTime<Utc>,
-) -> Result<Vec<Total>, Unknown> {
-    let of_calendar = |limit: &&Limit| limit.shape.kind() == LimitKind::Calendar;
-    let limits = policy.rule.limits.iter().filter(of_calendar);
-    totals_of(limits, policy, last, past, at)
-}
-
-fn totals_of<'a>(
-    limits: impl Iterator<Item = &'a Limit>,
-    policy: &Policy,
-    last: Option<&Line>,
-    past: &Past,
-    at: DateTime<Utc>,
-) -> Result<Vec<Total>, Unknown> {
-    let line = next_number(last);
-    let mut totals = Vec::with_capacity(policy.rule.limits.len());
-    let mut wanted: Option<WantedPast> = None;
-    for limit in limits {
-        let mut total = Total::unused(limit, &policy.rule.calendar, at, line);
-        if let Err(more) = go_on_after(&mut total, last, past, at) {
-            wanted.get_or_insert_default().add(more);
-        }
-        totals.push(total);
-    }
-    match wanted {
-        None => Ok(totals),
-        Some(wanted) => Err(Unknown::Past(wanted)),
-    }
-}
-
-/// The number of the next line.
-pub(super) fn next_number(last: Option<&Line>) -> u64 {
-    last.map_or(1, |line| line.number + 1)
-}
-
-/// Both results.
-///
-/// # Errors
-/// [`Unknown::Past`] with the wishes of both.
-pub(super) fn both<A, B>(
-    one: Result<A, Unknown>,
-    two: Result<B, Unknown>,
-) -> Result<(A, B), Unknown> {
-    match (one, two) {
-        (Ok(one), Ok(two)) => Ok((one, two)),
-        (Err(Unknown::Past(mut wanted)), Err(Unknown::Past(more))) => {
-            wanted.add(more);
-            Err(Unknown::Past(wanted))
-        }
-        (Err(unknown), _) | (_, Err(unknown)) => Err(unknown),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
@@ -279,8 +223,8 @@ mod tests {
     use super::*;
     use crate::blocks::BlockTerms;
     use crate::claim::UNITS_MAX;
-    use crate::limit::shape::Shape;
     use crate::limit::shape::TOTAL_MAX;
+    use crate::limit::shape::{Limit, Shape};
     use crate::policy::Inactive;
     use crate::samples::policy;
     use crate::window::{Division, Length, Window};
@@ -447,7 +391,7 @@ mod tests {
             let terms = own.with_max(|_| Some(max));
             let per = Length::Day.into();
             let expected = never_fits.map(|max| Refusal::NeverFits { per, max });
-            assert_eq!(refuse(&terms, units(claimed), now), expected);
+            assert_eq!(refuse(&terms, &units(claimed).into(), now), expected);
         }
         // Ledgers from before blocks have overrides with a `max` of 0.
         let blocked = own.with_max(|_| Some(0));
@@ -466,7 +410,7 @@ mod tests {
         let mut terms = policy(1, "UTC", &[(5, "day")]);
         terms.blocked = Some(block);
         for claimed in [1, 5, 6] {
-            let refused = refuse(&terms, units(claimed), now);
+            let refused = refuse(&terms, &units(claimed).into(), now);
             assert_eq!(refused, Some(Refusal::Blocked(block)));
         }
         terms.rule.mode = Mode::Observe;
@@ -481,7 +425,7 @@ mod tests {
         let policy = policy(1, "UTC", &[(5, "month"), (3, "day")]);
         let per = Length::Day.into();
         let expected = Refusal::NeverFits { per, max: 3 };
-        let refused = refuse(&policy, units(6), at("2026-11-21T00:00:00Z"));
+        let refused = refuse(&policy, &units(6).into(), at("2026-11-21T00:00:00Z"));
         assert_eq!(refused, Some(expected));
     }
 

@@ -130,6 +130,7 @@ mod tests {
                 zone: Zones::bundled().get(ZONES[zone]).unwrap(),
                 day_starts_at: NaiveTime::from_hms_opt(hour, 0, 0).unwrap(),
                 week_starts_on: Weekday::Mon,
+                anchor: None,
             };
             let limits = policy_of(1, "UTC", &LIMITS).rule.limits;
             let almanac = Almanac::from(calendar.clone());

@@ -5,7 +5,7 @@
 //! with one line in memory. A flaw is reported once, at the entry with the flaw: the entries after
 //! it were decided on it.
 
-use super::account::next_number;
+use super::account_totals::next_number;
 use super::grant::{Entry, EntryKind, Line};
 use super::kind::Dated;
 use super::limit::total::Total;
@@ -20,6 +20,8 @@ pub enum Flaw {
     /// The instant of the entry is before the entry before it, or differs from the instant in its
     /// id.
     TimeBackwards,
+    /// The calendar of the account is another one than before, and the entry moves none.
+    WrongCalendar,
     /// These totals are not the sums of the entries up to this one.
     WrongTotals(Vec<Figures>),
 }
@@ -78,7 +80,15 @@ impl AccountAudit {
         if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
             flaws.push(Flaw::TimeBackwards);
         }
-        // 3. Each total must follow from the line before and this entry.
+        // 3. A claim and an admin move the calendar of an account, and nothing else does.
+        if self
+            .before
+            .line()
+            .is_some_and(|before| has_other_calendar(before, entry))
+        {
+            flaws.push(Flaw::WrongCalendar);
+        }
+        // 4. Each total must follow from the line before and this entry.
         if !matches!(self.before, Before::Unreadable) {
             let wrong = |total: &Total| {
                 let expected = self.expected(total, entry, past).ok()?;
@@ -94,7 +104,7 @@ impl AccountAudit {
                 flaws.push(Flaw::WrongTotals(wrong));
             }
         }
-        // 4. The next entry is compared with this one, even if it has a flaw.
+        // 5. The next entry is compared with this one, even if it has a flaw.
         self.before = Before::Line(entry.line.clone());
         flaws
     }
@@ -138,6 +148,15 @@ impl AccountAudit {
     }
 }
 
+/// Whether an entry that moves no calendar has another one than the line before it. It can begin an anchor.
+fn has_other_calendar(before: &Line, entry: &Entry) -> bool {
+    let moves = matches!(entry.kind, EntryKind::Grant { .. } | EntryKind::Calendar);
+    let had = before.calendar.as_deref().cloned().unwrap_or_default();
+    let has = entry.line.calendar.as_deref().cloned().unwrap_or_default();
+    let has_begun = had.anchor.is_none() && had.zone == has.zone;
+    !moves && had != has && !has_begun
+}
+
 /// Whether the entry has the instant of its id. An entry that was appended afterwards may be later.
 fn is_of_its_instant(entry: &Entry) -> bool {
     let own = entry.id.at();
@@ -156,7 +175,9 @@ mod tests {
     use super::*;
     use crate::claim::Units;
     use crate::grant::Direction;
-    use crate::histories::{History, What, assert_every_kind_is_made, past, plant};
+    use crate::histories::{History, What, any_calendar, assert_every_kind_is_made, past, plant};
+    use crate::kind::Kind;
+    use crate::own_calendar::CalendarOwner;
     use crate::samples::policy_of;
 
     /// A step of a history: hours that pass, the policy that is active then, units, and the action.
@@ -168,7 +189,7 @@ mod tests {
         what: What,
     }
 
-    const RULES: usize = 11;
+    const RULES: usize = 13;
 
     /// The entries of a history. It starts with a grant.
     fn history(steps: &[Step]) -> Vec<Entry> {
@@ -187,13 +208,20 @@ mod tests {
             ("UTC", &["11 per 24h rate", "20 per 168h rate 30"]),
             ("America/New_York", &["20 per 6h calendar", "90 per week"]),
             ("UTC", &["80 per 2 weeks from 2026-10-21", "30 per day"]),
+            ("GMT+8", &["30 per day", "90 per week", "200 per month"]),
+            ("UTC", &["80 per 2 weeks from 2026-10-21", "30 per day"]),
         ];
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
         let mut history = History::default();
         for (version, step) in (1..).zip([&grant(1)].into_iter().chain(steps)) {
             now += TimeDelta::hours(step.hours);
             let (zone, limits) = rules[step.rule];
-            let policy = policy_of(version, zone, limits);
+            let mut policy = policy_of(version, zone, limits);
+            policy.rule.calendar_owner = match step.rule {
+                11 => CalendarOwner::Subject,
+                12 => CalendarOwner::FirstGrant,
+                _ => CalendarOwner::Policy,
+            };
             let units = Units::new(step.units.into()).unwrap();
             history.step(&policy, units, &step.what, now);
         }
@@ -223,8 +251,12 @@ mod tests {
             2 => any::<Index>().prop_map(What::Confirm),
             2 => (direction, hours(0)).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
             1 => proptest::option::of(any::<Index>()).prop_map(What::Reset),
+            2 => any_calendar().prop_map(What::GrantIn),
+            1 => any_calendar().prop_map(What::MoveTo),
         ];
-        let step = (0i64..30, 0usize..RULES, 1u64..6, what);
+        // Often the calendars are those of subjects.
+        let rule = prop_oneof![2 => 0usize..RULES, 1 => 11usize..RULES];
+        let step = (0i64..30, rule, 1u64..6, what);
         let step = step.prop_map(|(hours, rule, units, what)| Step {
             hours,
             rule,
@@ -236,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_steps_make_every_kind_of_entry() {
-        assert_every_kind_is_made(steps(), |steps| history(&steps));
+        assert_every_kind_is_made(&Kind::ALL, steps(), |steps| history(&steps));
     }
 
     /// All flaws, each with the number of its entry.

@@ -2,6 +2,7 @@
 //! would have denied.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDate, Utc};
 
@@ -9,6 +10,7 @@ use super::claim::Units;
 use super::exceptions::ExceptionHistory;
 use super::grant::EntryKind;
 use super::identity::{AccountId, EntryId};
+use super::own_calendar::OwnCalendar;
 use super::policy::Rule;
 use super::replay::ReplayedUnits;
 use super::replayed_rule::ReplayedRule;
@@ -48,7 +50,7 @@ impl DayRange {
 }
 
 /// An entry for a backtest. Entries come in the order of their ids, the order of instants.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Replayed {
     pub account: AccountId,
     /// The id of the entry, with its instant.
@@ -57,6 +59,8 @@ pub struct Replayed {
     pub units: Units,
     /// For a grant: whether a reversal, of all units or of some, or a lapse names it.
     pub is_given_back: bool,
+    /// What the account has of its own of a calendar.
+    pub calendar: Option<Arc<OwnCalendar>>,
 }
 
 /// The result of a backtest for a day.
@@ -178,6 +182,8 @@ impl Backtest {
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
+        self.replayed
+            .set_calendar(account, entry.calendar.as_ref(), at);
         let exceptions = self.exceptions.at(account, at);
         if let Some(exceptions) = &exceptions {
             let max_of = |rule: &Rule, per| exceptions.max_of(rule, per);
@@ -212,8 +218,8 @@ impl Backtest {
             }
             // 4. An adjustment moves the usage of every limit.
             EntryKind::Adjustment(direction) => self.replayed.adjust(moved, direction),
-            // 5. A reset begins the limits with its name again. A confirmation only passes time.
-            EntryKind::Reset { .. } | EntryKind::Confirmation { .. } => {
+            // 5. A reset begins the limits with its name again. The others only pass time.
+            EntryKind::Reset { .. } | EntryKind::Confirmation { .. } | EntryKind::Calendar => {
                 self.replayed.pass(account, entry.kind, at);
             }
         }
@@ -324,6 +330,7 @@ mod tests {
             kind: EntryKind::Grant { held_until: None },
             units: Units::new(units.into()).unwrap(),
             is_given_back: false,
+            calendar: None,
         }
     }
 
@@ -496,7 +503,9 @@ mod tests {
                 | EntryKind::PartialReversal { of }
                 | EntryKind::Lapse { of } => (of.at(), false),
                 EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
-                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => return used,
+                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => {
+                    return used;
+                }
             };
             match (window.contains(at) && reset_at <= Some(at), is_more) {
                 (false, _) => used,
@@ -538,7 +547,7 @@ mod tests {
                     EntryKind::Reversal { of } | EntryKind::Lapse { of }
                         if refused.contains(&of) => continue,
                     _ => {
-                        met.push(*entry);
+                        met.push(entry.clone());
                         continue;
                     }
                 }
@@ -547,7 +556,7 @@ mod tests {
                     used + entry.units.get() <= *max
                 });
                 if fits {
-                    met.push(*entry);
+                    met.push(entry.clone());
                 } else {
                     refused.push(entry.id);
                 }

@@ -1,11 +1,13 @@
 //! A claim: a request to take units of a policy for a subject.
 
 use std::fmt;
+use std::sync::Arc;
 
 use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
 use super::legible::{self, Illegible};
+use super::own_calendar::OwnCalendar;
 
 /// The largest number of units, and the largest `max`: 2^53 − 1. Every JSON implementation keeps
 /// integers up to this exactly (RFC 8259, section 6).
@@ -323,6 +325,8 @@ pub struct Claim {
     pub hold: Option<HoldTime>,
     /// The key that makes a retry safe.
     pub key: Option<IdempotencyKey>,
+    /// What the subject has of its own of a calendar from here on; `None` leaves it as it is.
+    pub calendar: Option<Arc<OwnCalendar>>,
     /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,
     /// The API key of the caller.

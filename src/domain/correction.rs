@@ -1,18 +1,18 @@
-//! Corrections: confirmations, reversals, lapses, and adjustments.
+//! Corrections: confirmations, reversals, lapses, adjustments, and moves of an account's calendar.
 
 use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
 
-use super::account::{
-    Unknown, both, calendar_totals_at, check_version, instant_after, next_line, totals_at,
-};
+use super::account::{Unknown, check_version, instant_after, next_line, totals_at};
+use super::account_totals::{both, calendar_totals_at, totals_asked};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
 use super::identity::{AccountId, EntryId};
 use super::kind::Follows;
 use super::limit::rate::Afterwards;
 use super::limit::total::{GivenBack, Total};
+use super::own_calendar::{CalendarOwner, OwnCalendar};
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
@@ -157,6 +157,7 @@ pub fn carry_on(
     let at = instant_after(last, now);
     Ok(next_line(
         policy,
+        None,
         last,
         at,
         totals_at(policy, last, past, at)?,
@@ -182,7 +183,7 @@ pub fn give_back(
     // 2. The units return to the totals of now.
     let mut totals = totals_at(policy, last, past, at)?;
     return_to(&mut totals, units, grant, past, at)?;
-    Ok(next_line(policy, last, at, totals))
+    Ok(next_line(policy, None, last, at, totals))
 }
 
 /// The next line after a hold lapsed. It is at the end of the hold, under the terms of the line
@@ -271,7 +272,27 @@ pub fn adjust(
             return Ok(Err(refusal));
         }
     }
-    Ok(Ok(next_line(policy, last, at, totals)))
+    Ok(Ok(next_line(policy, None, last, at, totals)))
+}
+
+/// The next line after an admin moved the calendar of an account. The usage stays.
+///
+/// # Errors
+/// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
+pub fn move_calendar(
+    policy: &Policy,
+    asked: Option<&OwnCalendar>,
+    last: Option<&Line>,
+    past: &Past,
+    now: DateTime<Utc>,
+) -> Result<Result<Line, Refusal>, Unknown> {
+    check_version(policy, last)?;
+    if policy.rule.calendar_owner == CalendarOwner::Policy {
+        return Ok(Err(Refusal::NoOwnCalendar));
+    }
+    let at = instant_after(last, now);
+    let totals = totals_asked(policy, asked, last, past, at)?;
+    Ok(Ok(next_line(policy, asked, last, at, totals)))
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
+use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, totals_at};
 use super::account_facts::AccountFacts;
+use super::account_totals::totals_asked;
 use super::claim::Units;
-use super::correction::{Hold, HoldChange, Holds, adjust, carry_on, give_back, lapse};
+use super::correction::{
+    Hold, HoldChange, Holds, adjust, carry_on, give_back, lapse, move_calendar,
+};
 use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::limit::total::Total;
@@ -174,9 +177,12 @@ impl<'a> Drafting<'a> {
     ///
     /// # Errors
     /// [`Unknown`].
-    pub fn rehearse(&self, units: Units) -> Result<Verdict, Unknown> {
+    pub fn rehearse(&self, asked: impl Into<UnitsAsked>) -> Result<Verdict, Unknown> {
+        let asked = asked.into();
+        let units = asked.units;
+        let calendar = asked.calendar.clone();
         let last = self.line.as_ref();
-        let verdict = decide(self.policy, units, last, &self.past(), self.now)?;
+        let verdict = decide(self.policy, asked, last, &self.past(), self.now)?;
         let (Verdict::Granted(line) | Verdict::WouldDeny(line)) = &verdict else {
             return Ok(verdict);
         };
@@ -188,7 +194,13 @@ impl<'a> Drafting<'a> {
             return Ok(Verdict::WouldDeny(line.clone()));
         }
         Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
-            totals: totals_at(self.policy, last, &self.past(), line.at)?,
+            totals: totals_asked(
+                self.policy,
+                calendar.as_deref(),
+                last,
+                &self.past(),
+                line.at,
+            )?,
             last: last.cloned(),
             shared,
         })))
@@ -218,7 +230,7 @@ impl<'a> Drafting<'a> {
         let units = work.units;
         // 1. A claim takes units, if the rule grants it.
         let line = match &work.task {
-            Task::Claim(_) => match self.rehearse(units)? {
+            Task::Claim(_) => match self.rehearse(work.asked())? {
                 Verdict::Granted(line) => return self.grant(work, line, false),
                 Verdict::WouldDeny(line) => return self.grant(work, line, true),
                 Verdict::Refused(refusal) => {
@@ -276,9 +288,9 @@ impl<'a> Drafting<'a> {
                 };
                 return self.enter(confirmed, grant.line.policy_version);
             }
-            // 4. An adjustment moves units by hand, and a reset begins limits again. An archived policy takes
-            //    neither.
-            Task::Adjust(..) | Task::Reset(_) if self.policy.archived => {
+            // 4. An adjustment moves units by hand, a reset begins limits again, and a calendar moves. An
+            //    archived policy takes none of them.
+            Task::Adjust(..) | Task::Reset(_) | Task::MoveCalendar if self.policy.archived => {
                 return Ok(Decided::Refused(Refusal::Archived));
             }
             Task::Adjust(direction, counted_at) => {
@@ -292,6 +304,13 @@ impl<'a> Drafting<'a> {
                 Ok(line) => line,
                 Err(refusal) => return Ok(Decided::Refused(refusal)),
             },
+            Task::MoveCalendar => {
+                let asked = work.calendar.as_deref();
+                match move_calendar(self.policy, asked, last, &past, self.now)? {
+                    Ok(line) => line,
+                    Err(refusal) => return Ok(Decided::Refused(refusal)),
+                }
+            }
         };
         // 5. The entry follows the line before.
         self.enter(work.entry(line), self.policy.version)
@@ -410,7 +429,7 @@ pub fn levels_reached(
     if levels.is_empty() {
         return Ok(levels);
     }
-    let before = totals_at(policy, last, past, line.at)?;
+    let before = totals_asked(policy, line.calendar.as_deref(), last, past, line.at)?;
     Ok(levels.crossed(&before, &line.totals))
 }
 

@@ -56,7 +56,16 @@ pub fn over_at(
     margin: TimeDelta,
 ) -> Option<DateTime<Utc>> {
     let totals = last.into_iter().flat_map(|line| line.totals.iter());
-    let ends = totals.filter_map(Total::resets_at).chain(holds_end);
+    // After a move of its calendar, an account counts the units of a window that has ended in the next one too.
+    let counts_on = |total: &Total| {
+        let is_own = last.is_some_and(|line| line.calendar.is_some());
+        let window = total.window().filter(|_| is_own)?;
+        let lasts = window.end - window.start;
+        // The next one can be a little longer, as a month is after February.
+        Some(total.resets_at()? + lasts + lasts / 2)
+    };
+    let ends = totals.filter_map(|total| counts_on(total).or_else(|| total.resets_at()));
+    let ends = ends.chain(holds_end);
     ends.chain(last.map(|line| line.at))
         .max()
         .and_then(|end| end.checked_add_signed(margin))
@@ -133,6 +142,7 @@ mod tests {
             at: at(5),
             policy_version: 1,
             lapses_at: None,
+            calendar: None,
             totals: Arc::new([total(0, 24), total(-24, 12)]),
         };
         let margin = TimeDelta::hours(1);
@@ -140,6 +150,12 @@ mod tests {
         assert_eq!(over_at(Some(&line), None, margin), Some(at(25)));
         assert_eq!(over_at(Some(&line), Some(at(30)), margin), Some(at(31)));
         assert_eq!(keys_over_at(&line), at(53));
+        // The next window of an account with a calendar of its own can count what was used in this one.
+        let own = Line {
+            calendar: Some(Arc::default()),
+            ..line
+        };
+        assert_eq!(over_at(Some(&own), None, margin), Some(at(61)));
     }
 
     #[test]

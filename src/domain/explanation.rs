@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Unknown, Verdict, instant_after, totals_at};
+use super::account::{Unknown, Verdict, instant_after};
 use super::account_facts::AccountFacts;
+use super::account_totals::totals_asked;
 use super::claim::Units;
 use super::correction::Hold;
 use super::course::Course;
@@ -142,7 +143,8 @@ impl TermsThen {
         last: Option<&Line>,
         past: &Past,
     ) -> Result<Vec<Total>, Unknown> {
-        totals_at(&self.policy, last, past, grant.counted_at())
+        let calendar = grant.line.calendar.as_deref();
+        totals_asked(&self.policy, calendar, last, past, grant.counted_at())
     }
 }
 
@@ -225,6 +227,7 @@ mod tests {
             at: at(9),
             policy_version: 1,
             lapses_at: None,
+            calendar: None,
             totals: Vec::new().into(),
         };
         let terms = TermsThen::of_claim(&versions, &overridden(&[]), Some(&line), at(9));

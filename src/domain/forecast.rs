@@ -5,9 +5,12 @@
 //! alone moves the totals, and each limit knows when its units return. At each event the rules of the
 //! decision itself make the totals, so a forecast is what a decision will be.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
-use super::account::{Unknown, Verdict, decide, instant_after, refuse, totals_at};
+use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, refuse};
+use super::account_totals::{calendar_of, totals_asked};
 use super::claim::Units;
 use super::correction::{Hold, HoldChange, lapse, shrink};
 use super::course::Course;
@@ -15,6 +18,7 @@ use super::grant::{Entry, Line};
 use super::identity::AccountId;
 use super::limit::per::Per;
 use super::limit::total::Total;
+use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
@@ -140,6 +144,8 @@ struct ForecastWalk<'a> {
     /// The line that a decision at `at` would follow. Its lapses are up to the walk.
     line: Option<Line>,
     holds: std::slice::Iter<'a, Hold>,
+    /// What the claim tells of a calendar.
+    told: Option<Arc<OwnCalendar>>,
 }
 
 /// What a limit waits for, from an instant on.
@@ -153,8 +159,19 @@ struct Awaited {
 }
 
 /// Whether nothing is known that moves some totals but the time that passes.
-pub fn is_by_time_alone(course: &Course, last: Option<&Line>, at: DateTime<Utc>) -> bool {
-    course.next_change(at).is_none() && last.is_none_or(|line| line.lapses_at.is_none())
+pub fn is_by_time_alone(
+    course: &Course,
+    last: Option<&Line>,
+    calendar: Option<&OwnCalendar>,
+    totals: &[Total],
+    at: DateTime<Utc>,
+) -> bool {
+    let turns = course.policy_at(at).is_some_and(|policy| {
+        let own = policy.rule.own_calendar(calendar_of(last), calendar, at);
+        policy.rule.turns_at(own.as_deref(), totals, at).is_some()
+    });
+    let has_holds = last.is_some_and(|line| line.lapses_at.is_some());
+    !turns && !has_holds && course.next_change(at).is_none()
 }
 
 /// Foretells what happens after the `last` line of an account, from `now` on: to a claim for some
@@ -166,26 +183,27 @@ pub fn foresee(
     course: &Course,
     last: Option<&Line>,
     known: &Foreknown,
-    units: Option<Units>,
+    asked: Option<&UnitsAsked>,
     now: DateTime<Utc>,
 ) -> Result<Forecast, Unknown> {
     // 1. The state of now, after the lapses that are due.
-    let mut walk = ForecastWalk::begin(course, last, known, now)?;
+    let told = asked.and_then(|asked| asked.calendar.clone());
+    let mut walk = ForecastWalk::begin(course, last, known, told, now)?;
     let mut fits_at = None;
     let mut totals = walk.totals(walk.at)?;
     let waiting = totals.iter().map(|total| Awaited::of(total, walk.at));
     let mut waiting: Vec<Awaited> = waiting.collect();
     for _ in 0..STEPS_MOST {
-        let next = walk.next_event();
+        let next = walk.next_event(&totals);
         // 2. Until the next event only time passes.
-        if let Some(units) = units.filter(|_| fits_at.is_none()) {
-            fits_at = walk.granted_at(units, next)?;
+        if let Some(asked) = asked.filter(|_| fits_at.is_none()) {
+            fits_at = walk.granted_at(asked, next)?;
         }
         for limit in waiting.iter_mut().filter(|limit| !limit.is_over()) {
             walk.watch(limit, &totals, next)?;
         }
         // 3. The walk ends when everything is foretold, or nothing else is known to happen.
-        let is_foretold = units.is_none() || fits_at.is_some();
+        let is_foretold = asked.is_none() || fits_at.is_some();
         let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Awaited::is_over))
         else {
             break;
@@ -195,13 +213,13 @@ pub fn foresee(
         totals = walk.totals(next)?;
     }
     // 4. Holds that were not read make room too, at the latest when the last of them ends.
-    if let (Some(units), Some(holds), None) = (units, &known.holds, fits_at)
+    if let (Some(asked), Some(holds), None) = (asked, &known.holds, fits_at)
         && let Some(ends_at) = holds.last_ends_at
     {
         if holds.holds.len() < HOLDS_MOST {
             return Err(Unknown::Holds);
         }
-        fits_at = first_open(course, units, ends_at.max(walk.at));
+        fits_at = first_open(course, asked, ends_at.max(walk.at));
     }
     let returns = waiting.into_iter().map(|limit| (limit.per, limit.returns));
     Ok(Forecast {
@@ -211,10 +229,10 @@ pub fn foresee(
 }
 
 /// The first instant from `from` on at which a claim is not refused whatever the account holds.
-fn first_open(course: &Course, units: Units, from: DateTime<Utc>) -> Option<DateTime<Utc>> {
+fn first_open(course: &Course, asked: &UnitsAsked, from: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let is_open = |at: &DateTime<Utc>| {
         let policy = course.policy_at(*at);
-        policy.is_some_and(|policy| refuse(policy, units, *at).is_none())
+        policy.is_some_and(|policy| refuse(policy, asked, *at).is_none())
     };
     let mut instants = std::iter::successors(Some(from), |at| course.next_change(*at));
     instants.find(is_open)
@@ -227,6 +245,7 @@ impl<'a> ForecastWalk<'a> {
         course: &'a Course,
         last: Option<&Line>,
         known: &'a Foreknown,
+        told: Option<Arc<OwnCalendar>>,
         now: DateTime<Utc>,
     ) -> Result<Self, Unknown> {
         let lapses_at = last.and_then(|line| line.lapses_at);
@@ -247,6 +266,7 @@ impl<'a> ForecastWalk<'a> {
                 ..line.clone()
             }),
             holds: holds.iter(),
+            told,
         };
         walk.lapse()?;
         Ok(walk)
@@ -282,16 +302,27 @@ impl<'a> ForecastWalk<'a> {
     /// [`Unknown`].
     fn totals(&self, at: DateTime<Utc>) -> Result<Vec<Total>, Unknown> {
         match self.policy() {
-            Some(policy) => totals_at(policy, self.line.as_ref(), &self.past, at),
+            Some(policy) => {
+                let told = self.told.as_deref();
+                totals_asked(policy, told, self.line.as_ref(), &self.past, at)
+            }
             None => Ok(Vec::new()),
         }
     }
 
-    /// The next instant at which more than time moves the totals.
-    fn next_event(&self) -> Option<DateTime<Utc>> {
+    /// The next instant at which more than time moves the totals, which are those of now.
+    fn next_event(&self, totals: &[Total]) -> Option<DateTime<Utc>> {
         let lapses_at = self.next_hold().map(|hold| hold.until);
         let changes_at = self.course.next_change(self.at);
-        let events = lapses_at.into_iter().chain(changes_at);
+        let turns_at = self.policy().and_then(|policy| {
+            let own = policy.rule.own_calendar(
+                calendar_of(self.line.as_ref()),
+                self.told.as_deref(),
+                self.at,
+            );
+            policy.rule.turns_at(own.as_deref(), totals, self.at)
+        });
+        let events = lapses_at.into_iter().chain(changes_at).chain(turns_at);
         events.filter(|at| *at > self.at).min()
     }
 
@@ -301,7 +332,7 @@ impl<'a> ForecastWalk<'a> {
     /// [`Unknown`].
     fn granted_at(
         &self,
-        units: Units,
+        asked: &UnitsAsked,
         next: Option<DateTime<Utc>>,
     ) -> Result<Option<DateTime<Utc>>, Unknown> {
         let Some(policy) = self.policy() else {
@@ -310,13 +341,13 @@ impl<'a> ForecastWalk<'a> {
         let mut at = self.at;
         for _ in 0..STEPS_MOST {
             // 1. The rule itself decides.
-            let totals = match decide(policy, units, self.line.as_ref(), &self.past, at)? {
+            let totals = match decide(policy, asked.clone(), self.line.as_ref(), &self.past, at)? {
                 Verdict::Granted(_) | Verdict::WouldDeny(_) => return Ok(Some(at)),
                 Verdict::Refused(Refusal::Denied(denied)) => denied.totals,
                 Verdict::Refused(_) => return Ok(None),
             };
             // 2. Each limit without room tells when it has room.
-            let later = Forecast::by_time_alone(&totals, units).fits_at;
+            let later = Forecast::by_time_alone(&totals, asked.units).fits_at;
             let is_before =
                 |later: &DateTime<Utc>| *later > at && next.is_none_or(|next| *later < next);
             match later.filter(is_before) {

@@ -10,6 +10,7 @@ use super::key::KeyNumber;
 use super::kind::Follows;
 pub use super::kind::{Direction, EntryKind, KindWord};
 use super::limit::total::Total;
+use super::own_calendar::OwnCalendar;
 use super::policy::PolicyName;
 use super::warning::Levels;
 
@@ -23,6 +24,8 @@ pub struct Line {
     /// No open hold of the account lapses before this instant; `None` if the account has no open
     /// hold.
     pub lapses_at: Option<DateTime<Utc>>,
+    /// What the account has of its own of a calendar.
+    pub calendar: Option<Arc<OwnCalendar>>,
     /// One total for each limit, in the order of the policy. Shared, since lines are copied often.
     pub totals: Arc<[Total]>,
 }

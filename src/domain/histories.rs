@@ -1,25 +1,29 @@
 //! Histories of an account for the tests, made by the rule.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use proptest::sample::Index;
+use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Utc};
+use proptest::option;
+use proptest::sample::{Index, select};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use uuid::Uuid;
 
-use super::account::{Unknown, Verdict, decide, instant_after, record};
+use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, record};
 use super::claim::Units;
-use super::correction::{Hold, adjust, carry_on, give_back, lapse, shrink};
+use super::correction::{Hold, adjust, carry_on, give_back, lapse, move_calendar, shrink};
 use super::grant::{Direction, Entry, EntryKind, Followers, Line};
 use super::identity::{AccountId, EntryId};
 use super::kind::Kind;
 use super::limit::sliding::TakenUnits;
 use super::limit::total::{LimitState, Total};
+use super::own_calendar::OwnCalendar;
 use super::past::{Movement, Past, WantedPast, WindowSum};
 use super::policy::Policy;
 use super::reset::reset;
 use super::warning::Levels;
+use super::zone::Zone;
 
 /// The action of a step.
 #[derive(Debug, Clone)]
@@ -35,6 +39,9 @@ pub enum What {
     Adjust(Direction, TimeDelta),
     /// A reset of one limit of the policy, or of all.
     Reset(Option<Index>),
+    /// A grant that tells a calendar, or a move by an admin.
+    GrantIn(OwnCalendar),
+    MoveTo(OwnCalendar),
 }
 
 /// The wanted past of the entries up to a number. Sums follow the plain definition and are never
@@ -55,7 +62,9 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
             let units = entry.units.get().cast_signed();
             match entry.kind {
                 EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
-                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => sum,
+                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => {
+                    sum
+                }
                 EntryKind::Reversal { .. }
                 | EntryKind::PartialReversal { .. }
                 | EntryKind::Lapse { .. }
@@ -131,7 +140,8 @@ impl History {
             EntryKind::PartialReversal { of } => shrink(self.open.iter_mut(), of, units),
             EntryKind::Grant { held_until: None }
             | EntryKind::Adjustment(_)
-            | EntryKind::Reset { .. } => {}
+            | EntryKind::Reset { .. }
+            | EntryKind::Calendar => {}
         }
         let lapses_at = self.open.iter().map(|hold| hold.until).min();
         self.entries.push(Entry {
@@ -195,8 +205,17 @@ impl History {
         }
         self.lapse(now);
         match what {
-            What::Grant | What::Hold(_) => {
-                let verdict = self.ask(|sums| decide(policy, units, self.last(), sums, now));
+            What::Grant | What::Hold(_) | What::GrantIn(_) => {
+                let calendar = match what {
+                    What::GrantIn(own) => Some(own),
+                    _ => None,
+                };
+                let asked = UnitsAsked {
+                    units,
+                    calendar: calendar.cloned().map(Arc::new),
+                };
+                let verdict =
+                    self.ask(|sums| decide(policy, asked.clone(), self.last(), sums, now));
                 if let Verdict::Granted(line) = verdict.clone() {
                     let held_until = match what {
                         What::Hold(lasts) => Some(line.at + *lasts),
@@ -241,21 +260,56 @@ impl History {
                     self.enter(EntryKind::Reset { per }, Units::ONE, line.at, line);
                 }
             }
+            What::MoveTo(own) => {
+                let moved =
+                    self.ask(|past| move_calendar(policy, Some(own), self.last(), past, now));
+                if let Ok(line) = moved {
+                    self.enter(EntryKind::Calendar, Units::ONE, line.at, line);
+                }
+            }
             What::Record(_) => {}
         }
         None
     }
 }
 
-/// Checks that some steps lead to entries of every kind. `make` makes the entries of some steps.
-pub fn assert_every_kind_is_made<S: Strategy>(steps: S, make: impl Fn(S::Value) -> Vec<Entry>) {
+/// What a claim or an admin says of a calendar.
+pub fn any_calendar() -> impl Strategy<Value = OwnCalendar> {
+    let zones = [
+        None,
+        Some("GMT+14"),
+        Some("America/New_York"),
+        Some("Australia/Lord_Howe"),
+    ];
+    let zone = select(zones.to_vec());
+    let anchor = option::of((0i32..1200).prop_map(|days| {
+        // Many are on the last days of a month.
+        let day = NaiveDate::from_ymd_opt(2024, 1, 31).unwrap() + TimeDelta::days(days.into());
+        if days % 2 == 0 {
+            day
+        } else {
+            day.with_day(31).unwrap_or(day)
+        }
+    }));
+    (zone, anchor).prop_map(|(zone, anchor)| OwnCalendar {
+        zone: zone.map(|zone| Zone::parse(zone).unwrap()),
+        anchor,
+    })
+}
+
+/// Checks that some steps lead to entries of these kinds, and to no others. `make` makes the entries of some steps.
+pub fn assert_every_kind_is_made<S: Strategy>(
+    kinds: &[Kind],
+    steps: S,
+    make: impl Fn(S::Value) -> Vec<Entry>,
+) {
     let mut runner = TestRunner::deterministic();
     let mut made = HashSet::new();
     for _ in 0..100 {
         let steps = steps.new_tree(&mut runner).unwrap().current();
         made.extend(make(steps).iter().map(|entry| entry.kind.kind()));
     }
-    assert_eq!(made, Kind::ALL.into_iter().collect());
+    assert_eq!(made, kinds.iter().copied().collect());
 }
 
 fn closes(entry: &Entry) -> Option<EntryId> {
@@ -265,7 +319,8 @@ fn closes(entry: &Entry) -> Option<EntryId> {
         | EntryKind::Confirmation { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. } => None,
+        | EntryKind::Reset { .. }
+        | EntryKind::Calendar => None,
     }
 }
 

@@ -118,6 +118,7 @@ kinds! {
     AdjustmentDown  6 "adjustment_down"  Adjustment      TakesOff  NoGrant  ByAuthor;
     PartialReversal 7 "partial_reversal" PartialReversal GivesBack GoesOn   ByClock;
     Reset           8 "reset"            Reset           BeginsAgain NoGrant ByClock;
+    Calendar        9 "calendar"         Calendar        Nothing   NoGrant  ByClock;
 }
 
 impl Kind {
@@ -143,6 +144,7 @@ impl Kind {
             Self::AdjustmentUp => EntryKind::Adjustment(Direction::Up),
             Self::AdjustmentDown => EntryKind::Adjustment(Direction::Down),
             Self::Reset => EntryKind::Reset { per },
+            Self::Calendar => EntryKind::Calendar,
         })
     }
 }
@@ -170,6 +172,8 @@ pub enum EntryKind {
         /// `None`: all limits.
         per: Option<Per>,
     },
+    /// An admin moved the calendar of the account: its line has what it is from here on.
+    Calendar,
 }
 
 impl EntryKind {
@@ -183,6 +187,7 @@ impl EntryKind {
             Self::Adjustment(Direction::Up) => Kind::AdjustmentUp,
             Self::Adjustment(Direction::Down) => Kind::AdjustmentDown,
             Self::Reset { .. } => Kind::Reset,
+            Self::Calendar => Kind::Calendar,
         }
     }
 
@@ -202,7 +207,7 @@ impl EntryKind {
             | Self::Reversal { of }
             | Self::PartialReversal { of }
             | Self::Lapse { of } => Some(of),
-            Self::Grant { .. } | Self::Adjustment(_) | Self::Reset { .. } => None,
+            Self::Grant { .. } | Self::Adjustment(_) | Self::Reset { .. } | Self::Calendar => None,
         }
     }
 
@@ -237,10 +242,11 @@ pub enum KindWord {
     /// Up or down.
     Adjustment,
     Reset,
+    Calendar,
 }
 
 impl KindWord {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Grant,
         Self::Confirmation,
         Self::Reversal,
@@ -248,6 +254,7 @@ impl KindWord {
         Self::Lapse,
         Self::Adjustment,
         Self::Reset,
+        Self::Calendar,
     ];
 
     /// The name in the HTTP contract.
@@ -260,6 +267,7 @@ impl KindWord {
             Self::Lapse => "lapse",
             Self::Adjustment => "adjustment",
             Self::Reset => "reset",
+            Self::Calendar => "calendar",
         }
     }
 

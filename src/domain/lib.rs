@@ -4,11 +4,14 @@
 //! afterwards.
 
 pub mod account;
+pub mod account_calendar;
 pub mod account_facts;
+pub mod account_totals;
 pub mod almanac;
 pub mod audit;
 pub mod backtest;
 pub mod blocks;
+pub mod calendar_words;
 pub mod claim;
 pub mod correction;
 pub mod course;
@@ -29,12 +32,14 @@ pub mod key;
 pub mod kind;
 pub mod legible;
 pub mod limit;
+pub mod line_text;
 pub mod local_days;
 #[cfg(test)]
 mod model;
 pub mod name;
 pub mod orphans;
 pub mod overrides;
+pub mod own_calendar;
 pub mod partial;
 pub mod past;
 pub mod policy;
@@ -45,6 +50,7 @@ pub mod record;
 pub mod refusal;
 pub mod replay;
 pub mod replayed_rule;
+pub mod replayed_windows;
 pub mod reset;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;

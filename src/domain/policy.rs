@@ -3,15 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
+use chrono::{DateTime, NaiveTime, Utc, Weekday};
 
 use super::almanac::Almanac;
 use super::blocks::BlockTerms;
+use super::calendar_words::{parse_minute, parse_weekday};
 use super::fault::{Fault, choose};
 use super::limit::draft::{LimitDraft, check_limits};
 use super::limit::per::Per;
 use super::limit::shape::{Limit, Shape};
 use super::name::is_name;
+use super::own_calendar::CalendarOwner;
 use super::shared_limit::{SharedLimit, check_total};
 use super::tiers::{Tier, TierDraft, TierName, check_tiers};
 use super::warning::Levels;
@@ -123,6 +125,8 @@ pub struct Rule {
     pub description: String,
     /// The calendar that divides the local time into windows.
     pub calendar: Almanac,
+    /// Whose calendar divides time into windows. Limits that all subjects share have the policy's.
+    pub calendar_owner: CalendarOwner,
     /// One or more limits in their order, no two with the same `per`.
     pub limits: Vec<Limit>,
     pub active_from: Option<DateTime<Utc>>,
@@ -207,6 +211,8 @@ pub struct RuleDraft {
     pub day_starts_at: Option<String>,
     /// The English name of a weekday; Monday by default.
     pub week_starts_on: Option<String>,
+    /// `policy`, `subject` or `first_grant`; `policy` by default.
+    pub calendar: Option<String>,
     /// See [`Rule::active_from`].
     pub active_from: Option<DateTime<Utc>>,
     /// See [`Rule::active_until`].
@@ -268,6 +274,12 @@ impl RuleDraft {
                 Weekday::Mon
             }
         };
+        let calendar_owner = choose(
+            self.calendar.as_deref(),
+            &CalendarOwner::ALL.map(|choice| (choice.as_str(), choice)),
+            "/calendar",
+            &mut faults,
+        );
         let mode = choose(
             self.mode.as_deref(),
             &Mode::ALL.map(|choice| (choice.as_str(), choice)),
@@ -309,6 +321,13 @@ impl RuleDraft {
                 )
             });
         }
+        if calendar_owner != CalendarOwner::Policy {
+            need_the_ledger(&|instead| {
+                format!(
+                    "Redis cannot count by the calendars of subjects; write {instead}, or calendar policy"
+                )
+            });
+        }
         if !self.total.is_empty() {
             need_the_ledger(&|instead| {
                 format!(
@@ -332,7 +351,9 @@ impl RuleDraft {
                     zone,
                     day_starts_at,
                     week_starts_on,
+                    anchor: None,
                 }),
+                calendar_owner,
                 limits,
                 active_from: self.active_from,
                 active_until: self.active_until,
@@ -376,40 +397,6 @@ pub fn check_reason(text: &str) -> Result<(), String> {
         check_text(text)
     }
 }
-
-fn parse_minute(text: &str) -> Option<NaiveTime> {
-    let shaped = text.len() == 5 && text.as_bytes()[2] == b':';
-    shaped
-        .then(|| NaiveTime::parse_from_str(text, "%H:%M").ok())
-        .flatten()
-}
-
-fn parse_weekday(text: &str) -> Option<Weekday> {
-    WEEKDAYS
-        .into_iter()
-        .find_map(|(weekday, name)| (name == text).then_some(weekday))
-}
-
-/// `HH:MM`.
-pub fn format_minute(time: NaiveTime) -> String {
-    format!("{:02}:{:02}", time.hour(), time.minute())
-}
-
-/// The English name of a weekday, in lower case.
-pub fn weekday_name(weekday: Weekday) -> &'static str {
-    WEEKDAYS[weekday.num_days_from_monday() as usize].1
-}
-
-/// The weekdays from Monday on, with their English names in lower case.
-pub const WEEKDAYS: [(Weekday, &str); 7] = [
-    (Weekday::Mon, "monday"),
-    (Weekday::Tue, "tuesday"),
-    (Weekday::Wed, "wednesday"),
-    (Weekday::Thu, "thursday"),
-    (Weekday::Fri, "friday"),
-    (Weekday::Sat, "saturday"),
-    (Weekday::Sun, "sunday"),
-];
 
 /// A version of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -509,6 +496,7 @@ mod tests {
             ],
             day_starts_at: Some("6:00".to_owned()),
             week_starts_on: Some("Monday".to_owned()),
+            calendar: Some("own".to_owned()),
             active_from: Some(DateTime::UNIX_EPOCH),
             active_until: Some(DateTime::UNIX_EPOCH),
             paused: false,
@@ -537,6 +525,7 @@ mod tests {
                 "/description",
                 "/day_starts_at",
                 "/week_starts_on",
+                "/calendar",
                 "/mode",
                 "/durability",
                 "/on_ledger_outage",
@@ -549,17 +538,6 @@ mod tests {
             ..draft()
         };
         assert_eq!(pointers(none), ["/limits"]);
-    }
-
-    #[test]
-    fn times_of_day() {
-        assert_eq!(parse_minute("06:30"), NaiveTime::from_hms_opt(6, 30, 0));
-        for wrong in [
-            "6:30", "24:00", "06:60", "06:30:00", "+6:30", "0630", "é:30",
-        ] {
-            assert_eq!(parse_minute(wrong), None, "{wrong}");
-        }
-        assert_eq!(format_minute(parse_minute("23:59").unwrap()), "23:59");
     }
 
     #[test]

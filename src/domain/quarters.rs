@@ -68,7 +68,10 @@ impl QuarterSums {
                 ..QuarterFigures::default()
             },
             // An adjustment is of a day, and not of a moment. A reset moves no units of grants.
-            EntryKind::Confirmation { .. } | EntryKind::Adjustment(_) | EntryKind::Reset { .. } => {
+            EntryKind::Confirmation { .. }
+            | EntryKind::Adjustment(_)
+            | EntryKind::Reset { .. }
+            | EntryKind::Calendar => {
                 return;
             }
         };

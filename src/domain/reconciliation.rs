@@ -30,6 +30,8 @@ pub enum DifferenceKind {
     Gap,
     /// The instant of an entry is before the instant of the entry before it.
     TimeBackwards,
+    /// The calendar of the account is another one than before, and the entry moves none.
+    WrongCalendar,
     /// The account of the entry was never opened, or belongs to another policy or subject.
     ForeignEntry,
     UnreadableEntry,
@@ -38,7 +40,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::CounterTooHigh,
         Self::CounterLags,
         Self::CounterDiffers,
@@ -47,6 +49,7 @@ impl DifferenceKind {
         Self::WrongTotal,
         Self::Gap,
         Self::TimeBackwards,
+        Self::WrongCalendar,
         Self::ForeignEntry,
         Self::UnreadableEntry,
         Self::WrongFigure,
@@ -63,6 +66,7 @@ impl DifferenceKind {
             Self::WrongTotal => "wrong_total",
             Self::Gap => "gap",
             Self::TimeBackwards => "time_backwards",
+            Self::WrongCalendar => "wrong_calendar",
             Self::ForeignEntry => "foreign_entry",
             Self::UnreadableEntry => "unreadable_entry",
             Self::WrongFigure => "wrong_figure",
@@ -80,6 +84,7 @@ impl DifferenceKind {
             Self::WrongTotal
             | Self::Gap
             | Self::TimeBackwards
+            | Self::WrongCalendar
             | Self::ForeignEntry
             | Self::UnreadableEntry
             | Self::WrongFigure => true,

@@ -24,6 +24,8 @@ pub enum Refusal {
         /// The most units that fit at once.
         max: u64,
     },
+    /// A calendar for the subject, under a policy whose own calendar divides time.
+    NoOwnCalendar,
     /// A window has no room.
     Denied(DeniedClaim),
     /// The usage of a window would be larger than perdiem can count.

@@ -12,6 +12,7 @@ use super::limit::per::Per;
 use super::limit::rate::{AfterGrant, Afterwards, BucketChange};
 use super::limit::shape::{Limit, LimitKind, Shape};
 use super::limit::total::{GivenBack, Total};
+use super::replayed_windows::{OwnWindow, UseChange, counts_from};
 use super::window::{Division, Window};
 
 /// The usage of a limit by each account.
@@ -25,6 +26,14 @@ pub enum ReplayedLimit {
         used: HashMap<AccountId, u64>,
         /// The accounts whose limit was reset in this window.
         resets: HashMap<AccountId, DateTime<Utc>>,
+    },
+    Own {
+        division: Division,
+        max: u64,
+        others: OtherMaxima,
+        uses: HashMap<AccountId, OwnWindow>,
+        /// The window of the policy's calendar in which accounts without usage were last removed.
+        swept_in: Window,
     },
     Each(EachTotal),
 }
@@ -93,6 +102,20 @@ impl ReplayedLimit {
         }
     }
 
+    /// A limit whose windows follow the calendar of each account.
+    pub fn of_subjects(limit: &Limit, calendar: &Almanac, begin: DateTime<Utc>) -> Self {
+        match limit.shape {
+            Shape::Calendar(division) => Self::Own {
+                division,
+                max: limit.max,
+                others: HashMap::new(),
+                uses: HashMap::new(),
+                swept_in: calendar.window(division, begin),
+            },
+            _ => Self::new(limit, calendar, begin),
+        }
+    }
+
     /// The earliest instant of entries that may count at an instant.
     pub fn counts_from(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>) -> DateTime<Utc> {
         let unused = Total::unused(limit, calendar, at, FIRST_LINE);
@@ -100,9 +123,10 @@ impl ReplayedLimit {
     }
 
     /// The same, at the instant that the replay has reached.
-    pub fn reaches_back_to(&self, at: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn reaches_back_to(&self, calendar: &Almanac, at: DateTime<Utc>) -> DateTime<Utc> {
         match self {
             Self::Window { window, .. } => window.start,
+            Self::Own { division, .. } => counts_from(calendar, *division, at),
             Self::Each(each) => each.unused.forgets_at(at),
         }
     }
@@ -125,13 +149,45 @@ impl ReplayedLimit {
                 }
                 is_over
             }
+            Self::Own {
+                division,
+                uses,
+                swept_in,
+                ..
+            } => {
+                let is_over = swept_in.end <= at;
+                if is_over {
+                    *swept_in = calendar.window(*division, at);
+                    let before = counts_from(calendar, *division, at);
+                    uses.retain(|_, own| own.forget(before, at));
+                }
+                is_over
+            }
             Self::Each(each) => each.sweep(at),
+        }
+    }
+
+    /// Says which calendar an account has at its next entry.
+    pub fn turn(&mut self, account: AccountId, calendar: &Almanac, at: DateTime<Utc>) {
+        if let Self::Own { division, uses, .. } = self {
+            let next = || calendar.window(*division, at);
+            let own = OwnWindow::at(uses.remove(&account), at, next);
+            uses.insert(account, own);
+        }
+    }
+
+    /// Notes a change in the window of an account, if the windows follow its calendar.
+    fn note(&mut self, account: AccountId, counted_at: DateTime<Utc>, change: UseChange) {
+        if let Self::Own { uses, .. } = self
+            && let Some(own) = uses.get_mut(&account)
+        {
+            own.note(counted_at, change);
         }
     }
 
     pub fn per(&self) -> Per {
         match self {
-            Self::Window { division, .. } => Per::from(*division),
+            Self::Window { division, .. } | Self::Own { division, .. } => Per::from(*division),
             Self::Each(each) => each.unused.per(),
         }
     }
@@ -140,7 +196,7 @@ impl ReplayedLimit {
     /// need not be told.
     pub fn set_max(&mut self, account: AccountId, other: Option<u64>) {
         let others = match self {
-            Self::Window { others, .. } => others,
+            Self::Window { others, .. } | Self::Own { others, .. } => others,
             Self::Each(each) => &mut each.others,
         };
         others.insert(account, other);
@@ -156,6 +212,13 @@ impl ReplayedLimit {
                 let used = used.get(&account).copied().unwrap_or_default();
                 used.saturating_add(units.get()) <= other.unwrap_or(*max)
             }
+            Self::Own {
+                max, others, uses, ..
+            } => {
+                let other = others.get(&account).copied().flatten();
+                let used = uses.get(&account).map_or(0, OwnWindow::used);
+                used.saturating_add(units.get()) <= other.unwrap_or(*max)
+            }
             Self::Each(each) => each.moved(account, at).fits(units),
         }
     }
@@ -166,6 +229,9 @@ impl ReplayedLimit {
             Self::Window { used, .. } => {
                 let used = used.entry(moved.account).or_default();
                 *used = used.saturating_add(moved.units.get());
+            }
+            Self::Own { .. } => {
+                self.note(moved.account, moved.id.at(), UseChange::Take(moved.units))
             }
             Self::Each(each) => {
                 let at = moved.id.at();
@@ -180,6 +246,9 @@ impl ReplayedLimit {
     pub fn take_off(&mut self, moved: ReplayedUnits) {
         match self {
             Self::Window { .. } => self.lower(moved.account, moved.units, moved.id.at()),
+            Self::Own { .. } => {
+                self.note(moved.account, moved.id.at(), UseChange::Lower(moved.units))
+            }
             Self::Each(each) => {
                 let at = moved.id.at();
                 let total = each.total(moved.account, at);
@@ -200,6 +269,14 @@ impl ReplayedLimit {
             } if kind.resets(Per::from(*division)) => {
                 used.remove(&account);
                 resets.insert(account, at);
+            }
+            Self::Own { division, .. } if kind.resets(Per::from(*division)) => {
+                self.note(account, at, UseChange::Reset);
+            }
+            Self::Own { uses, .. } => {
+                if let Some(own) = uses.get_mut(&account) {
+                    own.begin();
+                }
             }
             Self::Window { .. } => {}
             Self::Each(each) => {
@@ -237,6 +314,7 @@ impl ReplayedLimit {
     ) {
         match self {
             Self::Window { .. } => self.lower(account, units, grant.at()),
+            Self::Own { .. } => self.note(account, grant.at(), UseChange::Lower(units)),
             Self::Each(each) => {
                 let after = each.after(account, grant, units);
                 // A bucket knows each grant that it can get back. Others were denied, and are no entries.

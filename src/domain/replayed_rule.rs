@@ -1,5 +1,8 @@
 //! All limits of a draft in a backtest: those of each subject, and those that all subjects share.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -8,9 +11,11 @@ use super::grant::Direction;
 use super::identity::{AccountId, EntryId};
 use super::kind::EntryKind;
 use super::limit::per::Per;
-use super::limit::shape::Limit;
+use super::limit::shape::{Limit, Shape};
+use super::own_calendar::{CalendarOwner, OwnCalendar};
 use super::policy::Rule;
 use super::replay::{ReplayedLimit, ReplayedUnits};
+use super::replayed_windows;
 
 /// A shared limit is one of an account that no subject has.
 const ALL: AccountId = AccountId(Uuid::nil());
@@ -18,8 +23,20 @@ const ALL: AccountId = AccountId(Uuid::nil());
 pub struct ReplayedRule {
     /// The calendar counts, and so do the maxima of its tiers.
     rule: Rule,
+    /// What accounts have of their own of a calendar.
+    calendars: HashMap<AccountId, Arc<OwnCalendar>>,
     own: Vec<ReplayedLimit>,
     shared: Vec<ReplayedLimit>,
+}
+
+/// The earliest instant of entries that count in a limit of each subject at an instant.
+pub fn limit_counts_from(rule: &Rule, limit: &Limit, at: DateTime<Utc>) -> DateTime<Utc> {
+    match limit.shape {
+        Shape::Calendar(division) if rule.calendar_owner != CalendarOwner::Policy => {
+            replayed_windows::counts_from(&rule.calendar, division, at)
+        }
+        _ => ReplayedLimit::counts_from(limit, &rule.calendar, at),
+    }
 }
 
 fn shared(rule: &Rule) -> Vec<Limit> {
@@ -29,18 +46,31 @@ fn shared(rule: &Rule) -> Vec<Limit> {
 impl ReplayedRule {
     /// The earliest instant of entries that count at an instant.
     pub fn counts_from(rule: &Rule, at: DateTime<Utc>) -> DateTime<Utc> {
-        let own = rule.limits.iter().copied();
-        let limits = own.chain(shared(rule));
-        let starts = limits.map(|limit| ReplayedLimit::counts_from(&limit, &rule.calendar, at));
-        starts.min().unwrap_or(at)
+        let shared = shared(rule);
+        let shared = shared
+            .iter()
+            .map(|limit| ReplayedLimit::counts_from(limit, &rule.calendar, at));
+        let own = rule
+            .limits
+            .iter()
+            .map(|limit| limit_counts_from(rule, limit, at));
+        own.chain(shared).min().unwrap_or(at)
     }
 
     /// A rule with nothing used at the start of the replay.
     pub fn new(rule: Rule, begin: DateTime<Utc>) -> Self {
-        let limit = |limit: &Limit| ReplayedLimit::new(limit, &rule.calendar, begin);
+        let shared_limit = |limit: &Limit| ReplayedLimit::new(limit, &rule.calendar, begin);
+        let own_limit = match rule.calendar_owner {
+            CalendarOwner::Policy => ReplayedLimit::new,
+            CalendarOwner::Subject | CalendarOwner::FirstGrant => ReplayedLimit::of_subjects,
+        };
+        let own = rule.limits.iter();
         Self {
-            own: rule.limits.iter().map(limit).collect(),
-            shared: shared(&rule).iter().map(limit).collect(),
+            calendars: HashMap::new(),
+            own: own
+                .map(|limit| own_limit(limit, &rule.calendar, begin))
+                .collect(),
+            shared: shared(&rule).iter().map(shared_limit).collect(),
             rule,
         }
     }
@@ -55,6 +85,27 @@ impl ReplayedRule {
     pub fn set_max(&mut self, account: AccountId, max_of: impl Fn(&Rule, Per) -> Option<u64>) {
         for limit in &mut self.own {
             limit.set_max(account, max_of(&self.rule, limit.per()));
+        }
+    }
+
+    /// Says what an account has of its own of a calendar at its next entry; `None` if the entry does not tell.
+    pub fn set_calendar(
+        &mut self,
+        account: AccountId,
+        told: Option<&Arc<OwnCalendar>>,
+        at: DateTime<Utc>,
+    ) {
+        if self.rule.calendar_owner == CalendarOwner::Policy {
+            return;
+        }
+        let had = told.or_else(|| self.calendars.get(&account));
+        let own = self.rule.own_calendar(had, None, at);
+        let almanac = self.rule.almanac(own.as_deref());
+        for limit in &mut self.own {
+            limit.turn(account, &almanac, at);
+        }
+        if let Some(own) = own {
+            self.calendars.insert(account, own);
         }
     }
 
@@ -111,7 +162,7 @@ impl ReplayedRule {
             has_moved |= limit.move_on(&self.rule.calendar, at);
         }
         let limits = self.own.iter().chain(&self.shared);
-        let starts = limits.map(|limit| limit.reaches_back_to(at));
+        let starts = limits.map(|limit| limit.reaches_back_to(&self.rule.calendar, at));
         has_moved.then(|| starts.min().unwrap_or(at))
     }
 }

@@ -41,7 +41,7 @@ pub fn reset(
     }
     // 3. Each of these limits begins again.
     named.iter_mut().for_each(|total| total.reset(at));
-    Ok(Ok(next_line(policy, last, at, totals)))
+    Ok(Ok(next_line(policy, None, last, at, totals)))
 }
 
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);

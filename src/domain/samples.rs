@@ -74,6 +74,7 @@ pub fn work(task: Task, policy: Arc<Policy>, account: AccountId) -> Work {
         units: Units::ONE,
         key: None,
         bundle: None,
+        calendar: None,
         metadata: None,
         claimed_by: KeyNumber::OF_SETTINGS,
         note: None,

@@ -188,7 +188,7 @@ fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {
             subjects_at_limit: (entry.is_at_limit && !subject.was_at_limit).into(),
             ..none
         },
-        EntryKind::Confirmation { .. } => none,
+        EntryKind::Confirmation { .. } | EntryKind::Calendar => none,
         EntryKind::PartialReversal { .. } => DayFigures {
             reversed_units: units,
             ..none

@@ -215,6 +215,10 @@ pub struct Calendar {
     pub day_starts_at: NaiveTime,
     /// The first day of a week.
     pub week_starts_on: Weekday,
+    /// The day on which windows of one subject begin, and before and after which they are counted: weeks have
+    /// its weekday, and months, quarters and years its day of the month. A month that is too short for it begins
+    /// on its last day. `None` for the calendar of a policy.
+    pub anchor: Option<NaiveDate>,
 }
 
 impl Calendar {
@@ -262,32 +266,38 @@ impl Calendar {
         .take_while(move |window| window.start < to)
     }
 
+    /// The run of months that contains a day: its first day, and that of the next run.
+    fn months(&self, day: NaiveDate, number: i32) -> (NaiveDate, NaiveDate) {
+        let anchor = self.anchor.unwrap_or(FIRST_DAY);
+        let months = |date: NaiveDate| 12 * date.year() + date.month0().cast_signed();
+        let run = (months(day) - months(anchor)).div_euclid(number);
+        let begins = |run: i32| months_after(anchor, number * run);
+        // In its month the day of the anchor may be still to come.
+        let first = run - i32::from(day < begins(run));
+        (begins(first), begins(first + 1))
+    }
+
     /// The local start and end of the window that contains `local`.
     fn span(&self, division: Division, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
         let day = (local - (self.day_starts_at - NaiveTime::MIN)).date();
         let begin = |date: NaiveDate| date.and_time(self.day_starts_at);
         let days = |first: NaiveDate, next: NaiveDate| (begin(first), begin(next));
+        let months = |number| {
+            let (first, next) = self.months(day, number);
+            days(first, next)
+        };
         match division {
             Division::Length(Length::Minute) => clock_span(local, TimeDelta::minutes(1)),
             Division::Length(Length::Hour) => clock_span(local, TimeDelta::hours(1)),
             Division::Length(Length::Day) => days(day, day + Days::new(1)),
             Division::Length(Length::Week) => {
-                let first = day.week(self.week_starts_on).first_day();
+                let begins_on = self.anchor.map_or(self.week_starts_on, |day| day.weekday());
+                let first = day.week(begins_on).first_day();
                 days(first, first + Days::new(7))
             }
-            Division::Length(Length::Month) => {
-                let first = day - Days::new(day.day0().into());
-                days(first, first + Months::new(1))
-            }
-            Division::Length(Length::Quarter) => {
-                let month = day - Days::new(day.day0().into());
-                let first = month - Months::new(day.month0() % 3);
-                days(first, first + Months::new(3))
-            }
-            Division::Length(Length::Year) => {
-                let first = day - Days::new(day.ordinal0().into());
-                days(first, first + Months::new(12))
-            }
+            Division::Length(Length::Month) => months(1),
+            Division::Length(Length::Quarter) => months(3),
+            Division::Length(Length::Year) => months(12),
             Division::PartOfDay(PartOfDay(part)) => {
                 let part = part.delta();
                 let parts = (local - begin(day)).num_seconds() / part.num_seconds();
@@ -295,11 +305,21 @@ impl Calendar {
                 (start, start + part)
             }
             Division::Weeks(WeekRun { weeks, from }) => {
-                let since = (day - from).num_days();
+                let since = (day - self.anchor.unwrap_or(from)).num_days();
                 let first = day - TimeDelta::days(since.rem_euclid(weeks.days()));
                 days(first, first + TimeDelta::days(weeks.days()))
             }
         }
+    }
+}
+
+/// A date some months after another one; in a month that is too short for it, the last day.
+fn months_after(date: NaiveDate, months: i32) -> NaiveDate {
+    let number = Months::new(months.unsigned_abs());
+    if months < 0 {
+        date - number
+    } else {
+        date + number
     }
 }
 
@@ -316,10 +336,8 @@ fn in_range(instant: DateTime<Utc>) -> DateTime<Utc> {
     instant.clamp(FIRST, LAST)
 }
 
-const FIRST: DateTime<Utc> = NaiveDate::from_yo_opt(0, 1)
-    .unwrap()
-    .and_time(NaiveTime::MIN)
-    .and_utc();
+const FIRST_DAY: NaiveDate = NaiveDate::from_yo_opt(0, 1).unwrap();
+const FIRST: DateTime<Utc> = FIRST_DAY.and_time(NaiveTime::MIN).and_utc();
 const LAST: DateTime<Utc> = NaiveDate::from_yo_opt(9999, 365)
     .unwrap()
     .and_time(NaiveTime::MIN)
@@ -357,6 +375,7 @@ mod tests {
             zone: Zone::parse("+08:00").unwrap(),
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
+            anchor: None,
         };
         let midnight: DateTime<Utc> = "2026-08-04T16:00:00Z".parse().unwrap();
         let day = |n| midnight + TimeDelta::days(n);
@@ -378,6 +397,7 @@ mod tests {
             zone: Zone::parse("Pacific/Apia").unwrap(),
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
+            anchor: None,
         };
         let weeks = Division::Weeks(WeekRun {
             weeks: Weeks::new(52).unwrap(),
@@ -421,6 +441,7 @@ mod tests {
             zone: Zone::parse("+08:00").unwrap(),
             day_starts_at: NaiveTime::from_hms_opt(4, 30, 0).unwrap(),
             week_starts_on: Weekday::Sun,
+            anchor: None,
         };
         let weeks = Division::Weeks(WeekRun {
             weeks: Weeks::new(2).unwrap(),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::account::UnitsAsked;
 use super::claim::{HoldTime, Metadata, Subject, Units};
 use super::grant::{Direction, Entry, EntryKind, Line, Note};
 use super::identity::{AccountId, BundleId, EntryId, KeyId};
 use super::key::KeyNumber;
 use super::limit::per::Per;
+use super::own_calendar::OwnCalendar;
 use super::policy::Policy;
 use super::warning::Levels;
 
@@ -26,6 +28,8 @@ pub enum Task {
     Adjust(Direction, Option<DateTime<Utc>>),
     /// Begin a limit again, or all limits.
     Reset(Option<Per>),
+    /// Move the calendar of the account: [`Work::calendar`] is what it has of its own from now on.
+    MoveCalendar,
 }
 
 /// The bundle that a claim belongs to.
@@ -50,6 +54,8 @@ pub struct Work {
     pub key: Option<KeyId>,
     /// The bundle of the claim; `None` for a claim alone, and for a correction.
     pub bundle: Option<Bundle>,
+    /// What the account has of its own of a calendar from here on; `None` leaves it as it is.
+    pub calendar: Option<Arc<OwnCalendar>>,
     /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,
     /// The key that claims or corrects.
@@ -70,6 +76,7 @@ impl Task {
                 *direction == done && counted_at.unwrap_or(entry.line.at) == entry.counted_at()
             }
             (Self::Reset(per), EntryKind::Reset { per: done }) => *per == done,
+            (Self::MoveCalendar, EntryKind::Calendar) => true,
             (
                 Self::Reverse(grant, units),
                 EntryKind::Reversal { of } | EntryKind::PartialReversal { of },
@@ -92,7 +99,7 @@ impl Work {
     pub fn grant(&self) -> Option<&Entry> {
         match &self.task {
             Task::Reverse(grant, _) | Task::Confirm(grant, _) => Some(grant),
-            Task::Claim(_) | Task::Adjust(..) | Task::Reset(_) => None,
+            Task::Claim(_) | Task::Adjust(..) | Task::Reset(_) | Task::MoveCalendar => None,
         }
     }
 
@@ -110,6 +117,7 @@ impl Work {
                 EntryKind::Adjustment(*direction),
             ),
             Task::Reset(per) => (line.at, EntryKind::Reset { per: *per }),
+            Task::MoveCalendar => (line.at, EntryKind::Calendar),
         };
         Entry {
             account: self.account,
@@ -141,7 +149,21 @@ impl Work {
         [ids, numbers.concat()].concat()
     }
 
-    /// Whether an entry with the same key does the same, and nothing else.
+    fn has_calendar_of(&self, line: &Line) -> bool {
+        let asked = self.calendar.as_deref().zip(line.calendar.as_deref());
+        asked.is_some_and(|(asked, own)| own.has(asked))
+    }
+
+    /// What a claim asks for.
+    pub fn asked(&self) -> UnitsAsked {
+        UnitsAsked {
+            units: self.units,
+            calendar: self.calendar.clone(),
+        }
+    }
+
+    /// Whether an entry with the same key does the same, and nothing else. A claim is the same with another
+    /// calendar: its grant counts in the one that the subject had then.
     pub fn is_done_by(&self, entry: &Entry) -> bool {
         let keyed = self.bundle.filter(|bundle| bundle.has_key);
         let is_of = |bundle: Bundle| entry.bundle.is_some_and(|of| of.has_tag_of(bundle.id));
@@ -150,5 +172,6 @@ impl Work {
             && (entry.units == self.units || self.grant().is_some())
             && (entry.metadata == self.metadata || entry.is_erased)
             && self.task.is_done_by(entry)
+            && (entry.kind != EntryKind::Calendar || self.has_calendar_of(&entry.line))
     }
 }

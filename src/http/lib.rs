@@ -24,10 +24,10 @@ use docs::pages;
 use docs::specification::{OPENAPI_YAML, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    approvals, backtests, batches, blocks, bundles, changes, claims, corrections, denials, entries,
-    entry_exports, erasures, explanation, exports, grants, history, keys, overrides, pauses,
-    policies, reconciliations, resets, sandbox, seals, statistics, subjects, tiers, totals,
-    windows,
+    approvals, backtests, batches, blocks, bundles, calendars, changes, claims, corrections,
+    denials, entries, entry_exports, erasures, explanation, exports, grants, history, keys,
+    overrides, pauses, policies, reconciliations, resets, sandbox, seals, statistics, subjects,
+    tiers, totals, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -79,6 +79,8 @@ fn routes() -> Routes {
         .post(entries::adjust, entries::ADJUST),
         at("/v1/policies/{policy}/subjects/{subject}/resets", Claim)
             .post(resets::post, resets::POST),
+        at("/v1/policies/{policy}/subjects/{subject}/calendar", Claim)
+            .post(calendars::post, calendars::POST),
         at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
             .post(batches::post, batches::POST),

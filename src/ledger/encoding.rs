@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
 use super::subject_encoding::{MaxRecord, max_records};
+use domain::calendar_words::{format_minute, weekday_name};
 use domain::claim::Units;
 use domain::fault::Fault;
 use domain::grant::{Entry, EntryKind, Follower, Note, Provisional};
@@ -16,7 +17,8 @@ use domain::kind::Kind;
 use domain::limit::draft::LimitDraft;
 use domain::limit::maxima::MaxDraft;
 use domain::limit::shape::Limit;
-use domain::policy::{PolicyName, Rule, RuleDraft, format_minute, weekday_name};
+use domain::own_calendar::CalendarOwner;
+use domain::policy::{PolicyName, Rule, RuleDraft};
 use domain::shared_limit::SharedLimit;
 use domain::tiers::{Tier, TierDraft};
 use domain::warning::Levels;
@@ -164,6 +166,8 @@ struct RuleRecord {
     limits: Vec<LimitRecord>,
     day_starts_at: String,
     week_starts_on: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calendar: Option<String>,
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
@@ -269,6 +273,10 @@ pub fn encode_rule(rule: &Rule) -> String {
         limits: rule.limits.iter().map(LimitRecord::from).collect(),
         day_starts_at: format_minute(rule.calendar.day_starts_at),
         week_starts_on: weekday_name(rule.calendar.week_starts_on).to_owned(),
+        calendar: match rule.calendar_owner {
+            CalendarOwner::Policy => None,
+            owner => Some(owner.as_str().to_owned()),
+        },
         active_from: rule.active_from,
         active_until: rule.active_until,
         paused: rule.paused,
@@ -296,6 +304,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         limits: record.limits.into_iter().map(LimitDraft::from).collect(),
         day_starts_at: Some(record.day_starts_at),
         week_starts_on: Some(record.week_starts_on),
+        calendar: record.calendar,
         active_from: record.active_from,
         active_until: record.active_until,
         paused: record.paused,
@@ -400,6 +409,7 @@ mod tests {
             }],
             day_starts_at: Some("06:30".to_owned()),
             week_starts_on: Some("sunday".to_owned()),
+            calendar: Some("policy".to_owned()),
             active_from: None,
             active_until: DateTime::from_timestamp(1_800_000_000, 0),
             paused: true,
@@ -419,6 +429,7 @@ mod tests {
         let rule = draft.clone().check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
         let draft = RuleDraft {
+            calendar: Some("first_grant".to_owned()),
             durability: None,
             on_ledger_outage: None,
             total: vec![LimitDraft {

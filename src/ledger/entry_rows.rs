@@ -6,16 +6,18 @@ use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
 use domain::claim::Metadata;
 use domain::grant::{Entry, Line};
-use domain::limit::text::decode_totals;
+use domain::line_text::decode_state;
 use domain::shared::SharedUse;
 
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
+    let (calendar, totals) = decode_state(&row.get::<String>("totals")?)?;
     Ok(Line {
         number: row.get("number")?,
         at: row.get("at")?,
         policy_version: row.get("policy_version")?,
         lapses_at: row.get("lapses_at")?,
-        totals: decode_totals(&row.get::<String>("totals")?)?.into(),
+        calendar,
+        totals,
     })
 }
 

@@ -108,6 +108,7 @@ mod tests {
             at: at(seconds),
             policy_version: 1,
             lapses_at: None,
+            calendar: None,
             totals: Vec::new().into(),
         }
     }

@@ -170,7 +170,8 @@ impl Record {
             .await?;
         let course = TermsThen::course(&versions, &exceptions, last, at);
         let mut known = Arc::default();
-        let foresee = |known: &Foreknown| foresee(&course, last, known, Some(query.units), at);
+        let asked = query.units.into();
+        let foresee = |known: &Foreknown| foresee(&course, last, known, Some(&asked), at);
         let mut forecast =
             once_foreknown(&self.claims.ledger, account, last, &mut known, foresee).await?;
         let met = match TermsThen::of_claim(&versions, &exceptions, last, at) {

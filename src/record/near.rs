@@ -21,7 +21,7 @@ use domain::identity::{AccountId, EntryId};
 use domain::limit::per::Per;
 use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyName};
-use domain::replay::ReplayedLimit;
+use domain::replayed_rule::limit_counts_from;
 use ledger::{AccountEntry, LedgerError, Look};
 
 /// How many entries a page reads at most.
@@ -200,7 +200,7 @@ impl Walk {
         let rule = &policy.rule;
         let limits = rule.limits.iter();
         let asked = limits.filter(|limit| query.asks_for(limit.per()));
-        let from = asked.map(|limit| ReplayedLimit::counts_from(limit, &rule.calendar, now));
+        let from = asked.map(|limit| limit_counts_from(rule, limit, now));
         let from = from.min().map(EntryId::first_from);
         let from = from.ok_or(ListFailure::Misfit("per", Misfit::NoSuchLimit))?;
         Ok(Self { from, after: from })

@@ -58,6 +58,11 @@ BEYOND_SCHEMAS = [
     # A total compared with its kind, with its policy's other settings, and with the calendar that it began with.
     (r"#(/policy)?/total/\d+/kind", "a total is of the calendar"),
     ("#/(time_zone|day_starts_at|week_starts_on)", "the total counts by the calendar"),
+    # A calendar of a subject has one part at least, and the policy must take it.
+    ("#(/calendar)?", "the calendar is empty"),
+    ("#/calendar", "all subjects have the calendar of the policy"),
+    # The years 1 to 9999.
+    ("#(/calendar)?/anchor", "the date is invalid"),
     # The present state of the policy. Only its present pause is accepted.
     ("#(/policy)?/paused", "a pause is a state"),
     ("#/effective", "a new policy takes effect at once|never take effect|is not in the future"),

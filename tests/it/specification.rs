@@ -53,7 +53,7 @@ fn the_file_is_what_the_code_says() {
 #[test]
 fn the_file_says_each_thing_once() {
     let file = perdiem::http::specification_yaml();
-    assert!(file.len() < 220_000, "{} bytes", file.len());
+    assert!(file.len() < 226_000, "{} bytes", file.len());
     let specification: Value = yaml_serde::from_str(&file).expect("YAML");
     let mut found = Vec::new();
     objects(&specification, String::new(), &mut found);
@@ -460,6 +460,8 @@ async fn every_body_has_an_example_that_is_taken() {
         let is_taken = ![400, 415, 422].contains(&status) && status < 500;
         // Only the ledger can write a proposal.
         let is_foreign = format!("{answer:?}").contains("this is no proposal of this ledger");
+        // The example of a policy has a calendar of its own.
+        let is_foreign = is_foreign || format!("{answer:?}").contains("write calendar subject");
         let place = format!("{} {}", operation.method, operation.path);
         assert!(is_taken || is_foreign, "{place}: {answer:?}");
     }

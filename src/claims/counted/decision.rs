@@ -130,7 +130,7 @@ fn redis_may_decide(claim: &InFlight, now: DateTime<Utc>) -> bool {
     let terms = &claim.work.policy;
     terms.rule.may_be_counted()
         && terms.blocked.is_none()
-        && refuse(terms, claim.work.units, now).is_none()
+        && refuse(terms, &claim.work.asked(), now).is_none()
 }
 
 /// Prepares the count of a claim. The totals come from the ledger, or are not known.
@@ -368,6 +368,7 @@ pub fn entry_of(grant: &CountedGrant, totals: Vec<Total>) -> Entry {
         at: grant.entry.at(),
         policy_version: grant.policy_version,
         lapses_at: None,
+        calendar: None,
         totals: totals.clone(),
     };
     grant.entry(line, Provisional::Within, &totals)

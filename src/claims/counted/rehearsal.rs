@@ -61,7 +61,7 @@ impl Counting {
 fn outcome_of_totals(work: &Work, mut totals: Vec<Total>, now: DateTime<Utc>) -> Outcome {
     let policy = &work.policy;
     let refused = |refusal| Outcome::Refused(policy.clone(), refusal);
-    if let Some(refusal) = refuse(policy, work.units, now) {
+    if let Some(refusal) = refuse(policy, &work.asked(), now) {
         return refused(refusal);
     }
     let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(work.units));

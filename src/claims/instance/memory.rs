@@ -357,6 +357,7 @@ mod tests {
                 at: DateTime::UNIX_EPOCH,
                 policy_version: 1,
                 lapses_at: None,
+                calendar: None,
                 totals: Arc::default(),
             },
         }

@@ -256,7 +256,13 @@ impl Terms {
         now: DateTime<Utc>,
     ) -> Result<Verdict, Unknown> {
         work.policy = self.of(&work.policy, work.account, Some(line), now);
-        decide(&work.policy, work.units, Some(line), &Past::default(), now)
+        decide(
+            &work.policy,
+            work.asked(),
+            Some(line),
+            &Past::default(),
+            now,
+        )
     }
 
     /// The exceptions of an account that are in force at an instant.

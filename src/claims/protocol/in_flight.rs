@@ -270,6 +270,7 @@ pub fn outcome_of(result: Result<&Outcome, &ClaimFailure>) -> &'static str {
             Refusal::Archived => "unknown_policy",
             Refusal::Inactive(_) => "inactive",
             Refusal::NeverFits { .. } => "never_fits",
+            Refusal::NoOwnCalendar => "no_own_calendar",
             Refusal::Denied(_) => "denied",
             Refusal::Blocked(_) => "blocked",
             Refusal::TooMany => "too_many",

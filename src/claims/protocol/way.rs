@@ -55,7 +55,7 @@ pub fn begin(
     //    has no earlier grant to repeat.
     let work = &claim.work;
     if work.key.is_none()
-        && let Some(refusal) = refuse(&work.policy, work.units, present.now)
+        && let Some(refusal) = refuse(&work.policy, &work.asked(), present.now)
     {
         return Step::End(Ok(Outcome::Refused(work.policy.clone(), refusal)));
     }

@@ -18,7 +18,7 @@ use api::policies::PolicyList;
 const FILTERS: [&str; 8] = [
     "policy", "subject", "kind", "crossed", "on", "from", "to", "as_of",
 ];
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 8] = [
     ("", "all"),
     ("grant", "grants"),
     ("confirmation", "confirmations"),
@@ -26,6 +26,7 @@ const KINDS: [(&str, &str); 7] = [
     ("lapse", "lapses"),
     ("adjustment", "adjustments"),
     ("reset", "resets"),
+    ("calendar", "moves of calendars"),
 ];
 
 /// The address of a list with the filters of this page.

@@ -303,6 +303,7 @@ fn settings(of: &PolicyAnswer, local: &Local) -> Markup {
         ("Zone", html! { (of.time_zone) }),
         ("Days begin at", html! { (of.day_starts_at) }),
         ("Weeks begin on", html! { (of.week_starts_on) }),
+        ("Calendar", html! { (of.calendar) }),
         ("Active from", instant(of.active_from)),
         ("Active until", instant(of.active_until)),
         ("Mode", html! { (of.mode) }),

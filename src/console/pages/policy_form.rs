@@ -13,11 +13,12 @@ use api::problem::InvalidPart;
 use api::tiers::TierBody;
 
 /// The fields of the form that are texts of the policy.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 13] = [
     "description",
     "time_zone",
     "day_starts_at",
     "week_starts_on",
+    "calendar",
     "active_from",
     "active_until",
     "mode",
@@ -110,6 +111,7 @@ impl PolicyDraft {
             "time_zone" => of.time_zone.clone(),
             "day_starts_at" => of.day_starts_at.clone(),
             "week_starts_on" => of.week_starts_on.to_string(),
+            "calendar" => of.calendar.to_string(),
             "active_from" => of.active_from.map_or_else(String::new, written),
             "active_until" => of.active_until.map_or_else(String::new, written),
             "mode" => of.mode.to_string(),
@@ -325,6 +327,11 @@ impl PolicyDraft {
             (field("time_zone", "Time zone", "Such as Asia/Shanghai or +08:00. Days begin at its midnight.", Input::Line))
             (field("day_starts_at", "Days begin at", "A time such as 06:00. Empty: midnight.", Input::Line))
             (field("week_starts_on", "Weeks begin on", "", Input::Choice(&WEEKDAYS)))
+            (field("calendar", "Calendar", "", Input::Choice(&[
+                ("policy", "policy: all subjects have the calendar of the policy"),
+                ("subject", "subject: each subject can have its own time zone, and its own first day"),
+                ("first_grant", "first_grant: the same, counted from the day of a subject's first grant"),
+            ])))
             (field("active_from", "Active from", "An instant such as 2026-12-01T00:00:00Z. Empty: always.", Input::Line))
             (field("active_until", "Active until", "An instant. Empty: without an end.", Input::Line))
             (field("mode", "Mode", "", Input::Choice(&[
@@ -403,7 +410,8 @@ mod tests {
                 { "max": 500, "per": "24h", "kind": "sliding", "step": "1h" },
                 { "max": 10, "per": "1s", "kind": "rate", "burst": 20 },
             ],
-            "day_starts_at": "06:00", "week_starts_on": "sunday", "active_from": null,
+            "day_starts_at": "06:00", "week_starts_on": "sunday",
+            "calendar": "first_grant", "active_from": null,
             "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
             "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100],
             "total": [{ "max": 1000, "per": "day" }, { "max": 5, "per": "6h", "kind": "calendar" }],

@@ -81,6 +81,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let base = path(&["console", "subjects", whose]);
     let adjust = with(&format!("{base}/adjust"), &[("policy", &*chosen.policy)]);
     let reset = with(&format!("{base}/reset"), &[("policy", &*chosen.policy)]);
+    let calendar = with(&format!("{base}/calendar"), &[("policy", &*chosen.policy)]);
     Ok(Shown::new(format!("Subject {whose}"), local.clone())
         .lead(told)
         .acts(html! {
@@ -90,6 +91,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             @if visit.may_change() {
                 (button_to(&adjust, "Adjust"))
                 (button_to(&reset, "Reset"))
+                @if chosen.calendar.is_some() { (button_to(&calendar, "Calendar")) }
                 (button_to(&format!("{base}/erase"), "Erase"))
             }
         })
@@ -359,14 +361,16 @@ fn told(visit: &Visit<'_>, event: &StoryEvent, makers: &Makers) -> Markup {
         Happening::Entry(entry) => {
             let units = entry.units.unsigned_abs();
             let of = entry.grant.unwrap_or(entry.id);
-            let is_of_grant = !["adjustment", "reset"].contains(&&*entry.kind);
+            let is_of_grant = !["adjustment", "reset", "calendar"].contains(&&*entry.kind);
             let is_grant = entry.grant.is_none() && is_of_grant;
             html! {
                 (kind(entry)) " "
                 @if &*entry.kind == "adjustment" {
                     @if entry.units < 0 { "−" } @else { "+" } (count(units, "unit"))
-                } @else if &*entry.kind != "reset" {
+                } @else if is_of_grant {
                     (count(units, "unit"))
+                } @else if let Some(calendar) = entry.calendar.as_ref().filter(|_| &*entry.kind == "calendar") {
+                    "moved: " (calendar.in_words().unwrap_or_default())
                 } @else if let Some(per) = &entry.per {
                     "of the limit per " (per)
                 } @else {

@@ -1,4 +1,4 @@
-//! Corrections of what a subject has used: adjustments and resets.
+//! Corrections of what a subject has used: adjustments, resets, and moves of its calendar.
 
 use maud::html;
 use serde_json::{Value, json};
@@ -114,6 +114,53 @@ pub async fn reset(visit: &Visit<'_>) -> Replied {
             let problem = failure.of_form()?;
             let page = reset_page(visit, visit.form.get("policy")).await?;
             Ok(refused(page, &problem).into())
+        }
+    }
+}
+
+pub async fn ask_move(visit: &Visit<'_>) -> Replied {
+    Ok(move_page(visit, visit.query.get("policy")).into())
+}
+
+fn move_page(visit: &Visit<'_>, name: &str) -> Shown {
+    let whose = visit.name(0);
+    let fields = html! {
+        input type="hidden" name="policy" value=(name);
+        input type="hidden" name="once" value=(visit.once());
+        (Field::of(&visit.form, "time_zone", "Time zone")
+            .hint("Such as Asia/Tokyo or +09:00. Empty: it stays.")
+            .line())
+        (Field::of(&visit.form, "anchor", "Counted from")
+            .hint("A day such as 2026-01-31: weeks, months and years begin on it. Empty: it stays.")
+            .line())
+        (reason_field(visit))
+        button { "Move the calendar" }
+    };
+    Shown::new(format!("Calendar of {whose}"), visit.utc())
+        .lead(html! {
+            "The windows of " (crate::parts::subject(Some(whose))) " under " (policy(name))
+            " that have begun keep their ends. Then the new calendar divides time, and what was used in a new \
+            window already counts in it. The move is an entry of the ledger."
+        })
+        .body(html! {
+            (form(visit, &visit.path, fields))
+        })
+        .command(command(&[
+            "perdiem", "move-calendar", "--time-zone", "…", "--anchor", "…", "--reason", "…", "--", name, whose,
+        ]))
+}
+
+pub async fn move_calendar(visit: &Visit<'_>) -> Replied {
+    let body = json!({
+        "time_zone": visit.form.some("time_zone"),
+        "anchor": visit.form.some("anchor"),
+        "reason": visit.form.get("reason"),
+    });
+    match enter(visit, "calendar", body).await {
+        Ok(entered) => Ok(entered),
+        Err(failure) => {
+            let page = move_page(visit, visit.form.get("policy"));
+            Ok(refused(page, &failure.of_form()?).into())
         }
     }
 }

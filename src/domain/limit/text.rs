@@ -15,7 +15,7 @@ use crate::window::{Division, Length, PartOfDay, WeekRun, Weeks, Window};
 /// The text was not written by [`encode_totals`].
 #[derive(Debug, thiserror::Error)]
 #[error("unreadable totals {0:?}")]
-pub struct TotalsError(String);
+pub struct TotalsError(pub(crate) String);
 
 const EVER: char = 'e';
 const PART_OF_DAY: char = 'p';
@@ -139,7 +139,7 @@ fn encode_total(text: &mut String, total: &Total) {
 ///
 /// # Errors
 /// [`TotalsError`] for any other text.
-pub fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
+pub(crate) fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
     let totals = text.split(';').map(decode_total);
     let totals: Option<_> = totals.collect();
     totals.ok_or_else(|| TotalsError(text.to_owned()))

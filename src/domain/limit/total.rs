@@ -491,6 +491,13 @@ impl Total {
         }
     }
 
+    /// Sets the window of a limit of the calendar.
+    pub fn set_window(&mut self, window: Window) {
+        if let LimitState::Calendar(calendar) = &mut self.state {
+            calendar.window = window;
+        }
+    }
+
     /// Tells whether the changes after an instant must be known to give back or take off units of that
     /// instant. Time has refilled a bucket with the units of an instant that is older than the time of a
     /// whole refill.

@@ -63,7 +63,7 @@ impl Stepwise {
                 let named = totals.filter(|total| entry.kind.resets(total.per()));
                 named.for_each(|total| total.reset(at));
             }
-            EntryKind::Confirmation { .. } => {}
+            EntryKind::Confirmation { .. } | EntryKind::Calendar => {}
         }
         movements.push(Movement {
             number: line.number,
@@ -125,7 +125,8 @@ fn history_of(draft: &Policy, steps: &[(bool, ModelStep)]) -> (Vec<Replayed>, Ex
         EntryKind::Grant { .. }
         | EntryKind::Confirmation { .. }
         | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. } => false,
+        | EntryKind::Reset { .. }
+        | EntryKind::Calendar => false,
     };
     let names = |of: EntryId| {
         let mut giving = entries.iter().filter(|entry| gives_back(entry.kind));
@@ -137,6 +138,7 @@ fn history_of(draft: &Policy, steps: &[(bool, ModelStep)]) -> (Vec<Replayed>, Ex
         kind: entry.kind,
         units: entry.units,
         is_given_back: names(entry.id),
+        calendar: entry.line.calendar.clone(),
     });
     let overrides = ExceptionVersions {
         overrides,

@@ -134,7 +134,13 @@ impl Case {
             ..Foreknown::default()
         };
         loop {
-            match foresee(&self.course, book.history.last(), &known, Some(units), at) {
+            match foresee(
+                &self.course,
+                book.history.last(),
+                &known,
+                Some(&units.into()),
+                at,
+            ) {
                 Ok(forecast) => return forecast,
                 Err(Unknown::Past(wanted)) => known.past.extend(book.history.past(&wanted)),
                 Err(unknown) => panic!("{unknown:?}"),

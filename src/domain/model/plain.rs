@@ -80,7 +80,7 @@ impl Book {
         let effect = match entry.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => EventEffect::Take,
             EntryKind::Adjustment(Direction::Down) => EventEffect::TakeOff,
-            EntryKind::Confirmation { .. } => EventEffect::Nothing,
+            EntryKind::Confirmation { .. } | EntryKind::Calendar => EventEffect::Nothing,
             EntryKind::Reset { per } => EventEffect::Reset(per),
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }

@@ -265,6 +265,11 @@ impl ApiError {
                 );
                 Self::invalid_body("/units", detail)
             }
+            Refusal::NoOwnCalendar => {
+                let detail = "all subjects have the calendar of the policy: leave the calendar out, or write \
+                              calendar subject into the policy";
+                Self::invalid_body("/calendar", detail)
+            }
             Refusal::Denied(denied) => Self::Denied(Box::new(Denial {
                 asked,
                 totals: denied.totals,

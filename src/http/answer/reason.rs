@@ -85,8 +85,11 @@ pub fn describe_verdict(
             let detail = "a window would have had more units than can be counted".to_owned();
             ("too_many_units", detail)
         }
-        // A new claim is no correction and no retry: only `Denied` occurs.
-        Refusal::Denied(_) | Refusal::Ended(_) | Refusal::NotCorrected(_) => ("no_room", no_room()),
+        // A new claim without a calendar is no correction and no retry: only `Denied` occurs.
+        Refusal::Denied(_)
+        | Refusal::NoOwnCalendar
+        | Refusal::Ended(_)
+        | Refusal::NotCorrected(_) => ("no_room", no_room()),
     }
 }
 

@@ -46,6 +46,7 @@ fn check(
         subject: claim.subject,
         units: claim.units,
         hold_seconds: claim.hold_seconds,
+        calendar: claim.calendar,
         dry_run: false,
         metadata: claim.metadata,
     };

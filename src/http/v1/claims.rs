@@ -12,18 +12,21 @@ use crate::request::{
     Anyone, Auditor, Body, Caller, Claimer, ClaimsData, Faults, KeyHeader, PolicyPath, Query,
     RecordData, SubjectPath, Then,
 };
+use api::calendars::CalendarAnswer;
 use api::claims::{
     BlockNote, ClaimBody, ClaimRefusal, OverrideNote, TierNote, UsageAnswer, UsageBody,
 };
 use api::distinct::DistinctObject;
 use api::grants::ClaimAnswer;
 use api::limits::LimitUsage;
+use api::strict::Object;
 use domain::claim::{Claim, HoldTime, Subject, Units};
 use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
 use domain::grant::{Followers, Grant};
 use domain::key::KeyNumber;
 use domain::limit::total::Total;
+use domain::own_calendar::OwnCalendarDraft;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
 use domain::refusal::{DeniedClaim, Refusal};
@@ -44,14 +47,18 @@ pub fn check_claim(
     let subject = faults.body("/subject", Subject::new(&body.subject));
     let units = faults.body("/units", units);
     let metadata = faults.body("/metadata", metadata);
+    let calendar = body.calendar.map(|Object(calendar)| calendar.into());
+    let calendar = calendar.map(|draft: OwnCalendarDraft| draft.check("/calendar"));
+    let calendar = faults.draft(calendar.transpose());
     let hold = body.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
     let hold = faults.body("/hold_seconds", hold.transpose());
-    let claim = subject.zip(units).zip(metadata).zip(hold);
-    let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
+    let claim = subject.zip(units).zip(metadata).zip(hold).zip(calendar);
+    let claim = claim.map(|((((subject, units), metadata), hold), calendar)| Claim {
         subject,
         units,
         hold,
         key: key.0,
+        calendar: calendar.map(Arc::new),
         metadata,
         claimed_by,
     });
@@ -281,10 +288,12 @@ pub fn usage_body(usage: Usage, subject: &str) -> UsageBody {
         blocked,
     } = usage.exceptions;
     let tier = tier.filter(|terms| terms.is_in(&usage.policy.rule));
+    let own = usage.calendar.as_deref();
     UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,
-        time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
+        time_zone: usage.policy.rule.almanac(own).zone.name().to_owned(),
+        calendar: own.map(CalendarAnswer::from),
         subject: subject.to_owned(),
         limits: LimitUsage::foretold(&usage.totals, &usage.forecast),
         override_note: overridden.map(|terms| OverrideNote { until: terms.until }),

@@ -1,5 +1,7 @@
 //! An account's entries: their list, and adjustments.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 
@@ -10,14 +12,15 @@ use crate::request::{
     RecordData, SubjectPath, Then,
 };
 use api::entries::{AdjustmentRequest, EntryBody, EntryList};
+use api::limits::LimitUsage;
 use api::problem::InvalidPart;
 use domain::claim::{ClaimError, Subject, Units};
 use domain::forecast::Forecast;
 use domain::grant::{Direction, Entry};
 use domain::identity::to_micros;
-use domain::policy::check_reason;
+use domain::policy::{PolicyName, check_reason};
 use domain::reads::ReadKind;
-use engine::Adjustment;
+use engine::{Adjustment, Claims};
 
 fn check(
     body: AdjustmentRequest,
@@ -85,7 +88,26 @@ pub async fn adjust(
     let admission = claims.admit(&caller.key())?;
     let outcome = claims.adjust(admission, &policy.0, adjustment).await?;
     let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
-    Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
+    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
+    Ok(entered_once(is_repeat).json(body))
+}
+
+/// An entry that was entered by hand, with what is foretold for its limits. Nothing is foretold for a repeated one.
+pub async fn entered_body(
+    claims: &Arc<Claims>,
+    policy: &PolicyName,
+    entry: &Entry,
+    is_repeat: bool,
+) -> EntryBody {
+    let forecast = if is_repeat {
+        Forecast::default()
+    } else {
+        claims.foretell_entry(policy, entry).await
+    };
+    EntryBody {
+        limits: LimitUsage::foretold(&entry.line.totals, &forecast),
+        ..EntryBody::from(entry)
+    }
 }
 
 describe! {

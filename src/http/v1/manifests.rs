@@ -30,7 +30,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 23] = [
+const CSV_COLUMNS: [&str; 25] = [
     "position",
     "recorded_at",
     "policy",
@@ -54,6 +54,8 @@ const CSV_COLUMNS: [&str; 23] = [
     "key_name",
     "metadata",
     "bundle",
+    "own_time_zone",
+    "anchor",
 ];
 
 /// The act of an export, as recorded and as parsed, with its key.
@@ -165,8 +167,9 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 23] {
+fn csv_cells(item: &HistoryItem) -> [String; 25] {
     let entry = &item.entry;
+    let own = entry.calendar.clone().unwrap_or_default();
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
     [
@@ -200,6 +203,10 @@ fn csv_cells(item: &HistoryItem) -> [String; 23] {
         entry
             .bundle
             .map(|bundle| bundle.to_string())
+            .unwrap_or_default(),
+        own.time_zone.unwrap_or_default(),
+        own.anchor
+            .map(|anchor| anchor.to_string())
             .unwrap_or_default(),
     ]
 }

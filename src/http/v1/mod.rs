@@ -5,6 +5,7 @@ pub mod backtests;
 pub mod batches;
 pub mod blocks;
 pub mod bundles;
+pub mod calendars;
 pub mod changes;
 pub mod claims;
 pub mod corrections;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::entries::entered_body;
 use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
@@ -66,5 +67,6 @@ pub async fn post(
     let outcome = claims.reset(admission, &policy.0, reset).await?;
     let entered = entered(outcome, Forecast::default(), Some(&name), Units::ONE, now);
     let (entry, is_repeat) = entered?;
-    Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
+    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
+    Ok(entered_once(is_repeat).json(body))
 }

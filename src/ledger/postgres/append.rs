@@ -21,7 +21,7 @@ use crate::{Draft, LedgerError, new_blinds};
 use domain::claim::{Metadata, Subject};
 use domain::grant::{Entry, EntryKind, Line};
 use domain::identity::AccountId;
-use domain::limit::text::encode_totals;
+use domain::line_text::encode_state;
 use domain::shared::after;
 
 impl Store {
@@ -360,7 +360,7 @@ where
         .bind(column(rows, |row| signed(row.entry.units.get())))
         .bind(column(rows, |row| row.entry.key.map(|key| key.0)))
         .bind(column(rows, |row| claimed_by(row.entry)))
-        .bind(column(rows, |row| encode_totals(&row.entry.line.totals)))
+        .bind(column(rows, |row| encode_state(&row.entry.line)))
         .bind(column(&opened, |draft| draft.account.0))
         .bind(column(&opened, |draft| draft.policy.0))
         .bind(column(&opened, |draft| {
@@ -436,9 +436,7 @@ async fn append(
     let appended: Vec<(Option<Uuid>, Option<DateTime<Utc>>)> =
         with_further(with_common(GUARDED, rows), rows)
             .bind(column(rows, |row| row.is_first))
-            .bind(column(rows, |row| {
-                row.assumed().map(|line| encode_totals(&line.totals))
-            }))
+            .bind(column(rows, |row| row.assumed().map(encode_state)))
             .bind(column(rows, |row| row.assumed().map(|line| line.at)))
             .bind(column(rows, |row| row.assumed().map(version)))
             .bind(column(rows, |row| {

@@ -19,7 +19,7 @@ use crate::shared_use::{self, shares};
 use crate::{Draft, LedgerError, new_blinds};
 use domain::grant::Entry;
 use domain::identity::AccountId;
-use domain::limit::text::encode_totals;
+use domain::line_text::encode_state;
 use host::faults::reach;
 
 /// How many values an account's row has.
@@ -323,7 +323,7 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
     query
         .bind(draft.account.0)
         .bind(after.map_or(0, |line| signed(line.number)))
-        .bind(after.map(|line| encode_totals(&line.totals)))
+        .bind(after.map(encode_state))
         .bind(after.map(|line| line.at.timestamp_micros()))
         .bind(after.map(|line| line.policy_version))
         .bind(after.and_then(|line| Some(line.lapses_at?.timestamp_micros())))
@@ -364,7 +364,7 @@ fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &Row<'_>) -> Statement<'
         .bind(signed(entry.units.get()))
         .bind(entry.key.map(|key| key.0))
         .bind(claimed_by(entry))
-        .bind(encode_totals(&entry.line.totals))
+        .bind(encode_state(&entry.line))
         .bind(entry.line.lapses_at.map(|at| at.timestamp_micros()))
         .bind(entry.metadata.as_ref().map(|json| json.as_str().to_owned()))
 }

@@ -9,6 +9,7 @@ use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use domain::backtest::Replayed;
 use domain::identity::{AccountId, EntryId};
+use domain::line_text::decode_calendar;
 use domain::policy::PolicyId;
 
 fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
@@ -23,12 +24,17 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
         )?,
         units: row.get("units")?,
         is_given_back: row.get("is_given_back")?,
+        calendar: match row.get::<Option<String>>("own")? {
+            Some(totals) => decode_calendar(&totals)?,
+            None => None,
+        },
     })
 }
 
 /// A subquery with LIMIT: for EXISTS, PostgreSQL would hash all reversals again for each page.
 const REPLAYED: Texts = Texts {
-    postgres: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units, e.kind = 1 AND (
+    postgres: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units,
+            CASE WHEN e.totals LIKE '@%' THEN e.totals END AS own, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back
@@ -40,7 +46,8 @@ const REPLAYED: Texts = Texts {
         ) AS e
         LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
         ORDER BY e.id",
-    sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units, e.kind = 1 AND (
+    sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units,
+            CASE WHEN e.totals LIKE '@%' THEN e.totals END AS own, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back

@@ -13,7 +13,8 @@ use crate::query::query;
 use crate::row::StoredRow;
 use crate::{FigureTables, LedgerError};
 use domain::identity::AccountId;
-use domain::limit::text::{decode_totals, encode_totals};
+use domain::limit::text::encode_totals;
+use domain::line_text::totals_of;
 use domain::policy::{PolicyId, PolicyName};
 use domain::statistics::{DenialCount, DeniedOn, FirstDenial, OpenDay};
 use domain::window::Window;
@@ -93,7 +94,7 @@ const FORGET_DENIALS: &str = "DELETE FROM first_denials WHERE (account, per, win
     )";
 
 fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
-    let totals = decode_totals(&row.get::<String>("totals")?)?;
+    let totals = totals_of(&row.get::<String>("totals")?)?;
     let per: String = row.get("per")?;
     let start: DateTime<Utc> = row.get("window_start")?;
     let denied_at: DateTime<Utc> = row.get("denied_at")?;

@@ -14,7 +14,7 @@ use crate::row::{StoredRow, only};
 use crate::{FigureTables, LedgerError};
 use domain::identity::{AccountId, EntryId};
 use domain::kind::Kind;
-use domain::limit::text::decode_totals;
+use domain::line_text::totals_of;
 use domain::policy::{PolicyId, PolicyName};
 use domain::quarters::QuarterSums;
 use domain::record::RecordPlace;
@@ -200,7 +200,7 @@ pub(super) fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, Ledger
 }
 
 fn is_at_limit(row: &StoredRow<'_>) -> Result<bool, LedgerError> {
-    let totals = decode_totals(&row.get::<String>("totals")?)?;
+    let totals = totals_of(&row.get::<String>("totals")?)?;
     Ok(totals.iter().any(|total| total.remaining() == 0))
 }
 

@@ -333,6 +333,7 @@ mod tests {
             at: start,
             policy_version: 1,
             lapses_at: None,
+            calendar: None,
             totals: Arc::new([Total {
                 max: 9,
                 reset_at: None,

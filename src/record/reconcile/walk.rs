@@ -220,6 +220,9 @@ impl Account {
                 Flaw::TimeBackwards => {
                     alarm(DifferenceKind::TimeBackwards, self.id, number, number)
                 }
+                Flaw::WrongCalendar => {
+                    alarm(DifferenceKind::WrongCalendar, self.id, number, number)
+                }
                 Flaw::WrongTotals(windows) => Difference {
                     windows,
                     ..alarm(DifferenceKind::WrongTotal, self.id, number, number)

@@ -42,6 +42,7 @@ async fn what_was_changed_can_be_read() {
     limits: 3 per day → 5 per day
     effective: 2026-11-21T16:00:00Z
 2026-11-21T03:04:05.678901Z  policy benefit, by PERDIEM_ADMIN_KEY: a test
+    calendar: policy
     day_starts_at: 00:00
     durability: recorded
     limits: 3 per day

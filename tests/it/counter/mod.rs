@@ -132,6 +132,7 @@ fn line(number: u64) -> Line {
         at: now() + TimeDelta::microseconds(i64::try_from(number).expect("a number")),
         policy_version: 3,
         lapses_at: None,
+        calendar: None,
         totals: Arc::new([
             total(Length::Day, number * 2, 1),
             total(Length::Week, number * 3, 7),

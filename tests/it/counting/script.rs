@@ -126,6 +126,7 @@ impl Bench {
                 at: instant(NOON),
                 policy_version: 3,
                 lapses_at: None,
+                calendar: None,
                 totals: grant.totals.clone().into(),
             },
             confirmed_at: instant(NOON),

@@ -1,8 +1,9 @@
 //! Redis' data are changed, and its disk is full. The ledger decides during that time.
 
 use chrono::{DateTime, Utc};
-use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::encode_totals;
 use perdiem::domain::limit::total::{LimitState, Total};
+use perdiem::domain::line_text::totals_of;
 use uuid::Uuid;
 
 use super::setup::Setup;
@@ -44,7 +45,7 @@ fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let Some((head, totals)) = line.rsplit_once(' ') else {
         return;
     };
-    let (Ok(number), Ok(mut totals)) = (number.parse::<u64>(), decode_totals(totals)) else {
+    let (Ok(number), Ok(mut totals)) = (number.parse::<u64>(), totals_of(totals)) else {
         return;
     };
     let place = number as usize % totals.len();

@@ -8,6 +8,7 @@ use super::Breach;
 use super::corrections::Holds;
 use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores};
 use super::totals::{RuleLimit, State, Total, micros, told_name};
+use super::windows::Own;
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 pub fn check(stores: &Stores) -> Vec<Breach> {
@@ -39,6 +40,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             let so_far = &entries[..=index];
             let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
             check_totals(entry, before, rule, so_far, &mut breaches);
+            check_calendar(entry, before, rule, &mut breaches);
             if let Some(rule) = rule {
                 check_levels(entry, rule, &mut breaches);
             }
@@ -111,7 +113,7 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
         Kind::Grant if is_decided => Effect::Grant,
         Kind::Grant | Kind::AdjustmentUp => Effect::Take,
         Kind::AdjustmentDown => Effect::TakeOff,
-        Kind::Confirmation => Effect::Nothing,
+        Kind::Confirmation | Kind::Calendar => Effect::Nothing,
         Kind::Reset => reset(entry),
         Kind::Reversal | Kind::PartialReversal | Kind::Lapse => {
             place(entry.of).map_or(Effect::Nothing, Effect::GiveBack)
@@ -213,8 +215,13 @@ fn check_totals(
         let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
         let is_window = match (&total.state, rule) {
             (State::Window { start, end }, Some(rule)) => {
-                let calendar = &rule.calendar;
-                calendar.has_window(&total.per, at(*start), at(*end))
+                match begun(before, rule, total, entry.at) {
+                    Some(begun) => begun.has_same_window(total),
+                    None => {
+                        let calendar = rule.calendar_of(&entry.own);
+                        calendar.has_window(&total.per, at(*start), at(*end))
+                    }
+                }
             }
             _ => true,
         };
@@ -233,6 +240,50 @@ fn check_totals(
                 sum,
             });
         }
+    }
+}
+
+/// A window of the line before that goes on, whatever the calendar of the account is now.
+fn begun<'a>(
+    before: Option<&'a Entry>,
+    rule: &Rule,
+    total: &Total,
+    at: DateTime<Utc>,
+) -> Option<&'a Total> {
+    let before = before.filter(|_| rule.owner != "policy")?;
+    let mut totals = before.totals.iter();
+    totals.find(|begun| begun.per == total.per && begun.contains(at))
+}
+
+/// Only a claim and an admin move what an account has of its own of a calendar. Any entry can begin its anchor,
+/// on the day of the entry.
+fn check_calendar(
+    entry: &Entry,
+    before: Option<&Entry>,
+    rule: Option<&Rule>,
+    breaches: &mut Vec<Breach>,
+) {
+    let had = before.map_or_else(Own::default, |before| before.own.clone());
+    let stays = entry.own == had;
+    let is_right = match rule {
+        Some(rule) if rule.owner != "policy" && entry.kind != Kind::Lapse => {
+            let of_zone = Own {
+                anchor: None,
+                ..entry.own.clone()
+            };
+            let today = rule.calendar_of(&of_zone).date(entry.at);
+            let has_begun = entry.own.zone == had.zone && entry.own.anchor == Some(today);
+            let must_begin = rule.owner == "first_grant" && had.anchor.is_none();
+            match entry.kind {
+                Kind::Grant | Kind::Calendar => !must_begin || entry.own.anchor.is_some(),
+                _ if must_begin => has_begun,
+                _ => stays,
+            }
+        }
+        Some(_) | None => stays,
+    };
+    if !is_right {
+        breaches.push(Breach::NotItsCalendar { entry: entry.id });
     }
 }
 
@@ -284,7 +335,8 @@ fn check_fit(
     // The windows in which the grant counts: those of its line, or, for a grant that was appended
     // late, possibly earlier ones.
     let is_over = |total: &&Total| {
-        let name = |of: &Entry| rule.calendar.name(&total.per, of.counted_at);
+        let calendar = rule.calendar_of(&entry.own);
+        let name = |of: &Entry| calendar.name(&total.per, of.counted_at);
         let own = name(entry);
         let is_inside = |other: &Entry| {
             if total.contains(entry.counted_at) {
@@ -353,8 +405,17 @@ pub fn used_now(entries: &[&Entry], rule: &Rule, limit: &RuleLimit, now: DateTim
     match limit.returning() {
         Some(limit) => state_now(entries, &limit, now).used(&limit).into(),
         None => {
-            let name = |at| rule.calendar.name(&limit.per, at);
-            let is_inside = |entry: &Entry| name(entry.counted_at) == name(now);
+            let own = entries
+                .last()
+                .map_or_else(Own::default, |last| last.own.clone());
+            let calendar = rule.calendar_of(&own);
+            let name = |at| calendar.name(&limit.per, at);
+            let mut totals = entries.last().into_iter().flat_map(|last| &last.totals);
+            let begun = totals.find(|it| it.per == limit.per && it.contains(now));
+            let is_inside = |entry: &Entry| match begun.filter(|_| rule.owner != "policy") {
+                Some(begun) => begun.contains(entry.counted_at),
+                None => name(entry.counted_at) == name(now),
+            };
             sum(entries, &limit.per, is_inside)
         }
     }

@@ -42,7 +42,7 @@ impl<'a> Holds<'a> {
             Kind::Lapse => until
                 .is_some_and(|until| entry.at == self.last_at.map_or(until, |at| until.max(at))),
             Kind::Reversal | Kind::PartialReversal => until.is_none_or(|until| entry.at < until),
-            Kind::AdjustmentUp | Kind::AdjustmentDown | Kind::Reset => true,
+            Kind::AdjustmentUp | Kind::AdjustmentDown | Kind::Reset | Kind::Calendar => true,
         };
         if let Some(of) = entry.of {
             let returned = self.returned.entry(of).or_default();

@@ -49,6 +49,8 @@ pub enum Breach {
     /// A window is not in the calendar, does not belong to the entry, or was not opened by the
     /// first grant.
     NotTheWindow { entry: Uuid, total: Total },
+    /// The calendar of the account is another one than before, and nobody moved it.
+    NotItsCalendar { entry: Uuid },
     /// A number is missing or out of order.
     Gap { entry: Uuid, number: i64 },
     /// An instant or a policy version is before its predecessor's.

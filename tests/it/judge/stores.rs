@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row as _, SqliteConnection};
 use uuid::Uuid;
 
 use super::totals::{RuleLimit, SharedRule, Total};
-use super::windows::{Calendar, Zone};
+use super::windows::{Calendar, Own, Zone};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
@@ -38,6 +38,7 @@ pub struct Entry {
     /// No hold of the account lapses before this.
     pub lapses_at: Option<DateTime<Utc>>,
     pub totals: Vec<Total>,
+    pub own: Own,
     /// The limit that a reset names. `None` for all limits, and for other kinds.
     pub per: Option<String>,
     /// The line in the form of a counter, without its number.
@@ -54,6 +55,7 @@ pub enum Kind {
     AdjustmentUp,
     AdjustmentDown,
     Reset,
+    Calendar,
 }
 
 /// The mark of a grant that Redis alone decided, set when it was appended.
@@ -71,6 +73,8 @@ pub type Limits = Vec<(String, u64)>;
 pub struct Rule {
     pub effective_at: DateTime<Utc>,
     pub calendar: Calendar,
+    /// Whose calendar divides time: `policy`, `subject` or `first_grant`.
+    pub owner: String,
     pub limits: Vec<RuleLimit>,
     pub observes: bool,
     /// The levels of use whose crossing is marked, in percent.
@@ -371,6 +375,7 @@ impl Entry {
         let wish = row.json()["wish"].as_u64().map(|wish| wish as usize);
         let lapses_at = row.at();
         let totals = row.text().expect("totals");
+        let (own, told) = Own::parse(&totals);
         let lapse = lapses_at.map_or("-".to_owned(), |at| at.timestamp_micros().to_string());
         Self {
             account,
@@ -391,7 +396,8 @@ impl Entry {
             wish,
             lapses_at,
             line: format!("{} {version} {lapse} {totals}", at.timestamp_micros()),
-            totals: Total::parse(&totals),
+            totals: Total::parse(told),
+            own,
             per: row.text(),
         }
     }
@@ -401,7 +407,7 @@ impl Entry {
         let units = i128::from(self.units);
         match self.kind {
             Kind::Grant | Kind::AdjustmentUp => units,
-            Kind::Confirmation | Kind::Reset => 0,
+            Kind::Confirmation | Kind::Reset | Kind::Calendar => 0,
             Kind::Reversal | Kind::PartialReversal | Kind::Lapse | Kind::AdjustmentDown => -units,
         }
     }
@@ -418,12 +424,21 @@ impl Kind {
             6 => Self::AdjustmentDown,
             7 => Self::PartialReversal,
             8 => Self::Reset,
+            9 => Self::Calendar,
             other => panic!("no kind has the number {other}"),
         }
     }
 }
 
 impl Rule {
+    /// The calendar of an account with this of its own.
+    pub fn calendar_of(&self, own: &Own) -> Calendar {
+        match &*self.owner {
+            "policy" => self.calendar.clone(),
+            _ => self.calendar.of(own),
+        }
+    }
+
     /// Returns a policy's name, a version, and its rule.
     fn of(mut row: Row) -> ((String, i32), Self) {
         let policy = row.text().expect("a name");
@@ -442,7 +457,9 @@ impl Rule {
                 zone: Zone::parse(text("time_zone")),
                 day_starts_at: start.parse().expect("a time"),
                 week_starts_on: text("week_starts_on").parse().expect("a weekday"),
+                anchor: None,
             },
+            owner: rule["calendar"].as_str().unwrap_or("policy").to_owned(),
             limits: items(&rule["limits"]).map(RuleLimit::read).collect(),
             observes: rule["mode"] == "observe",
             warn_at: levels(&rule["warn_at"]),

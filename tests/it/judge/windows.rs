@@ -2,8 +2,8 @@
 //! rules of the zones.
 
 use chrono::{
-    DateTime, Datelike, FixedOffset, NaiveDateTime, NaiveTime, TimeDelta, Timelike as _, Utc,
-    Weekday,
+    DateTime, Datelike, Days, FixedOffset, Months, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta,
+    Timelike as _, Utc, Weekday,
 };
 use chrono_tz::Tz;
 
@@ -15,6 +15,8 @@ pub struct Calendar {
     pub zone: Zone,
     pub day_starts_at: NaiveTime,
     pub week_starts_on: Weekday,
+    /// The day from which windows of several days are counted.
+    pub anchor: Option<NaiveDate>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,13 +47,74 @@ impl Zone {
     }
 }
 
+/// The number of a window of several days that is counted from a day.
+fn number_after(anchor: NaiveDate, per: &str, date: NaiveDate) -> Option<i64> {
+    let days = (date - anchor).num_days();
+    // How many times the day of the month has come since then: on the last day of a month that is too short.
+    let months = || {
+        let last = date.with_day(1).expect("a day") + Months::new(1) - Days::new(1);
+        let has_come = date.day() >= anchor.day().min(last.day());
+        let months = |date: NaiveDate| i64::from(date.year()) * 12 + i64::from(date.month0());
+        months(date) - months(anchor) - i64::from(!has_come)
+    };
+    match per {
+        "week" => Some(days.div_euclid(7)),
+        "month" => Some(months()),
+        "quarter" => Some(months().div_euclid(3)),
+        "year" => Some(months().div_euclid(12)),
+        other => {
+            let (weeks, _) = other.split_once(" weeks from ")?;
+            let weeks: i64 = weeks.parse().expect("a number");
+            Some(days.div_euclid(7 * weeks))
+        }
+    }
+}
+
+/// What an account has of its own of a calendar.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Own {
+    pub zone: Option<Zone>,
+    pub anchor: Option<NaiveDate>,
+}
+
+impl Own {
+    /// Reads what stands before the totals of a line, and the totals.
+    pub fn parse(line: &str) -> (Self, &str) {
+        let Some((own, totals)) = line.strip_prefix('@').and_then(|line| line.split_once(';'))
+        else {
+            return (Self::default(), line);
+        };
+        let (zone, anchor) = own.split_once(',').expect("a zone and an anchor");
+        let anchor = (!anchor.is_empty()).then(|| anchor.parse().expect("days"));
+        let own = Self {
+            zone: (!zone.is_empty()).then(|| Zone::parse(zone)),
+            anchor: anchor.and_then(NaiveDate::from_epoch_days),
+        };
+        (own, totals)
+    }
+}
+
 impl Calendar {
+    /// The calendar of an account that has something of its own.
+    pub fn of(&self, own: &Own) -> Self {
+        Self {
+            zone: own.zone.unwrap_or(self.zone),
+            anchor: own.anchor,
+            ..self.clone()
+        }
+    }
+
     /// The name of a window: equal for all instants of the window, and different for all others.
     pub fn name(&self, per: &str, at: DateTime<Utc>) -> i64 {
         let local = self.zone.local(at);
         let seconds = local.and_utc().timestamp();
-        let date = (local - (self.day_starts_at - NaiveTime::MIN)).date();
+        let date = self.date(at);
         let days = i64::from(date.num_days_from_ce());
+        if let Some(anchor) = self.anchor
+            && let Some(number) = number_after(anchor, per, date)
+        {
+            return number;
+        }
         match per {
             "minute" => seconds.div_euclid(60),
             "hour" => seconds.div_euclid(3600),
@@ -79,6 +142,11 @@ impl Calendar {
                 }
             },
         }
+    }
+
+    /// The local date at an instant.
+    pub fn date(&self, at: DateTime<Utc>) -> NaiveDate {
+        (self.zone.local(at) - (self.day_starts_at - NaiveTime::MIN)).date()
     }
 
     /// Whether a span of instants is exactly one window.

@@ -3,12 +3,16 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
-use perdiem::domain::correction::{Hold, HoldChange, Holds, adjust, carry_on, give_back};
+use perdiem::domain::correction::{
+    Hold, HoldChange, Holds, adjust, carry_on, give_back, move_calendar,
+};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
+use perdiem::domain::own_calendar::{CalendarOwner, OwnCalendar};
 use perdiem::domain::past::Past;
 use perdiem::domain::reset::reset;
 use perdiem::domain::warning::Levels;
+use perdiem::domain::zone::Zone;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 
@@ -72,6 +76,14 @@ impl Statement {
                 EntryKind::Adjustment(direction) => {
                     let adjusted = adjust(policy, units, direction, now, after, &past, now);
                     adjusted.map(|line| line.expect("the adjustment is allowed"))
+                }
+                EntryKind::Calendar => {
+                    let asked = OwnCalendar {
+                        zone: Zone::parse("Asia/Tokyo").ok(),
+                        anchor: "2026-01-31".parse().ok(),
+                    };
+                    let moved = move_calendar(policy, Some(&asked), after, &past, now);
+                    moved.map(|line| line.expect("the policy takes calendars"))
                 }
                 EntryKind::Reset { per } => {
                     let reset = reset(policy, per, after, &past, now);
@@ -256,6 +268,7 @@ async fn a_first_lapse_that_is_not_the_assumed_one_is_refused(stack: Stack) {
 
 async fn entries_come_back_as_they_were(stack: Stack) {
     let mut statement = Statement::open(stack).await;
+    statement.desk.policy.rule.calendar_owner = CalendarOwner::Subject;
     let hold = statement.hold(60).await;
     let until = statement.told();
     // A grant that an observing policy would have denied.
@@ -269,11 +282,15 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         .await;
     statement.enter(UP, 5, None).await;
     statement.enter(DOWN, 2, None).await;
+    statement.enter(EntryKind::Calendar, 1, None).await;
     let account = statement.desk.account("a");
     // There is no audit here, because no observing policy made the mark.
     let books = Books::open(&statement.desk.ground).await;
     let mut expected = books.entries().await.remove(&account).expect("an account");
-    assert_eq!(expected.len(), 6);
+    assert_eq!(expected.len(), 7);
+    assert_eq!(expected[6].kind, EntryKind::Calendar);
+    let calendars = expected.iter().filter(|it| it.line.calendar.is_some());
+    assert_eq!(calendars.count(), 1);
     assert_eq!(expected[0].held_until(), until);
     assert_eq!(expected[1].id, marked);
     assert!(expected[1].would_deny && !expected[0].would_deny);
@@ -293,7 +310,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         page.expect("entries")
     };
     assert_eq!(page(i64::MAX.cast_unsigned(), 100).await, expected);
-    assert_eq!(page(4, 2).await, expected[3..5]);
+    assert_eq!(page(4, 2).await, expected[4..6]);
     assert_eq!(page(1, 2).await, []);
     // The end of the hold is found by the hold's id.
     let look = Look {
@@ -308,7 +325,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         .await
         .expect("a look");
     seen.entries.sort_by_key(|entry| entry.line.number);
-    assert_eq!(seen.entries, [expected[3].clone(), expected[2].clone()]);
+    assert_eq!(seen.entries, [expected[4].clone(), expected[3].clone()]);
     let grant = statement
         .desk
         .ledger
@@ -318,7 +335,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         .expect("an answer");
     let followers = grant.expect("a grant").followers;
     let ids = [followers.confirmation, followers.closing].map(|found| found.map(|found| found.id));
-    assert_eq!(ids, [Some(expected[3].id), Some(expected[2].id)]);
+    assert_eq!(ids, [Some(expected[4].id), Some(expected[3].id)]);
 }
 
 async fn open_holds_are_told_as_of_a_line(stack: Stack) {
@@ -351,6 +368,7 @@ async fn open_holds_are_told_as_of_a_line(stack: Stack) {
     // A line without holds causes no read.
     let line = Line {
         lapses_at: None,
+        calendar: None,
         ..before.clone()
     };
     assert_eq!(told(&line, 60).await, (vec![], vec![]));

@@ -2,7 +2,8 @@
 
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
-use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::encode_totals;
+use perdiem::domain::line_text::totals_of;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -47,7 +48,7 @@ async fn plant(scene: &Scene, subject: &str, number: u64, used: u64) {
     let name = scene.counter_of(subject);
     let line: String = scene.run(&["HGET", &name, "line"]).await;
     let (start, totals) = line.rsplit_once(' ').expect("totals");
-    let mut totals = decode_totals(totals).expect("totals");
+    let mut totals = totals_of(totals).expect("totals");
     totals[0].set_used(used);
     let line = format!("{start} {}", encode_totals(&totals));
     let number = number.to_string();

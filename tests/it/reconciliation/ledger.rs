@@ -95,6 +95,8 @@ async fn planted_faults_are_found(stack: Stack) {
         Stack::Sqlite => "PRAGMA ignore_check_constraints = true",
         _ => "ALTER TABLE entries DROP CONSTRAINT entries_kind_check",
     };
+    // An adjustment moves no calendar.
+    let own_calendar = second("kind = 5, totals = '@Asia/Tokyo,;' || totals");
     let no_kind = format!("{unchecked}; {}", second("kind = 99"));
     #[rustfmt::skip]
     let faults = [
@@ -106,6 +108,7 @@ async fn planted_faults_are_found(stack: Stack) {
         ("a number too high", skip, "gap"),
         ("another policy", second("policy = 999"), "foreign_entry"),
         ("totals that cannot be read", second("totals = 'junk'"), "unreadable_entry"),
+        ("a calendar that nobody moved", own_calendar, "wrong_calendar"),
         ("no such kind", no_kind, "unreadable_entry"),
         ("an entry once more", copy(4, "account", "totals"), "time_backwards wrong_total"),
         // The entry's id, which contains its instant, was made elsewhere.

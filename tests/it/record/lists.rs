@@ -110,6 +110,7 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
         ("kind=adjustment", &|it| it["kind"] == "adjustment"),
         ("kind=lapse", &|_| false),
         ("kind=reset", &|it| it["kind"] == "reset"),
+        ("kind=calendar", &|_| false),
         ("policy=benefit&on=2026-11-20", &|it| {
             it["policy"] == "benefit" && it["counted_on"] == "2026-11-20"
         }),

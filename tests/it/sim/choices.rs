@@ -11,7 +11,7 @@ use perdiem::domain::window::Length;
 
 use super::Counting;
 use super::calls::{Call, Request, Waiting};
-use super::clients::{Adjustment, UNITS_MOST, Wish};
+use super::clients::{Adjustment, UNITS_MOST, Wish, ZONES};
 use super::events::Event;
 use super::world::{SUBJECTS, World};
 
@@ -41,6 +41,9 @@ const RESETS: [(u8, Option<Per>, Option<u8>); 3] = [
     (0, Some(Per::Calendar(Length::Day)), Some(KEYS + 3)),
     (1, None, Some(KEYS + 3)),
 ];
+/// The moves of admins: the subject, the zone, and the key.
+const MOVES: [(u8, usize, Option<u8>); 3] =
+    [(0, 1, None), (0, 2, Some(KEYS + 4)), (1, 0, Some(KEYS + 4))];
 /// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
@@ -220,6 +223,12 @@ impl World {
         }
     }
 
+    /// Whether the subjects of the newest version have zones of their own.
+    fn has_own_zones(&self) -> bool {
+        let newest = self.ledger.policies.len() - 1;
+        self.course[newest].has_own_zones
+    }
+
     fn calls_where(&self, event: fn(usize) -> Event, is_it: impl Fn(&Call) -> bool) -> Vec<Event> {
         let calls = self.calls.iter().enumerate();
         let found = calls.filter(|(_, call)| is_it(call));
@@ -267,9 +276,23 @@ impl World {
                         units,
                         is_hold: false,
                         is_refused,
+                        zone: None,
                     };
                     Event::Send(instance, wish)
                 }));
+                if self.has_own_zones() {
+                    possible.extend((0..ZONES.len()).map(|zone| {
+                        let wish = Wish::Claim {
+                            subject,
+                            key: keys[0],
+                            units: 1,
+                            is_hold: false,
+                            is_refused,
+                            zone: Some(zone),
+                        };
+                        Event::Send(instance, wish)
+                    }));
+                }
             }
         }
         possible
@@ -290,6 +313,7 @@ impl World {
                     units: CLAIMED[place + 1],
                     is_hold: false,
                     is_refused: false,
+                    zone: None,
                 };
                 let wishes = [claim(0), claim(1)];
                 possible.push(Event::SendTogether(instance, wishes, *is_doomed));
@@ -323,6 +347,7 @@ impl World {
                     units,
                     is_hold: true,
                     is_refused: false,
+                    zone: None,
                 };
                 possible.push(Event::Send(instance, hold));
             }
@@ -349,6 +374,11 @@ impl World {
             possible.extend(RESETS.map(|(subject, per, key)| {
                 Event::Send(instance, Wish::Reset { subject, per, key })
             }));
+            if self.has_own_zones() {
+                possible.extend(MOVES.map(|(subject, zone, key)| {
+                    Event::Send(instance, Wish::Move { subject, zone, key })
+                }));
+            }
         }
         possible
     }

@@ -9,8 +9,10 @@ use perdiem::domain::grant::{Direction, Entry};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::key::KeyNumber;
 use perdiem::domain::limit::per::Per;
+use perdiem::domain::own_calendar::OwnCalendar;
 use perdiem::domain::policy::Policy;
 use perdiem::domain::work::{Task, Work};
+use perdiem::domain::zone::Zone;
 use perdiem::engine::{Outcome, Undecided};
 use tokio::sync::oneshot::Receiver;
 use uuid::Uuid;
@@ -41,6 +43,8 @@ pub enum Wish {
         is_hold: bool,
         /// Whether the ledger refuses the claim's data.
         is_refused: bool,
+        /// What the claim tells of [`ZONES`].
+        zone: Option<usize>,
     },
     /// Give back all units that are left.
     Reversal(Arc<Entry>),
@@ -55,6 +59,22 @@ pub enum Wish {
         per: Option<Per>,
         key: Option<u8>,
     },
+    /// Move the calendar of a subject to one of [`ZONES`].
+    Move {
+        subject: u8,
+        zone: usize,
+        key: Option<u8>,
+    },
+}
+
+/// The zones of subjects, with their hours ahead of UTC.
+pub const ZONES: [(&str, i64); 3] = [("UTC", 0), ("+14:00", 14), ("-12:00", -12)];
+
+fn calendar(zone: usize) -> Arc<OwnCalendar> {
+    Arc::new(OwnCalendar {
+        zone: Some(Zone::parse(ZONES[zone].0).expect("a zone")),
+        anchor: None,
+    })
 }
 
 /// Units that an admin enters by hand.
@@ -124,6 +144,7 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
         units: Units::ONE,
         key: None,
         bundle: None,
+        calendar: None,
         metadata: None,
         note: None,
         nonce,
@@ -135,7 +156,9 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
             units: claimed,
             is_hold,
             is_refused,
+            zone,
         } => Work {
+            calendar: zone.map(calendar),
             task: Task::Claim(is_hold.then(|| HoldTime::new(HOLD_SECONDS).expect("a time"))),
             account: account(*subject),
             subject: Some(self::subject(*subject)),
@@ -177,6 +200,18 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
             task: Task::Reset(*per),
             account: account(*subject),
             subject: Some(self::subject(*subject)),
+            key: name.map(key),
+            ..plain
+        },
+        Wish::Move {
+            subject,
+            zone,
+            key: name,
+        } => Work {
+            task: Task::MoveCalendar,
+            account: account(*subject),
+            subject: Some(self::subject(*subject)),
+            calendar: Some(calendar(*zone)),
             key: name.map(key),
             ..plain
         },

@@ -16,6 +16,8 @@ pub struct Version {
     pub limits: &'static [VersionLimit],
     /// What all subjects share.
     pub total: Option<VersionTotal>,
+    /// Whether subjects have zones of their own.
+    pub has_own_zones: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +81,7 @@ const fn utc(limits: &'static [VersionLimit]) -> Version {
         hours_east: 0,
         limits,
         total: None,
+        has_own_zones: false,
     }
 }
 
@@ -97,6 +100,15 @@ const fn gmt_8(limits: &'static [VersionLimit]) -> Version {
         hours_east: 8,
         limits,
         total: None,
+        has_own_zones: false,
+    }
+}
+
+/// A version whose subjects have zones of their own.
+const fn own_zones(version: Version) -> Version {
+    Version {
+        has_own_zones: true,
+        ..version
     }
 }
 
@@ -105,6 +117,13 @@ const CALENDAR: Course = &[
     gmt_8(&[day(1)]),
     utc(&[day(3), hour(2)]),
     utc(&[day(4)]),
+];
+
+const OWN_ZONES: Course = &[
+    own_zones(utc(&[day(2)])),
+    own_zones(utc(&[day(3), hour(2)])),
+    own_zones(gmt_8(&[day(2), sliding(2, 4)])),
+    own_zones(utc(&[day(4)])),
 ];
 
 /// One course for each kind of limit, which later changes to another kind. Some courses have
@@ -165,6 +184,7 @@ pub const COURSES: &[Course] = &[
         sharing(5, "ever", 2, gmt_8(&[day(4)])),
         sharing(3, "hour", 4, utc(&[day(4)])),
     ],
+    OWN_ZONES,
 ];
 
 /// Redis decides alone only under limits of the calendar.
@@ -178,13 +198,19 @@ pub const COUNTED_COURSES: &[Course] = &[
         gmt_8(&[day(3), hour(2)]),
         utc(&[rate(1, 2, 2), first_claim(3, 5)]),
     ],
+    &[
+        utc(&[day(2)]),
+        own_zones(utc(&[day(3), hour(2)])),
+        own_zones(gmt_8(&[day(2)])),
+        own_zones(utc(&[day(4)])),
+    ],
 ];
 
 impl Version {
     /// Whether Redis may decide alone under this version.
     pub fn may_be_counted(&self) -> bool {
         let mut limits = self.limits.iter();
-        limits.all(|limit| matches!(limit, VersionLimit::Calendar(..)))
+        !self.has_own_zones && limits.all(|limit| matches!(limit, VersionLimit::Calendar(..)))
     }
 
     /// The limits whose units return after a time.
@@ -249,6 +275,7 @@ pub fn policy(course: Course, version: u32, counting: Counting) -> Policy {
         time_zone: own.zone.to_owned(),
         limits: own.limits.iter().map(VersionLimit::draft).collect(),
         total: own.total.iter().map(VersionTotal::draft).collect(),
+        calendar: own.has_own_zones.then(|| "subject".to_owned()),
         durability: is_so(Counting::Always).then(|| "counted".to_owned()),
         on_ledger_outage: is_so(Counting::InOutage).then(|| "count".to_owned()),
         ..RuleDraft::default()

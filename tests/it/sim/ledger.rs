@@ -164,7 +164,8 @@ impl Ledger {
             EntryKind::Grant { .. }
             | EntryKind::PartialReversal { .. }
             | EntryKind::Adjustment(_)
-            | EntryKind::Reset { .. } => None,
+            | EntryKind::Reset { .. }
+            | EntryKind::Calendar => None,
         };
         ended == Some(hold)
     }
@@ -431,7 +432,7 @@ fn added(entry: &Entry) -> i64 {
     let units = i64::try_from(entry.units.get()).expect("few units");
     match entry.kind {
         EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
-        EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => 0,
+        EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => 0,
         EntryKind::Reversal { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Lapse { .. }

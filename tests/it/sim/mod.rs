@@ -339,7 +339,7 @@ finds! {
     a_sum_without_adjustments_is_found:
         SCENE, ForgetsAdjustments, "totals are sums";
     a_sum_from_before_a_reset_is_found:
-        SCENE, ForgetsResets, "totals are sums";
+        SCENE, ForgetsResets, "a claim that fits is granted";
     a_batch_that_is_decided_again_unseen_is_found:
         SCENE, ForgetsBatches, "a denied claim takes nothing";
     a_ledger_that_appends_part_of_a_batch_is_found:

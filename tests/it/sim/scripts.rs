@@ -191,6 +191,7 @@ impl Pair {
             at: self.now,
             policy_version: 3 + u32::from(number == 4),
             lapses_at,
+            calendar: None,
             totals: totals(self.divisions, told_of, used).into(),
         };
         let keys = maybe(dice, 50, key_id).into_iter().collect();

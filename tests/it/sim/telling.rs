@@ -8,7 +8,7 @@ use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::domain::limit::per::Per;
 
 use super::calls::{Call, Waiting};
-use super::clients::{Adjustment, Wish};
+use super::clients::{Adjustment, Wish, ZONES};
 use super::events::Event;
 use super::promises::nonce;
 use super::world::World;
@@ -96,6 +96,7 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Lapse { of } => format!("lapse of {}'s", of_claim(of)),
         EntryKind::Adjustment(direction) => format!("adjustment {direction:?}"),
         EntryKind::Reset { per } => format!("reset{}", per_in_words(per)),
+        EntryKind::Calendar => "move of the calendar".to_owned(),
     };
     let line = &entry.line;
     let account = subject(entry.account);
@@ -117,13 +118,15 @@ fn wish_in_words(wish: &Wish) -> String {
             units,
             is_hold,
             is_refused,
+            zone,
         } => {
+            let zone = zone.map_or(String::new(), |zone| format!(" in {}", ZONES[zone].0));
             let what = if *is_hold { "a hold of " } else { "" };
             let key = key
                 .map(|key| format!(" with key {key}"))
                 .unwrap_or_default();
             let data = if *is_refused { ", with bad data" } else { "" };
-            format!("{what}{units} for subject {subject}{key}{data}")
+            format!("{what}{units} for subject {subject}{zone}{key}{data}")
         }
         Wish::Reversal(grant) => format!("reverse the grant of claim {}", nonce(grant)),
         Wish::Part(grant, units, key) => {
@@ -147,6 +150,10 @@ fn wish_in_words(wish: &Wish) -> String {
                 .map(|key| format!(" with key {key}"))
                 .unwrap_or_default();
             format!("adjust subject {subject} {direction:?} by {units}{when}{key}")
+        }
+        Wish::Move { subject, zone, key } => {
+            let key = key.map_or(String::new(), |key| format!(" with key {key}"));
+            format!("move subject {subject} to {}{key}", ZONES[*zone].0)
         }
         Wish::Reset { subject, per, key } => {
             let key = key.map_or(String::new(), |key| format!(" with key {key}"));

@@ -113,7 +113,10 @@ impl World {
             | Event::Change
             | Event::Send(
                 _,
-                Wish::Claim { is_hold: true, .. } | Wish::Adjustment(_) | Wish::Reset { .. },
+                Wish::Claim { is_hold: true, .. }
+                | Wish::Adjustment(_)
+                | Wish::Reset { .. }
+                | Wish::Move { .. },
             ) => true,
             Event::Lose(call) | Event::Break(call) | Event::Garble(call) => {
                 match &self.calls[*call].waiting {
@@ -550,6 +553,7 @@ impl World {
             units: 1,
             is_hold: false,
             is_refused: false,
+            zone: None,
         };
         self.happen(&Event::Send(instance, wish))?;
         self.settle_down()?;

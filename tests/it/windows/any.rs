@@ -22,6 +22,7 @@ fn any_calendar() -> impl Strategy<Value = Calendar> {
         zone,
         day_starts_at: NaiveTime::from_hms_opt(minute / 60, minute % 60, 0).unwrap(),
         week_starts_on: Weekday::try_from(weekday).unwrap(),
+        anchor: None,
     })
 }
 

@@ -18,6 +18,7 @@ fn calendar_by_turns(zone: &Zone, turn: usize) -> Calendar {
         zone: zone.clone(),
         day_starts_at: time(DAY_STARTS[turn % DAY_STARTS.len()]),
         week_starts_on: Weekday::try_from((turn % 7) as u8).unwrap(),
+        anchor: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn calendar(zone: &str) -> Calendar {
         zone: BUNDLED.get(zone).unwrap(),
         day_starts_at: MIDNIGHT,
         week_starts_on: Weekday::Mon,
+        anchor: None,
     }
 }
 
@@ -114,6 +115,7 @@ fn day_starts_at_moves_weeks_months_and_years_but_not_hours() {
         zone: BUNDLED.get("GMT+8").unwrap(),
         day_starts_at: time("06:30"),
         week_starts_on: Weekday::Sun,
+        anchor: None,
     };
     let instant = "2026-07-31 22:29";
     #[rustfmt::skip]
@@ -157,6 +159,7 @@ fn every_window_of_the_fixture_is_ours() {
             zone: BUNDLED.get(&row[0]).unwrap(),
             day_starts_at: if is_short { MIDNIGHT } else { local.time() },
             week_starts_on: local.weekday(),
+            anchor: None,
         };
         assert_eq!(calendar.zone.name(), &row[0]);
         assert_eq!(calendar.zone.first_instant(local), window.start, "{row:?}");

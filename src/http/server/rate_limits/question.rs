@@ -131,6 +131,7 @@ impl AskedClaim {
             subject: self.subject.clone()?,
             units: self.units.map(|units| WholeNumber(units.into())),
             hold_seconds: None,
+            calendar: None,
             dry_run: self.only_looks(),
             metadata: None,
         })

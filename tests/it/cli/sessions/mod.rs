@@ -85,6 +85,7 @@ macro_rules! sessions {
 
 sessions!(
     apply,
+    calendars,
     claims,
     corrections,
     explanation,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::entries::What;
 use super::plain::{Adjusted, Closed, Done, Expected, Model, counted_at};
-use super::steps::{Adjustment, Claim, Reset};
+use super::steps::{Adjustment, Claim, Move, Reset, calendar_body};
 use crate::support::app::Answer;
 
 pub type Checked = Result<(), TestCaseError>;
@@ -15,13 +15,14 @@ pub type Checked = Result<(), TestCaseError>;
 impl Model {
     /// Checks the limits in an answer for a subject.
     fn check_limits(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
-        self.check_limits_with(subject, 0, now, told)
+        self.check_limits_with(subject, None, 0, now, told)
     }
 
-    /// Checks the limits as if `more` units were also used.
+    /// Checks the limits as if these units were also used, and a calendar was told.
     fn check_limits_with(
         &self,
         subject: usize,
+        calendar: Option<usize>,
         units: u64,
         now: DateTime<Utc>,
         told: &Value,
@@ -33,7 +34,7 @@ impl Model {
             "{}",
             told
         );
-        let used = self.used_and_left(subject, now);
+        let used = self.used_and_left(subject, calendar, now);
         for (number, (limit, (used, left))) in limits.iter().zip(used).enumerate() {
             let told = &told[number];
             let used = used + units;
@@ -67,10 +68,15 @@ impl Model {
         if matches!(expected, Expected::Denied | Expected::NeverFits) {
             self.check_forecast(claim, now, &told)?;
             if status == 429 {
-                self.check_limits(claim.subject, now, &told["limits"])?;
+                self.check_denied(claim, now, &told)?;
             }
         }
         self.check_claim(claim, expected, now, status, &told)
+    }
+
+    /// Checks the limits of a denial.
+    fn check_denied(&self, claim: Claim, now: DateTime<Utc>, told: &Value) -> Checked {
+        self.check_limits_with(claim.subject, claim.calendar, 0, now, &told["limits"])
     }
 
     /// Checks when a claim that is not granted would be granted.
@@ -105,7 +111,7 @@ impl Model {
     ) -> Checked {
         match expected {
             Expected::Granted => {
-                let used = self.used_and_left(claim.subject, now);
+                let used = self.used_and_left(claim.subject, claim.calendar, now);
                 prop_assert_eq!(status, 201, "{}; {:?}", told, used);
                 let id = told["grant"]["id"].as_str().expect("an id").to_owned();
                 self.grant(claim, now, id, told["limits"].clone());
@@ -120,7 +126,7 @@ impl Model {
             }
             Expected::Denied => {
                 is_problem(status, told, 429, "quota-exceeded")?;
-                self.check_limits(claim.subject, now, &told["limits"])
+                self.check_denied(claim, now, told)
             }
             Expected::Reversed => is_problem(status, told, 409, "grant-reversed"),
             Expected::Lapsed => is_problem(status, told, 410, "hold-lapsed"),
@@ -129,7 +135,7 @@ impl Model {
             Expected::Inactive => is_problem(status, told, 409, "policy-inactive"),
             // A known change of the limits can make room for the units.
             Expected::NeverFits if status == 429 => is_problem(status, told, 429, "quota-exceeded"),
-            Expected::NeverFits => is_problem(status, told, 422, "invalid"),
+            Expected::NeverFits | Expected::NoCalendar => is_problem(status, told, 422, "invalid"),
         }
     }
 
@@ -156,7 +162,7 @@ impl Model {
         if outcome == "denied" {
             self.check_forecast(claim, now, &told)?;
         }
-        self.check_limits_with(claim.subject, units, now, &told["limits"])
+        self.check_limits_with(claim.subject, claim.calendar, units, now, &told["limits"])
     }
 
     /// Checks the answer to an atomic batch, and records it: all claims or none.
@@ -340,7 +346,7 @@ impl Model {
             Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
                 return is_repeated(answer, &self.adjustments[*place].answer);
             }
-            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_)) => {
+            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_) | Done::Move(_)) => {
                 return is_problem(status, &told, 422, "idempotency-key-reused");
             }
             None => {}
@@ -382,7 +388,7 @@ impl Model {
             Some(Done::Reset(place)) if is_same(&self.resets[*place]) => {
                 return is_repeated(answer, &self.resets[*place].1);
             }
-            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_)) => {
+            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_) | Done::Move(_)) => {
                 return is_problem(status, &told, 422, "idempotency-key-reused");
             }
             None => {}
@@ -390,7 +396,7 @@ impl Model {
         if self.is_archived(now) {
             return is_problem(status, &told, 404, "unknown-policy");
         }
-        let used = self.used_and_left(subject, now);
+        let used = self.used_and_left(subject, None, now);
         let limits = self.limits(subject, now);
         let named = limits.iter().zip(used);
         let named = named.filter(|(limit, _)| per.is_none_or(|per| per == limit.per()));
@@ -413,6 +419,42 @@ impl Model {
         Ok(())
     }
 
+    /// Checks the answer to a move of a calendar, and records it.
+    pub fn move_calendar(&mut self, moved: Move, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let Move {
+            subject, calendar, ..
+        } = moved;
+        let status = answer.status.as_u16();
+        let told = answer.json();
+        let is_same = |(done, answer): &(Move, Value)| {
+            let asked = calendar_body(calendar);
+            let mut parts = asked.as_object().expect("an object").iter();
+            done.subject == subject && parts.all(|(name, value)| answer["calendar"][name] == *value)
+        };
+        match moved.key.and_then(|key| self.keys.get(&key)) {
+            Some(Done::Move(place)) if is_same(&self.moves[*place]) => {
+                return is_repeated(answer, &self.moves[*place].1);
+            }
+            Some(_) => return is_problem(status, &told, 422, "idempotency-key-reused"),
+            None => {}
+        }
+        if self.is_archived(now) {
+            return is_problem(status, &told, 404, "unknown-policy");
+        }
+        if !self.takes_calendars(now) {
+            return is_problem(status, &told, 422, "invalid");
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        self.enter_in(Some(calendar), subject, What::Calendar, 0, now, now);
+        prop_assert_eq!(&told["kind"], "calendar");
+        self.check_limits(subject, now, &told["limits"])?;
+        if let Some(key) = moved.key {
+            self.keys.insert(key, Done::Move(self.moves.len()));
+        }
+        self.moves.push((moved, told));
+        Ok(())
+    }
+
     /// Checks a subject's usage.
     pub fn check_usage(&self, subject: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let status = answer.status.as_u16();
@@ -420,6 +462,8 @@ impl Model {
         if self.is_archived(now) {
             return is_problem(status, &told, 404, "unknown-policy");
         }
+        let own = told.get("calendar").is_some();
+        prop_assert_eq!(own, self.takes_calendars(now));
         self.check_limits(subject, now, &told["limits"])
     }
 
@@ -427,11 +471,23 @@ impl Model {
     pub fn check_entries(&self, subject: usize, told: &Value) -> Checked {
         let expected = self.entries_of(subject).rev();
         let expected: Vec<Value> = expected
-            .map(|entry| json!([entry.what.word(), entry.units]))
+            .map(|entry| {
+                let anchor = entry.own.anchor.map(|anchor| anchor.to_string());
+                let zone = entry.own.zone.as_ref().map(|zone| zone.name());
+                json!([entry.what.word(), entry.units, anchor, zone])
+            })
             .collect();
         let told = told["items"].as_array().expect("items").iter();
         let told: Vec<Value> = told
-            .map(|entry| json!([entry["kind"], entry["units"]]))
+            .map(|entry| {
+                let own = &entry["calendar"];
+                json!([
+                    entry["kind"],
+                    entry["units"],
+                    own["anchor"],
+                    own["time_zone"]
+                ])
+            })
             .collect();
         prop_assert_eq!(told, expected);
         Ok(())

@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::shape::Limit;
+use perdiem::domain::own_calendar::OwnCalendar;
+use perdiem::domain::window::Window;
 
 #[derive(Clone)]
 pub struct Entry {
@@ -17,6 +19,10 @@ pub struct Entry {
     pub entered_at: DateTime<Utc>,
     /// The limits that held for the subject.
     pub limits: Vec<Limit>,
+    /// What the subject has of its own of a calendar.
+    pub own: OwnCalendar,
+    /// The windows of the calendar.
+    pub windows: Vec<(Per, Window)>,
 }
 
 /// The kind of an entry. A reversal, of all units or of some, and a lapse name the grant's entry.
@@ -30,6 +36,7 @@ pub enum What {
     Adjustment,
     /// Of one limit, or of all.
     Reset(Option<Per>),
+    Calendar,
 }
 
 impl What {
@@ -42,6 +49,7 @@ impl What {
             Self::Lapse(_) => "lapse",
             Self::Adjustment => "adjustment",
             Self::Reset(_) => "reset",
+            Self::Calendar => "calendar",
         }
     }
 

@@ -98,6 +98,8 @@ impl Answered {
         let type_of = self.told["type"].as_str().unwrap_or_default();
         let reason = match (self.status, type_of.rsplit(['#', '/']).next()) {
             (201, _) => return self.is_explained_as_a_grant(app).await,
+            // The question of an explanation tells no calendar.
+            _ if self.claim.calendar.is_some() => return Ok(()),
             (404, _) => "archived",
             (409, Some("policy-inactive")) => "paused",
             (422, Some("invalid")) => "never_fits",

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use perdiem::domain::almanac::Almanac;
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::shape::{Limit, Shape};
-use perdiem::domain::window::Window;
+use perdiem::domain::window::{Division, Window};
 
 use super::entries::{Entry, What};
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState, Return};
@@ -28,6 +28,22 @@ fn returning(limit: &Limit) -> Option<PlainLimit> {
         per: per.micros(),
         returns,
     })
+}
+
+/// What divides the time of a subject.
+pub struct Dividing {
+    pub calendar: Almanac,
+    /// The windows of the last entry, if these go on to their ends.
+    pub begun: Vec<(Per, Window)>,
+}
+
+impl Dividing {
+    pub fn window(&self, division: Division, at: DateTime<Utc>) -> Window {
+        let per = Per::from(division);
+        let mut begun = self.begun.iter();
+        let goes_on = begun.find(|(of, window)| *of == per && window.contains(at));
+        goes_on.map_or_else(|| self.calendar.window(division, at), |(_, window)| *window)
+    }
 }
 
 /// The instant of the last reset of a limit in a window.
@@ -57,7 +73,7 @@ fn account(entries: &[&Entry]) -> PlainAccount {
         let effect = match entry.what {
             What::Grant => Effect::Grant,
             What::Reversal(of) | What::PartialReversal(of) | What::Lapse(of) => grant_of(of),
-            What::Confirmation => Effect::Nothing,
+            What::Confirmation | What::Calendar => Effect::Nothing,
             What::Reset(None) => Effect::Reset(None),
             What::Reset(Some(Per::Elapsed(per))) => Effect::Reset(Some(per.micros())),
             What::Reset(Some(_)) => Effect::Nothing,
@@ -78,7 +94,7 @@ fn account(entries: &[&Entry]) -> PlainAccount {
 /// The units used and left of a limit, at an instant that is not before the last entry's.
 pub fn used_and_left(
     limit: &Limit,
-    calendar: &Almanac,
+    calendar: &Dividing,
     entries: &[&Entry],
     now: DateTime<Utc>,
 ) -> (u64, u64) {
@@ -102,7 +118,7 @@ pub fn can_take_off(
     units: u64,
     counted_at: DateTime<Utc>,
     limit: &Limit,
-    calendar: &Almanac,
+    calendar: &Dividing,
     entries: &[&Entry],
     now: DateTime<Utc>,
 ) -> bool {

@@ -37,7 +37,8 @@ use checks::{Checked, is_problem};
 use explained::Answers;
 use plain::{Model, counted_at};
 use steps::{
-    Adjustment, Claim, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice, draw_subject,
+    Adjustment, Claim, Move, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice,
+    calendar_body, draw_subject,
 };
 use tampering::Tamperer;
 
@@ -273,6 +274,22 @@ impl Play {
         self.model.reset(reset, now, &answer)
     }
 
+    async fn move_calendar(&mut self, number: usize, moved: Move) -> Checked {
+        self.note(format!("{moved:?}"));
+        let now = self.fleet.clock.now();
+        let subject = subject_text(moved.subject);
+        let path = format!("/v1/policies/benefit/subjects/{subject}/calendar");
+        let mut body = calendar_body(moved.calendar);
+        body["reason"] = json!("a move");
+        let request = self.fleet.app(number).request(Method::POST, &path);
+        let request = match key_text(moved.key) {
+            Some(key) => request.header("Idempotency-Key", key),
+            None => request,
+        };
+        let answer = Answer::of(request.json(&body)).await;
+        self.model.move_calendar(moved, now, &answer)
+    }
+
     /// Reverses, confirms or reads one of the grants. Before the first grant, the request names no
     /// grant.
     async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
@@ -329,7 +346,7 @@ impl Play {
     /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
-        match dice.below(76) {
+        match dice.below(79) {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
@@ -370,6 +387,7 @@ impl Play {
                 self.put_tier(subject, TierChoice::draw(dice)).await
             }
             71 => self.end_tier(draw_subject(dice)).await,
+            76..79 => self.move_calendar(number, Move::draw(dice)).await,
             _ => {
                 self.tamper(dice).await;
                 Ok(())
@@ -393,6 +411,7 @@ impl Play {
                 units: 1,
                 hold_seconds: None,
                 key: None,
+                calendar: None,
             };
             while self.claim(subject, claim).await? == StatusCode::CREATED {}
             let path = format!(

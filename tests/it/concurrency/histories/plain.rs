@@ -3,14 +3,17 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::limit::shape::Limit;
-use perdiem::domain::window::Length;
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
+use perdiem::domain::almanac::Almanac;
+use perdiem::domain::limit::shape::{Limit, Shape};
+use perdiem::domain::own_calendar::{CalendarOwner, OwnCalendar};
+use perdiem::domain::window::{Calendar, Length};
+use perdiem::domain::zone::Zone;
 use serde_json::Value;
 
 use super::entries::{Entry, What};
-use super::limits::{can_take_off, used_and_left};
-use super::steps::{Adjustment, Claim, OverrideChoice, Reset, RuleChoice};
+use super::limits::{Dividing, can_take_off, used_and_left};
+use super::steps::{Adjustment, CALENDARS, Claim, Move, OverrideChoice, Reset, RuleChoice};
 
 /// A grant, and what became of it.
 #[derive(Clone)]
@@ -56,6 +59,8 @@ pub enum Done {
     Adjustment(usize),
     /// The reset in this place.
     Reset(usize),
+    /// The move in this place.
+    Move(usize),
 }
 
 /// The expected outcome of a claim.
@@ -74,6 +79,8 @@ pub enum Expected {
     /// The policy is paused.
     Inactive,
     NeverFits,
+    /// The calendar of the policy divides time, and the claim tells another one.
+    NoCalendar,
     Denied,
 }
 
@@ -95,6 +102,8 @@ pub struct Model {
     pub adjustments: Vec<Adjusted>,
     /// The resets that were made, with their answers.
     pub resets: Vec<(Reset, Value)>,
+    /// The moves that were made, with their answers.
+    pub moves: Vec<(Move, Value)>,
     pub keys: HashMap<usize, Done>,
     /// Until this instant, counters that were rolled back may deny as if no unit was given back.
     pub doubtful_until: Option<DateTime<Utc>>,
@@ -315,10 +324,15 @@ impl Model {
 
     /// The units used and left of each limit, by the calendar in force, without the holds that have
     /// lapsed.
-    pub fn used_and_left(&self, subject: usize, now: DateTime<Utc>) -> Vec<(u64, u64)> {
+    pub fn used_and_left(
+        &self,
+        subject: usize,
+        calendar: Option<usize>,
+        now: DateTime<Utc>,
+    ) -> Vec<(u64, u64)> {
         let mut after = self.clone();
         after.lapse(subject, now);
-        let calendar = self.in_force(now).choice.rule().calendar;
+        let calendar = after.dividing(subject, calendar, now);
         let entries: Vec<&Entry> = after.entries_of(subject).collect();
         let limits = self.limits(subject, now);
         let used = limits
@@ -337,7 +351,7 @@ impl Model {
     ) -> bool {
         let mut after = self.clone();
         after.lapse(subject, now);
-        let calendar = self.in_force(now).choice.rule().calendar;
+        let calendar = after.dividing(subject, None, now);
         let entries: Vec<&Entry> = after.entries_of(subject).collect();
         let limits = self.limits(subject, now);
         limits
@@ -355,7 +369,7 @@ impl Model {
                     _ => Expected::Repeated(*place),
                 };
             }
-            Some(Done::Grant(_) | Done::Adjustment(_) | Done::Reset(_)) => {
+            Some(Done::Grant(_) | Done::Adjustment(_) | Done::Reset(_) | Done::Move(_)) => {
                 return Expected::KeyReused;
             }
             None => {}
@@ -366,11 +380,15 @@ impl Model {
         if self.is_paused(now) {
             return Expected::Inactive;
         }
+        if claim.calendar.is_some() && !self.takes_calendars(now) {
+            return Expected::NoCalendar;
+        }
         let limits = self.limits(claim.subject, now);
         if limits.iter().any(|limit| claim.units > limit.ceiling) {
             return Expected::NeverFits;
         }
-        let mut left = self.used_and_left(claim.subject, now).into_iter();
+        let left = self.used_and_left(claim.subject, claim.calendar, now);
+        let mut left = left.into_iter();
         if left.all(|(_, left)| claim.units <= left) {
             Expected::Granted
         } else {
@@ -380,13 +398,8 @@ impl Model {
 
     /// Records a grant, with the id and the limits of the answer.
     pub fn grant(&mut self, claim: Claim, now: DateTime<Utc>, id: String, limits: Value) {
-        self.enter(
-            claim.subject,
-            What::Grant,
-            claim.units.cast_signed(),
-            now,
-            now,
-        );
+        let units = claim.units.cast_signed();
+        self.enter_in(claim.calendar, claim.subject, What::Grant, units, now, now);
         if let Some(key) = claim.key {
             self.keys.insert(key, Done::Grant(self.grants.len()));
         }
@@ -458,6 +471,56 @@ impl Model {
         all.filter(|at| *at >= now).collect()
     }
 
+    /// Whether subjects have calendars of their own.
+    pub fn takes_calendars(&self, now: DateTime<Utc>) -> bool {
+        self.in_force(now).choice.owner != CalendarOwner::Policy
+    }
+
+    /// What a subject has of its own of a calendar at its next entry, which tells one of [`CALENDARS`].
+    pub fn own(&self, subject: usize, calendar: Option<usize>, now: DateTime<Utc>) -> OwnCalendar {
+        let last = self.entries_of(subject).next_back();
+        let mut own = last.map_or_else(OwnCalendar::default, |last| last.own.clone());
+        if !self.takes_calendars(now) {
+            return own;
+        }
+        if let Some((zone, anchor)) = calendar.map(|calendar| CALENDARS[calendar]) {
+            let zone = zone.map(|zone| Zone::parse(zone).expect("a zone"));
+            own.zone = zone.or(own.zone);
+            own.anchor = anchor
+                .map(|anchor| anchor.parse().expect("a date"))
+                .or(own.anchor);
+        }
+        let choice = self.in_force(now).choice;
+        if choice.owner == CalendarOwner::FirstGrant && own.anchor.is_none() {
+            let calendar = choice.rule().calendar;
+            let zone = own.zone.as_ref().unwrap_or(&calendar.zone);
+            let since_midnight = calendar.day_starts_at - NaiveTime::MIN;
+            own.anchor = Some((zone.latest_local(now) - since_midnight).date());
+        }
+        own
+    }
+
+    /// What divides the time of a subject at its next entry.
+    fn dividing(&self, subject: usize, calendar: Option<usize>, now: DateTime<Utc>) -> Dividing {
+        let of_policy = self.in_force(now).choice.rule().calendar;
+        if !self.takes_calendars(now) {
+            return Dividing {
+                calendar: of_policy,
+                begun: Vec::new(),
+            };
+        }
+        let own = self.own(subject, calendar, now);
+        let last = self.entries_of(subject).next_back();
+        Dividing {
+            calendar: Almanac::from(Calendar {
+                zone: own.zone.unwrap_or_else(|| of_policy.zone.clone()),
+                anchor: own.anchor,
+                ..Calendar::clone(&of_policy)
+            }),
+            begun: last.map_or_else(Vec::new, |last| last.windows.clone()),
+        }
+    }
+
     /// Appends units that count at an instant, after the lapses that are due.
     pub fn enter(
         &mut self,
@@ -467,7 +530,28 @@ impl Model {
         at: DateTime<Utc>,
         now: DateTime<Utc>,
     ) {
+        self.enter_in(None, subject, what, units, at, now);
+    }
+
+    /// As [`Model::enter`], for an entry that tells a calendar.
+    pub fn enter_in(
+        &mut self,
+        calendar: Option<usize>,
+        subject: usize,
+        what: What,
+        units: i64,
+        at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) {
         self.lapse(subject, now);
+        let dividing = self.dividing(subject, calendar, now);
+        let limits = self.limits(subject, now);
+        let windows = limits.iter().filter_map(|limit| match limit.shape {
+            Shape::Calendar(division) => Some((limit.per(), dividing.window(division, now))),
+            _ => None,
+        });
+        let windows = windows.collect();
+        let own = self.own(subject, calendar, now);
         self.entries.push(Entry {
             subject,
             number: self.entries.len(),
@@ -475,7 +559,9 @@ impl Model {
             units,
             at,
             entered_at: now,
-            limits: self.limits(subject, now),
+            limits,
+            own,
+            windows,
         });
     }
 

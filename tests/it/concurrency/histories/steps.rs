@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use perdiem::domain::limit::draft::LimitDraft;
 use perdiem::domain::limit::per::Per;
+use perdiem::domain::own_calendar::CalendarOwner;
 use perdiem::domain::policy::{Rule, RuleDraft};
 use serde_json::{Value, json};
 
@@ -19,6 +20,48 @@ pub struct Claim {
     pub units: u64,
     pub hold_seconds: Option<u64>,
     pub key: Option<usize>,
+    /// What the claim tells of [`CALENDARS`].
+    pub calendar: Option<usize>,
+}
+
+/// What claims and moves tell of a calendar: a zone, and an anchor.
+pub const CALENDARS: [(Option<&str>, Option<&str>); 5] = [
+    (Some("America/New_York"), None),
+    (Some("+14:00"), Some("2026-01-31")),
+    (None, Some("2024-02-29")),
+    (Some("Australia/Lord_Howe"), Some("2026-11-20")),
+    (Some("UTC"), None),
+];
+
+/// The body of one of them.
+pub fn calendar_body(calendar: usize) -> Value {
+    let (zone, anchor) = CALENDARS[calendar];
+    let mut body = json!({});
+    if let Some(zone) = zone {
+        body["time_zone"] = json!(zone);
+    }
+    if let Some(anchor) = anchor {
+        body["anchor"] = json!(anchor);
+    }
+    body
+}
+
+/// A move of a subject's calendar by an admin.
+#[derive(Debug, Clone, Copy)]
+pub struct Move {
+    pub subject: usize,
+    pub calendar: usize,
+    pub key: Option<usize>,
+}
+
+impl Move {
+    pub fn draw(dice: &mut Dice) -> Self {
+        Self {
+            subject: draw_subject(dice),
+            calendar: dice.below(CALENDARS.len()),
+            key: draw_key(dice),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +89,7 @@ pub struct RuleChoice {
     day_starts_at: usize,
     /// How many tiers the policy has.
     tiers: usize,
+    pub owner: CalendarOwner,
     pub is_paused: bool,
 }
 
@@ -89,6 +133,7 @@ impl Claim {
             },
             hold_seconds: dice.percent(40).then_some(hold_seconds),
             key: draw_key(dice),
+            calendar: dice.percent(25).then(|| dice.below(CALENDARS.len())),
         }
     }
 
@@ -109,6 +154,7 @@ impl Claim {
             "subject": subject_text(self.subject),
             "units": self.units,
             "hold_seconds": self.hold_seconds,
+            "calendar": self.calendar.map(calendar_body),
         })
     }
 }
@@ -187,6 +233,7 @@ impl RuleChoice {
         max: 3,
         day_starts_at: 0,
         tiers: 2,
+        owner: CalendarOwner::Policy,
         is_paused: false,
     };
 
@@ -199,6 +246,7 @@ impl RuleChoice {
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
             tiers: dice.below(3),
+            owner: CalendarOwner::ALL[dice.below(5).min(2)],
             is_paused: false,
         }
     }
@@ -305,6 +353,7 @@ impl RuleChoice {
         });
         json!({
             "time_zone": ZONES[self.zone],
+            "calendar": self.owner.as_str(),
             "tiers": tiers.collect::<Vec<_>>(),
             "limits": limits.collect::<Vec<_>>(),
             "day_starts_at": self.day_starts_at(),
@@ -320,6 +369,7 @@ impl RuleChoice {
             limits: self.limits(),
             day_starts_at: Some(self.day_starts_at().to_owned()),
             paused: self.is_paused,
+            calendar: Some(self.owner.as_str().to_owned()),
             ..RuleDraft::default()
         };
         draft.check().expect("a rule")

@@ -2,8 +2,9 @@
 //! these changes may alter an answer.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::encode_totals;
 use perdiem::domain::limit::total::Total;
+use perdiem::domain::line_text::totals_of;
 
 use super::steps::draw_subject;
 use super::subject_text;
@@ -125,13 +126,22 @@ impl Tamperer {
         let words = ["HMGET", &name, "number", "line"];
         let (number, line): (String, String) = self.hand.run(&words).await;
         let mut parts = line.splitn(4, ' ');
+        let words = [parts.next()?, parts.next()?, parts.next()?];
+        let text = parts.next()?;
+        // A calendar of its own comes first.
+        let own = text.strip_prefix('@').and_then(|own| own.split_once(';'));
+        let (own, totals) = match own {
+            Some((own, totals)) => (format!("@{own};"), totals),
+            None => (String::new(), text),
+        };
         Some(CounterLine {
             name,
             number: number.parse().ok()?,
-            at: parts.next()?.parse().ok()?,
-            version: parts.next()?.parse().ok()?,
-            lapses_at: parts.next()?.to_owned(),
-            totals: decode_totals(parts.next()?).ok()?,
+            at: words[0].parse().ok()?,
+            version: words[1].parse().ok()?,
+            lapses_at: words[2].to_owned(),
+            own,
+            totals: totals_of(totals).ok()?,
         })
     }
 
@@ -142,10 +152,11 @@ impl Tamperer {
             at,
             version,
             lapses_at,
+            own,
             totals,
         } = line;
         let number = number.to_string();
-        let line = format!("{at} {version} {lapses_at} {}", encode_totals(&totals));
+        let line = format!("{at} {version} {lapses_at} {own}{}", encode_totals(&totals));
         let confirmed_at = confirmed_at.timestamp_millis().to_string();
         let fields = ["number", &number, "line", &line, "confirmed", &confirmed_at];
         let words = [&["HSET", &name][..], &fields].concat();
@@ -161,5 +172,7 @@ struct CounterLine {
     at: i64,
     version: u32,
     lapses_at: String,
+    /// What the account has of its own of a calendar.
+    own: String,
     totals: Vec<Total>,
 }

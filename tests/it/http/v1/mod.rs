@@ -4,6 +4,7 @@ mod approvals;
 mod backtests;
 mod batches;
 mod bundles;
+mod calendars;
 mod changes;
 mod claims;
 mod corrections;

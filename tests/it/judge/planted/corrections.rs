@@ -211,9 +211,14 @@ fn windows_of_a_calendar() {
         zone: Zone::parse(zone),
         day_starts_at: day_starts_at.parse().expect("a time"),
         week_starts_on,
+        anchor: None,
     };
     let gmt8 = calendar("+08:00", "00:00:00", Weekday::Mon);
     let late = calendar("GMT+8", "06:00:00", Weekday::Sun);
+    let joined = Calendar {
+        anchor: "2026-01-31".parse().ok(),
+        ..gmt8.clone()
+    };
     let new_york = calendar("America/New_York", "00:00:00", Weekday::Mon);
     // The last case is a day of 25 hours.
     for (calendar, per, start, end) in [
@@ -221,6 +226,10 @@ fn windows_of_a_calendar() {
         (&gmt8, "day", "11-20T16:00", "11-21T16:00"),
         (&gmt8, "week", "11-15T16:00", "11-22T16:00"),
         (&gmt8, "month", "10-31T16:00", "11-30T16:00"),
+        (&joined, "week", "11-20T16:00", "11-27T16:00"),
+        (&joined, "month", "10-30T16:00", "11-29T16:00"),
+        (&joined, "month", "02-27T16:00", "03-30T16:00"),
+        (&joined, "quarter", "04-29T16:00", "07-30T16:00"),
         (&late, "hour", "11-20T16:00", "11-20T17:00"),
         (&late, "week", "11-14T22:00", "11-21T22:00"),
         (&late, "month", "10-31T22:00", "11-30T22:00"),

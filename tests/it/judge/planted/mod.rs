@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
 use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores};
 use super::totals::{RuleLimit, RuleReturn, SharedRule, State, Total};
-use super::windows::{Calendar, Zone};
+use super::windows::{Calendar, Own, Zone};
 use super::{Breach::*, judge};
 use crate::support::app::instant;
 
@@ -74,6 +74,7 @@ fn entry(number: u64) -> Entry {
         policy_version: 1,
         wish: Some(number as usize - 1),
         totals: vec![total(number)],
+        own: Own::default(),
         per: None,
         line: format!("line {number}"),
     }
@@ -119,7 +120,9 @@ fn sound() -> (History, Stores) {
             zone: Zone::parse("GMT+8"),
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
+            anchor: None,
         },
+        owner: "policy".to_owned(),
         limits: vec![RuleLimit {
             per: "day".to_owned(),
             max: MAX,
@@ -154,6 +157,19 @@ fn share(stores: &mut Stores, max: u64, since: i32, told: i64) {
         max,
         since,
     });
+}
+
+fn tokyo() -> Own {
+    Own {
+        zone: Some(Zone::parse("Asia/Tokyo")),
+        anchor: None,
+    }
+}
+
+/// The policy takes the calendars of its subjects.
+fn of_subjects(stores: &mut Stores) {
+    let rule = stores.rules.values_mut().next().expect("a version");
+    rule.owner = "subject".to_owned();
 }
 
 /// Grants the fourth wish, in an answer and in the ledger.
@@ -273,6 +289,14 @@ planted! {
         |history, stores| fourth(history, stores, |_, entry| {
             entry.totals[0] = Total { used: 0, ..tomorrow() };
         }) => { NotTheWindow { .. } }
+    }
+    calendars_of_subjects {
+        |_, stores| stores.entries[2].own = tokyo() => { only NotItsCalendar { .. } }
+        // A claim can tell one, and the day that has begun goes on.
+        |_, stores| { of_subjects(stores); stores.entries[2].own = tokyo(); } => { nothing }
+        // A day that begins is one of Tokyo.
+        |_, stores| { of_subjects(stores); stores.entries.iter_mut().for_each(|it| it.own = tokyo()); }
+            => { only NotTheWindow { .. } }
     }
     a_provisional_grant {
         // A marked grant may be over the limit.

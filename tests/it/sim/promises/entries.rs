@@ -1,16 +1,18 @@
 //! The checks of each appended entry against the entries before it.
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::window::Window;
+use perdiem::domain::zone::Zone;
 
 use super::counted::Counts;
 use super::sums::{
     EVER, closes, name_of, open_until, plain_account, reset_at, told, used, used_by_all,
-    version_of, window,
+    version_of, window, window_of,
 };
 use super::{Broken, nonce, parts, promise};
-use crate::sim::courses::{Course, VersionLimit};
+use crate::sim::clients::ZONES;
+use crate::sim::courses::{Course, Version, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
 use crate::sim::ledger::names;
 
@@ -28,6 +30,7 @@ pub fn check(
     check_total_of_all(course, entry, with_it)?;
     check_returning(course, entry, with_it)?;
     check_mark(course, entry, with_it)?;
+    check_calendar(entry, with_it)?;
     check_holds(entry, with_it)
 }
 
@@ -88,7 +91,7 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
                 continue;
             }
             VersionLimit::Calendar(max, per) => {
-                (max, window(per, version.hours_east, line.at), *per)
+                (max, own_window(version, per, entry, with_it), *per)
             }
             VersionLimit::Ever(max) => (max, EVER, "ever"),
         };
@@ -129,6 +132,44 @@ fn check_total_of_all(course: Course, entry: &Entry, with_it: &[Entry]) -> Resul
             "never over: all subjects have {sum} of {} a {}",
             total.max, total.per
         )
+    })
+}
+
+/// The window of a limit in which an entry must be. Only a claim and an admin move the zone of an account.
+fn own_window(
+    version: &Version,
+    per: &str,
+    entry: &Entry,
+    with_it: &[Entry],
+) -> [DateTime<Utc>; 2] {
+    let mut own = of_account(entry, with_it).into_iter();
+    let before = own.find(|other| other.line.number + 1 == entry.line.number);
+    let before = before.map(|before| &before.line);
+    let has = entry
+        .line
+        .calendar
+        .as_ref()
+        .and_then(|own| own.zone.as_ref());
+    let is_its = |(name, _): &&(&str, i64)| Zone::parse(name).ok().as_ref() == has;
+    let moves = matches!(entry.kind, EntryKind::Grant { .. } | EntryKind::Calendar);
+    let told = ZONES.iter().find(is_its).filter(|_| moves);
+    window_of(
+        version,
+        per,
+        before,
+        told.map(|(_, hours)| *hours),
+        entry.line.at,
+    )
+}
+
+/// An entry that moves no calendar leaves it as it is.
+fn check_calendar(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+    let mut own = of_account(entry, with_it).into_iter();
+    let before = own.find(|other| other.line.number + 1 == entry.line.number);
+    let before = before.and_then(|before| before.line.calendar.as_ref());
+    let moves = matches!(entry.kind, EntryKind::Grant { .. } | EntryKind::Calendar);
+    promise(moves || entry.line.calendar.as_ref() == before, || {
+        "only a claim and an admin move a calendar".to_owned()
     })
 }
 
@@ -176,6 +217,7 @@ fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Br
     };
     let is_over = version.limits.iter().any(|limit| match limit {
         VersionLimit::Calendar(max, per) => {
+            // Redis counts no calendars of subjects.
             is_over(*max, per, window(per, version.hours_east, entry.id.at()))
         }
         VersionLimit::Ever(max) => is_over(*max, "ever", EVER),

@@ -43,6 +43,7 @@ use super::redis::{Redis, StoredCounter};
 use super::time::Time;
 use super::{Counting, SKEWS};
 use counted::Counts;
+use sums::least_room;
 pub use sums::room;
 use sums::{closes, fits_at_once, version_of};
 
@@ -149,7 +150,7 @@ impl Promises {
             self.counts.check_appended(entry)?;
             let line = &entry.line;
             let version = line.policy_version;
-            let left = room(self.course, so_far, entry.account, version, line.at);
+            let left = least_room(self.course, so_far, entry.account, version, line.at);
             self.note_room(entry.account, left, time);
             let Some(claim) = claim_of(entry, sent) else {
                 continue;
@@ -311,8 +312,15 @@ impl Promises {
         promise(is_ended || !ledger.entries.iter().any(is_earlier), || {
             "a retry gets its grant: it was refused".to_owned()
         })?;
-        // 3. A denied claim lacked room, and a refused correction came too late.
+        // 3. A denied claim lacked least_room, and a refused correction came too late.
         match refusal {
+            // An instance may still use a version without zones of subjects.
+            Refusal::NoOwnCalendar => {
+                let has_old = self.course.iter().any(|version| !version.has_own_zones);
+                promise(claim.work.calendar.is_some() && has_old, || {
+                    "a subject can have a zone of its own: it was refused".to_owned()
+                })
+            }
             Refusal::Denied(_) if self.counts.may_deny(claim, time) => Ok(()),
             Refusal::Denied(_) => {
                 let wanted = (claim.work.account, wanted);
@@ -416,7 +424,7 @@ impl Promises {
         for account in accounts {
             let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));
             let rooms = clocks.flat_map(|now| {
-                let room = |version| room(self.course, &all, *account, version, now);
+                let room = |version| least_room(self.course, &all, *account, version, now);
                 versions.clone().map(room).collect::<Vec<_>>()
             });
             let least = rooms.min().expect("a clock and a version");
@@ -542,11 +550,18 @@ fn does(entry: &Entry, claim: &Sent) -> bool {
             *direction == entered && is_in_place && entry.units == claim.work.units
         }
         (Task::Reset(per), EntryKind::Reset { per: done }) => *per == done,
+        (Task::MoveCalendar, EntryKind::Calendar) => true,
         _ => false,
     };
+    // A retry of a claim keeps the calendar of its grant.
+    let asked = claim.work.calendar.as_deref();
+    let own = entry.line.calendar.as_deref();
+    let is_new = nonce(entry) == claim.work.nonce || entry.kind == EntryKind::Calendar;
+    let has_calendar = !is_new || asked.is_none_or(|asked| own.is_some_and(|own| own.has(asked)));
     // A correction without a key is made once: the same may have been done with a key.
     let needs_no_key = claim.work.key.is_none() && claim.work.grant().is_some();
     is_done
+        && has_calendar
         && entry.account == claim.work.account
         && (entry.key == claim.work.key || needs_no_key)
         && entry.metadata == claim.work.metadata

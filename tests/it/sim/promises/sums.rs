@@ -2,17 +2,44 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::elapsed::Elapsed;
-use perdiem::domain::grant::{Direction, Entry, EntryKind};
+use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::total::{LimitState, Total};
+use perdiem::domain::window::Window;
+use perdiem::domain::zone::Zone;
 
 use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, PlainState, Return};
+use crate::sim::clients::ZONES;
 use crate::sim::courses::{Course, Version, VersionLimit};
 use crate::sim::ledger::names;
 
-/// How many units fit after an account's entries.
+/// How many units fit after an account's entries, for a claim that tells no zone.
 pub fn room(
+    course: Course,
+    entries: &[Entry],
+    account: AccountId,
+    version: u32,
+    now: DateTime<Utc>,
+) -> u64 {
+    room_in(&[None], course, entries, account, version, now)
+}
+
+/// How many units fit after an account's entries, whatever zone a claim tells.
+pub fn least_room(
+    course: Course,
+    entries: &[Entry],
+    account: AccountId,
+    version: u32,
+    now: DateTime<Utc>,
+) -> u64 {
+    let told = ZONES.iter().map(|(_, hours_east)| Some(*hours_east));
+    let zones: Vec<Option<i64>> = told.chain([None]).collect();
+    room_in(&zones, course, entries, account, version, now)
+}
+
+fn room_in(
+    zones: &[Option<i64>],
     course: Course,
     entries: &[Entry],
     account: AccountId,
@@ -31,8 +58,11 @@ pub fn room(
     let rooms = version.limits.iter().map(|limit| match limit {
         VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit),
         VersionLimit::Calendar(max, per) => {
-            let window = window(per, version.hours_east, at);
-            max.saturating_sub(used(entries, account, per, window, at))
+            let windows = zones
+                .iter()
+                .map(|told| window_of(version, per, last, *told, at));
+            let used = windows.map(|window| used(entries, account, per, window, at));
+            max.saturating_sub(used.max().expect("a window"))
         }
         VersionLimit::Ever(max) => max.saturating_sub(used(entries, account, "ever", EVER, at)),
     });
@@ -100,9 +130,10 @@ pub fn fewest_used(
     let until = instants.iter().max().expect("an instant");
     let used = version.limits.iter().flat_map(|limit| match limit {
         VersionLimit::Calendar(_, per) => {
+            let last = own.last().map(|entry| &entry.line);
             let windows = instants
                 .iter()
-                .map(|at| window(per, version.hours_east, *at));
+                .map(|at| window_of(version, per, last, None, *at));
             windows
                 .map(|window| used(entries, account, per, window, now))
                 .collect()
@@ -137,7 +168,8 @@ pub fn used_by_limit(
     lapse(&mut plain, course, &own, entries, at);
     let limits = version.limits.iter().map(|limit| match limit {
         VersionLimit::Calendar(_, per) => {
-            let window = window(per, version.hours_east, at);
+            let last = own.last().map(|entry| &entry.line);
+            let window = window_of(version, per, last, None, at);
             (per.to_string(), used(entries, account, per, window, at))
         }
         VersionLimit::Ever(_) => {
@@ -189,6 +221,34 @@ pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 
     [start, start + TimeDelta::seconds(seconds)]
 }
 
+/// The window of a limit that contains an instant, after the last line of an account. `told` has the hours of
+/// the zone that a claim tells.
+pub fn window_of(
+    version: &Version,
+    per: &str,
+    last: Option<&Line>,
+    told: Option<i64>,
+    at: DateTime<Utc>,
+) -> [DateTime<Utc>; 2] {
+    if !version.has_own_zones {
+        return window(per, version.hours_east, at);
+    }
+    let is_begun = |total: &&Total| {
+        let is_it = |window: Window| window.contains(at);
+        total.per().to_string() == per && total.window().is_some_and(is_it)
+    };
+    let begun = last.and_then(|last| last.totals.iter().find(is_begun));
+    if let Some(Window { start, end }) = begun.and_then(Total::window) {
+        return [start, end];
+    }
+    let kept = last.and_then(|last| last.calendar.as_ref()?.zone.as_ref());
+    let kept = kept.map(|zone| {
+        let is_it = |(name, _): &&(&str, i64)| Zone::parse(name).as_ref() == Ok(zone);
+        ZONES.iter().find(is_it).expect("a zone").1
+    });
+    window(per, told.or(kept).unwrap_or(version.hours_east), at)
+}
+
 /// The last reset of a limit of an account that counts in a window.
 pub fn reset_at(
     entries: &[Entry],
@@ -228,7 +288,7 @@ pub fn used(
         let units = entry.units.get();
         match entry.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => used + units,
-            EntryKind::Confirmation { .. } | EntryKind::Reset { .. } => used,
+            EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => used,
             EntryKind::Reversal { .. }
             | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. }
@@ -261,7 +321,8 @@ pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
         EntryKind::Grant { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. } => false,
+        | EntryKind::Reset { .. }
+        | EntryKind::Calendar => false,
     });
     grant.held_until().filter(|_| !is_ended)
 }
@@ -274,7 +335,8 @@ pub fn closes(kind: EntryKind) -> Option<EntryId> {
         | EntryKind::Confirmation { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. } => None,
+        | EntryKind::Reset { .. }
+        | EntryKind::Calendar => None,
     }
 }
 
@@ -287,7 +349,7 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
             EntryKind::Grant { .. } if entry.provisional.is_none() => Effect::Grant,
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
             EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
-            EntryKind::Confirmation { .. } => Effect::Nothing,
+            EntryKind::Confirmation { .. } | EntryKind::Calendar => Effect::Nothing,
             EntryKind::Reset { per: None } => Effect::Reset(None),
             EntryKind::Reset {
                 per: Some(Per::Elapsed(per)),

@@ -46,7 +46,7 @@ async fn a_policy_lives(stack: Stack) {
             "description": "3 benefit claims per member per day",
             "time_zone": "+08:00",
             "limits": [{ "max": 3, "per": "day" }, { "max": 30, "per": "month" }],
-            "day_starts_at": "06:00", "week_starts_on": "sunday",
+            "day_starts_at": "06:00", "week_starts_on": "sunday", "calendar": "policy",
             "active_from": "2025-12-31T16:00:00Z", "active_until": null,
             "paused": false, "mode": "enforce", "durability": "recorded", "on_ledger_outage": "refuse",
             "warn_at": [], "tiers": [], "total": [], "archived": false, "effective_at": NOON, "in_force_version": 1,

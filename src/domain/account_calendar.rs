@@ -1,0 +1,96 @@
+//! The calendar of an account: the policy's, with what the account has of its own.
+//!
+//! A window that has begun keeps its end: a calendar that moves divides the time after it. The window that
+//! follows can begin before that end, and counts what was used in it already. So a move hands out nothing
+//! twice, and takes nothing away.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::almanac::Almanac;
+use super::grant::Line;
+use super::limit::total::{LimitState, Total};
+use super::own_calendar::{CalendarOwner, OwnCalendar};
+use super::policy::Rule;
+use super::window::{Calendar, Length, Window};
+
+impl Rule {
+    /// What an account has of its own from its next line on, after what it had.
+    pub fn own_calendar(
+        &self,
+        had: Option<&Arc<OwnCalendar>>,
+        asked: Option<&OwnCalendar>,
+        at: DateTime<Utc>,
+    ) -> Option<Arc<OwnCalendar>> {
+        if self.calendar_owner == CalendarOwner::Policy {
+            return had.cloned();
+        }
+        let own = match (had, asked) {
+            (Some(had), Some(asked)) => Some(Arc::new(had.changed_by(asked))),
+            (None, Some(asked)) => Some(Arc::new(asked.clone())),
+            (had, None) => had.cloned(),
+        };
+        let has_anchor = own.as_ref().is_some_and(|own| own.anchor.is_some());
+        if self.calendar_owner == CalendarOwner::Subject || has_anchor {
+            return own;
+        }
+        let almanac = self.almanac(own.as_deref());
+        let day = almanac.window(Length::Day, at);
+        Some(Arc::new(OwnCalendar {
+            anchor: Some(almanac.local_date(Length::Day, day)),
+            zone: own.and_then(|own| own.zone.clone()),
+        }))
+    }
+
+    /// The calendar of an account.
+    pub fn almanac(&self, own: Option<&OwnCalendar>) -> Cow<'_, Almanac> {
+        match own {
+            Some(own) if self.calendar_owner != CalendarOwner::Policy => {
+                Cow::Owned(Almanac::from(Calendar {
+                    zone: own.zone.as_ref().unwrap_or(&self.calendar.zone).clone(),
+                    anchor: own.anchor,
+                    ..Calendar::clone(&self.calendar)
+                }))
+            }
+            Some(_) | None => Cow::Borrowed(&self.calendar),
+        }
+    }
+
+    /// The window of a limit that has begun by the last line of an account, and goes on whatever the calendar
+    /// says now.
+    pub fn begun_window(
+        &self,
+        unused: &Total,
+        last: Option<&Line>,
+        at: DateTime<Utc>,
+    ) -> Option<Window> {
+        let last = last.filter(|_| self.calendar_owner != CalendarOwner::Policy)?;
+        let own = unused.window_use()?;
+        let uses = last.totals.iter().filter_map(Total::window_use);
+        let mut begun = uses.filter(|it| it.division == own.division && it.window.contains(at));
+        begun.next().map(|begun| begun.window)
+    }
+
+    /// The first end of a window that has begun under another calendar than the one that an account has now.
+    pub fn turns_at(
+        &self,
+        own: Option<&OwnCalendar>,
+        totals: &[Total],
+        at: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        if self.calendar_owner == CalendarOwner::Policy {
+            return None;
+        }
+        let almanac = self.almanac(own);
+        let ends = totals.iter().filter_map(|total| {
+            let LimitState::Calendar(begun) = &total.state else {
+                return None;
+            };
+            let window = almanac.window(begun.division?, at);
+            (window != begun.window && at < begun.window.end).then_some(begun.window.end)
+        });
+        ends.min()
+    }
+}

@@ -1,0 +1,74 @@
+//! Calendars of subjects.
+
+use chrono::{DateTime, Utc};
+
+use super::entries::entered_body;
+use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
+use crate::operation::{ACCOUNT, describe};
+use crate::request::{
+    Admin, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, PolicyPath, Then,
+};
+use api::calendars::MoveRequest;
+use api::entries::EntryBody;
+use domain::claim::{Subject, Units};
+use domain::forecast::Forecast;
+use domain::own_calendar::OwnCalendarDraft;
+use domain::policy::check_reason;
+use engine::CalendarMove;
+
+fn check(
+    body: MoveRequest,
+    subject: Subject,
+    key: KeyHeader,
+    caller: &Caller<Admin>,
+) -> Result<CalendarMove, ApiError> {
+    let mut faults = Faults::default();
+    let draft = OwnCalendarDraft {
+        time_zone: body.time_zone,
+        anchor: body.anchor,
+    };
+    let calendar = faults.draft(draft.check(""));
+    faults.body("/reason", check_reason(&body.reason));
+    let note = caller.note(Some(body.reason));
+    faults.or(calendar.map(|calendar| CalendarMove {
+        subject,
+        calendar,
+        key: key.0,
+        claimed_by: caller.key_number(),
+        note,
+    }))
+}
+
+describe! {
+    /// Move the calendar of a subject, under a policy whose `calendar` is not `policy`.
+    ///
+    /// The move is an entry of the account. Windows that have begun keep their ends; the calendar divides the
+    /// time after them. The next window counts what was used in it already, so a move hands out nothing twice.
+    /// A later claim that tells a calendar moves it again. A retry with the same `Idempotency-Key` is safe. The key
+    /// is unique in the policy.
+    POST: "move_calendar" of "entries", |it| it
+        .json::<EntryBody>(201, "Moved.")
+        .json::<EntryBody>(200, "Moved before with the same key.")
+        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
+        .problem(409, "`claim-in-progress`: a request with the same key is being decided now.")
+        .needs_entries()
+        .follows("claim", 201, ACCOUNT)
+}
+pub async fn post(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, key)): Then<
+        Body<MoveRequest>,
+        (PolicyPath, NewSubjectPath, KeyHeader),
+    >,
+    claims: ClaimsData,
+) -> HttpAnswer {
+    let now: DateTime<Utc> = claims.instance.now();
+    let name = subject.0.as_str().to_owned();
+    let moved = check(body.0, subject.0, key, &caller)?;
+    let admission = claims.admit(&caller.key())?;
+    let outcome = claims.move_calendar(admission, &policy.0, moved).await?;
+    let entered = entered(outcome, Forecast::default(), Some(&name), Units::ONE, now);
+    let (entry, is_repeat) = entered?;
+    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
+    Ok(entered_once(is_repeat).json(body))
+}
