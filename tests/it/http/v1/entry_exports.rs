@@ -18,7 +18,8 @@ on_every_store!(
 );
 
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
-    counted_at,held_until,grant,per,by,reason,policy_version,crossed,limits,key_id,key_name,metadata,bundle";
+    counted_at,held_until,grant,per,by,reason,policy_version,crossed,limits,key_id,key_name,metadata,bundle,own_time_zone,\
+    anchor";
 
 /// The rows of an export as bytes, and the manifest.
 struct Exported {
@@ -151,6 +152,8 @@ async fn files_equal_the_list(stack: Stack) {
                 let value = match name {
                     "key_id" => &item["key"]["id"],
                     "key_name" => &item["key"]["name"],
+                    "own_time_zone" => &item["calendar"]["time_zone"],
+                    "anchor" => &item["calendar"]["anchor"],
                     _ => &item[name],
                 };
                 let written = match value {
