@@ -150,12 +150,13 @@ mod tests {
         assert_eq!(over_at(Some(&line), None, margin), Some(at(25)));
         assert_eq!(over_at(Some(&line), Some(at(30)), margin), Some(at(31)));
         assert_eq!(keys_over_at(&line), at(53));
-        // The next window of an account with a calendar of its own can count what was used in this one.
+        // The next window of an account with a calendar of its own can count what was used in this one: here
+        // up to half as much again as the 36 hours of the second one, after its end.
         let own = Line {
             calendar: Some(Arc::default()),
             ..line
         };
-        assert_eq!(over_at(Some(&own), None, margin), Some(at(61)));
+        assert_eq!(over_at(Some(&own), None, margin), Some(at(12 + 36 + 18 + 1)));
     }
 
     #[test]
