@@ -179,7 +179,7 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
 -- `totals` holds what each limit's window held after the entry, with a semicolon between limits:
 -- d3,1,1763654400+86400 is a letter for the window's length (a day; i is a minute), max, used, the window's
 -- start in seconds since 1970, and its length in seconds. Limits of other kinds have other letters
--- (src/domain/limit/text.rs). What the account has of its own of a calendar comes before them:
+-- (src/domain/limit/text.rs). The zone and the anchor that the account has of its own come before them:
 -- @Asia/Tokyo,20484; is the zone and the anchor, in days since 1970 (src/domain/line_text.rs).
 --
 -- The columns are in this order because PostgreSQL aligns them: another one makes each row longer. No foreign

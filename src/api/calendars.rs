@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use domain::own_calendar::{OwnCalendar, OwnCalendarDraft};
 use domain::zone::Zone;
 
-/// What a subject has of its own. The rest is the policy's.
+/// A time zone and an anchor for one subject. A part that is left out stays as it is.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "time_zone": "Asia/Tokyo", "anchor": "2026-01-31" }))]
@@ -32,7 +32,7 @@ impl From<CalendarBody> for OwnCalendarDraft {
     }
 }
 
-/// What a subject has of its own of a calendar. A part that is absent is the policy's.
+/// The time zone and the anchor that a subject has of its own. A part that is absent is the policy's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct CalendarAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,8 +41,8 @@ pub struct ClaimBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
-    /// What the subject has of its own of a calendar from here on, under a policy whose `calendar` is not
-    /// `policy`. A part that is left out stays as it is.
+    /// The time zone and the anchor that the subject has of its own from here on, under a policy whose `calendar`
+    /// is not `policy`. A part that is left out stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<CalendarBody>)]
     pub calendar: Option<Object<CalendarBody>>,
@@ -195,7 +195,8 @@ pub struct UsageBody {
     /// That of the subject, if it has one of its own.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     pub time_zone: String,
-    /// What the subject has of its own of a calendar. Absent under a policy whose own calendar divides time.
+    /// The time zone and the anchor that the subject has of its own. Absent under a policy whose own calendar
+    /// divides time.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub calendar: Option<CalendarAnswer>,

@@ -13,6 +13,7 @@ use super::page::{NextCursor, page};
 use super::reading::flattened;
 use super::strict::WholeNumber;
 use super::words::{self, Word};
+use domain::forecast::Forecast;
 use domain::grant::Entry;
 use domain::zone::Zone;
 
@@ -89,7 +90,7 @@ pub struct EntryBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "+08:00")]
     pub time_zone: Option<String>,
-    /// What the subject had of its own of a calendar after the entry. Absent where it had nothing of its own.
+    /// The time zone and the anchor that the subject had of its own after the entry. Absent where it had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub calendar: Option<CalendarAnswer>,
@@ -116,10 +117,9 @@ impl EntryBody {
             None => &self.kind,
         }
     }
-}
 
-impl From<&Entry> for EntryBody {
-    fn from(entry: &Entry) -> Self {
+    /// The entry, with what is foretold for its limits.
+    pub fn foretold(entry: &Entry, forecast: &Forecast) -> Self {
         let note = entry.note.as_ref();
         Self {
             number: entry.line.number,
@@ -138,8 +138,15 @@ impl From<&Entry> for EntryBody {
             time_zone: None,
             calendar: entry.line.calendar.as_deref().map(CalendarAnswer::from),
             crossed: entry.crossed.percents().collect(),
-            limits: LimitUsage::all(&entry.line.totals),
+            limits: LimitUsage::foretold(&entry.line.totals, forecast),
         }
+    }
+}
+
+impl From<&Entry> for EntryBody {
+    /// The entry, with its limits as they were.
+    fn from(entry: &Entry) -> Self {
+        Self::foretold(entry, &Forecast::default())
     }
 }
 

@@ -177,7 +177,7 @@ words! {
     Anything = ["*"];
     OnlyTrue = ["true"];
     /// `subject`: each subject can have a time zone and an anchor of its own, which a claim or an admin tells;
-    /// `first_grant`: the same, and a subject without an anchor gets the day of its first grant.
+    /// `first_grant`: the same, and a subject without an anchor gets the day of its first entry.
     CalendarOwner = own_calendar::CalendarOwner::ALL.map(own_calendar::CalendarOwner::as_str);
     /// `absent`: there is no Redis, and only the ledger was checked. `unavailable`: Redis was away, and not all
     /// counters were compared.
@@ -189,7 +189,8 @@ words! {
     /// Of counters: `counter_too_high` and `counter_lags`: its number is above or below that of the account's
     /// last entry; `counter_differs` in another way; `counter_unreadable`; `counter_orphaned`: the ledger does
     /// not know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`: numbers are
-    /// missing before this entry; `time_backwards`: the entry is earlier than the one before it; `wrong_calendar`: the calendar of the account moved, and nobody moved it;
+    /// missing before this entry; `time_backwards`: the entry is earlier than the one before it;
+    /// `wrong_calendar`: the calendar of the account is another one than before, and nobody moved it;
     /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`; `wrong_figure`: the entries
     /// make another figure of a day.
     DifferenceKind =

@@ -168,9 +168,12 @@ impl Claims {
         until: Instant,
     ) -> Forecast {
         let terms = &self.instance.policies.terms;
-        let own = line.calendar.as_deref();
-        let turns = policy.rule.turns_at(own, &line.totals, line.at).is_some();
-        if line.lapses_at.is_none() && !turns && terms.are_steady(policy.id, account, line.at) {
+        let rule = &policy.rule;
+        let turns_at = rule.turns_at(Some(line), None, &line.totals, line.at);
+        if line.lapses_at.is_none()
+            && turns_at.is_none()
+            && terms.are_steady(policy.id, account, line.at)
+        {
             return Forecast::default();
         }
         let question = Question {

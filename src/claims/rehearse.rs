@@ -16,7 +16,7 @@ use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
 use domain::identity::AccountId;
 use domain::limit::total::Total;
-use domain::own_calendar::{CalendarOwner, OwnCalendar};
+use domain::own_calendar::OwnCalendar;
 use domain::policy::{Policy, PolicyName};
 use domain::shared::{SharedKey, SharedTotal};
 use domain::work::Work;
@@ -32,7 +32,7 @@ pub struct Usage {
     pub forecast: Forecast,
     /// The active exceptions of the subject.
     pub exceptions: Exceptions,
-    /// What the subject has of its own of a calendar. `None` if the policy's own divides time.
+    /// The zone and the anchor of the subject. `None` if the policy's own calendar divides time.
     pub calendar: Option<Arc<OwnCalendar>>,
     /// Whether the subject has entries, or grants that wait for the ledger.
     pub has_entries: bool,
@@ -225,7 +225,7 @@ impl Claims {
             let at = instant_after(after, now);
             let totals = totals(&claims.ledger, &terms, account, last.clone(), now).await?;
             let has_entries = last.is_some();
-            let is_own = terms.rule.calendar_owner != CalendarOwner::Policy;
+            let is_own = terms.rule.calendar_owner.lets_subjects_own();
             let own = after.and_then(|line| line.calendar.clone());
             let calendar = is_own.then(|| own.unwrap_or_default());
             let forecast = claims.foretell_totals(&terms, account, last, &totals, now);

@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::client::{call, once, read, request, segment, send, show};
+use super::client::{account_path, call, once, read, request, segment, send, show};
 use super::limits::print_limits;
 use super::local::LocalTime;
 use super::places::{CLAIM, in_words};
@@ -184,11 +184,7 @@ fn print_denial(answer: &Value, local: &LocalTime) -> anyhow::Result<()> {
 }
 
 pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
-    let path = format!(
-        "/v1/policies/{}/subjects/{}",
-        segment(&args.policy),
-        segment(&args.subject)
-    );
+    let path = account_path(&args.policy, &args.subject);
     let answer = call(request(&args.server, Method::GET, &path)?).await?;
     let server = &args.server;
     show(server, &answer, |usage| print_usage(server, usage))

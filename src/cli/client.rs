@@ -23,6 +23,15 @@ use host::chain::Chain;
 /// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The path of an account: a subject under a policy.
+pub fn account_path(policy: &str, subject: &str) -> String {
+    format!(
+        "/v1/policies/{}/subjects/{}",
+        segment(policy),
+        segment(subject)
+    )
+}
+
 /// Every item of a list, page by page.
 pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
     all_found(|| request(server, Method::GET, path)).await

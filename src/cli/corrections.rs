@@ -10,7 +10,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use super::bulk::{BulkArgs, BulkRun, LineResult, ONE};
-use super::client::{once, read, request, segment, send};
+use super::client::{account_path, once, read, request, segment, send};
 use super::csv_lines::CsvLine;
 use super::limits::print_limits;
 use super::local::{LocalTime, present};
@@ -252,12 +252,23 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
         reason: args.reason.clone().unwrap_or_default(),
     };
     let key = args.idempotency_key.as_ref();
-    let (status, answer) = enter(&args, subject, &body, key).await?;
+    let answer = enter(&args, subject, &body, key).await?;
+    show_entry(server, &args.policy, subject, answer, "entered").await
+}
+
+async fn show_entry(
+    server: &ServerArgs,
+    policy: &str,
+    subject: &str,
+    (status, answer): (StatusCode, Value),
+    done: &str,
+) -> anyhow::Result<ExitCode> {
     if server.json {
         println!("{answer:#}");
     } else {
         let entry: EntryBody = read(&answer)?;
-        println!("{}entered {}", already(status), entry.id);
+        println!("{}{done} {}", already(status), entry.id);
+        let local = LocalTime::of_subject(server, policy, subject).await;
         print_limits(&entry.limits, &local);
     }
     Ok(ExitCode::SUCCESS)
@@ -265,47 +276,28 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
 
 pub async fn reset(args: ResetArgs) -> anyhow::Result<ExitCode> {
     let server = &args.server;
-    let local = LocalTime::of_policy(server, &args.policy).await?;
-    let policy = segment(&args.policy);
-    let subject = segment(&args.subject);
-    let path = format!("/v1/policies/{policy}/subjects/{subject}/resets");
+    let path = account_path(&args.policy, &args.subject) + "/resets";
     let body = ResetRequest {
         per: args.per,
         reason: args.reason,
     };
     let request = request(server, Method::POST, &path)?.json(&body);
-    let (status, answer) = send(once(request, args.idempotency_key.as_ref())).await?;
-    if server.json {
-        println!("{answer:#}");
-    } else {
-        let entry: EntryBody = read(&answer)?;
-        println!("{}reset {}", already(status), entry.id);
-        print_limits(&entry.limits, &local);
-    }
-    Ok(ExitCode::SUCCESS)
+    let answer = send(once(request, args.idempotency_key.as_ref())).await?;
+    show_entry(server, &args.policy, &args.subject, answer, "reset").await
 }
 
 pub async fn move_calendar(args: MoveCalendarArgs) -> anyhow::Result<ExitCode> {
     let server = &args.server;
-    let policy = segment(&args.policy);
-    let subject = segment(&args.subject);
-    let path = format!("/v1/policies/{policy}/subjects/{subject}/calendar");
+    let path = account_path(&args.policy, &args.subject) + "/calendar";
     let body = MoveRequest {
         time_zone: args.time_zone,
         anchor: args.anchor,
         reason: args.reason,
     };
     let request = request(server, Method::POST, &path)?.json(&body);
-    let (status, answer) = send(once(request, args.idempotency_key.as_ref())).await?;
-    if server.json {
-        println!("{answer:#}");
-    } else {
-        let entry: EntryBody = read(&answer)?;
-        let local = LocalTime::of_subject(server, &args.policy, &args.subject).await;
-        println!("{}moved the calendar {}", already(status), entry.id);
-        print_limits(&entry.limits, &local);
-    }
-    Ok(ExitCode::SUCCESS)
+    let answer = send(once(request, args.idempotency_key.as_ref())).await?;
+    let done = "moved the calendar";
+    show_entry(server, &args.policy, &args.subject, answer, done).await
 }
 
 async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {
@@ -371,9 +363,7 @@ async fn enter(
     body: &AdjustmentRequest,
     key: Option<&String>,
 ) -> anyhow::Result<(StatusCode, Value)> {
-    let policy = segment(&args.policy);
-    let subject = segment(subject);
-    let path = format!("/v1/policies/{policy}/subjects/{subject}/adjustments");
+    let path = account_path(&args.policy, subject) + "/adjustments";
     let request = request(&args.server, Method::POST, &path)?.json(body);
     send(once(request, key)).await
 }

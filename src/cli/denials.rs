@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{all_found, request, segment, show, show_all};
+use super::client::{account_path, all_found, request, show, show_all};
 use super::limits::describe_usages;
 use super::local::{LocalTime, present};
 use super::scope::PolicyScope;
@@ -48,11 +48,7 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn of_subject(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::Result<ExitCode> {
-    let path = format!(
-        "/v1/policies/{}/subjects/{}/denials",
-        segment(policy),
-        segment(subject)
-    );
+    let path = account_path(policy, subject) + "/denials";
     let denials = all_found(|| request(server, Method::GET, &path)).await?;
     let local = LocalTime::of_policy(server, policy).await?;
     tell_none(server, &denials);

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{call, read, request, segment, show};
+use super::client::{account_path, call, read, request, segment, show};
 use super::history::kind_of;
 use super::key_names::KeyNames;
 use super::limits::describe_use;
@@ -72,7 +72,7 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         Some(subject) => {
             query.extend(now.instant_text(at)?.map(|at| ("at", at)));
             query.push(("units", args.units.to_string()));
-            format!("/v1/policies/{about}/subjects/{}", segment(subject))
+            account_path(&args.about, subject)
         }
         None => format!("/v1/grants/{about}/explanation"),
     };
@@ -111,11 +111,7 @@ async fn names_of<'t>(
 
 /// Whether a subject has no entries under a policy. Nobody knows that of an archived policy.
 async fn is_unseen(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::Result<bool> {
-    let path = format!(
-        "/v1/policies/{}/subjects/{}",
-        segment(policy),
-        segment(subject)
-    );
+    let path = account_path(policy, subject);
     match call(request(server, Method::GET, &path)?).await {
         Ok(usage) => Ok(!read::<UsageBody>(&usage)?.has_entries),
         Err(error) if error.is::<Refused>() => Ok(false),

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::ServerArgs;
-use super::client::{all_items, first_found, request, segment, show, show_all};
+use super::client::{account_path, all_items, first_found, request, show, show_all};
 use super::local::{LocalTime, present};
 use super::scope::ScopeArgs;
 use super::times::{GivenDay, GivenPlace, GivenTime};
@@ -161,11 +161,7 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
 
 /// Shows an account's entries, newest first.
 async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::Result<ExitCode> {
-    let account = format!(
-        "/v1/policies/{}/subjects/{}",
-        segment(policy),
-        segment(subject)
-    );
+    let account = account_path(policy, subject);
     let entries = all_items(server, &format!("{account}/entries?limit=1000")).await?;
     show_all(server, entries, |entry: &EntryBody| {
         print!("{:>6} ", entry.number);

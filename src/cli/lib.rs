@@ -173,7 +173,6 @@ enum Command {
     Adjust(corrections::AdjustArgs),
     /// Reset a limit of a subject, or all limits: they begin again with nothing used
     Reset(corrections::ResetArgs),
-
     /// Move the calendar of a subject: its time zone, and the day from which its months are counted
     MoveCalendar(corrections::MoveCalendarArgs),
     /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain

@@ -5,7 +5,7 @@ use chrono::{DateTime, NaiveTime, SecondsFormat, Utc, Weekday};
 use reqwest::Method;
 
 use super::ServerArgs;
-use super::client::{call, read, request, segment};
+use super::client::{account_path, call, read, request, segment};
 use super::times::{GivenTime, LocalNow};
 use api::claims::UsageBody;
 use api::instant::{shown_within, written};
@@ -113,9 +113,7 @@ impl LocalTime {
     /// A policy's zone, from a subject's usage, which every key of the policy may read. UTC where
     /// the usage cannot be read.
     pub async fn of_subject(server: &ServerArgs, policy: &str, subject: &str) -> Self {
-        let policy = segment(policy);
-        let subject = segment(subject);
-        let path = format!("/v1/policies/{policy}/subjects/{subject}");
+        let path = account_path(policy, subject);
         let usage = async { read::<UsageBody>(&call(request(server, Method::GET, &path)?).await?) };
         match usage.await {
             Ok(usage) => Self::new(server, &usage.time_zone),

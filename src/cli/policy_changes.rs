@@ -80,7 +80,7 @@ struct OtherSettings {
     week_starts_on: Option<String>,
 
     /// Whose calendar divides time: policy, subject, or first_grant: as subject, counted from the day of a
-    /// subject's first grant [default: policy]
+    /// subject's first entry [default: policy]
     #[arg(long)]
     calendar: Option<String>,
 

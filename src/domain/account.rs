@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::account_calendar::calendar_of;
 pub use super::account_totals::{Unknown, totals_at};
-use super::account_totals::{both, calendar_of, calendar_totals_at, next_number, totals_asked};
+use super::account_totals::{both, calendar_totals_at, next_number, totals_asked};
 use super::claim::Units;
 use super::grant::{Line, Provisional};
 use super::limit::shape::LimitKind;
 use super::limit::total::{TooMany, Total};
-use super::own_calendar::{CalendarOwner, OwnCalendar};
+use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::{Mode, Policy, Rule};
 use super::refusal::{DeniedClaim, Refusal};
@@ -29,7 +30,7 @@ pub enum Verdict {
 #[derive(Debug, Clone)]
 pub struct UnitsAsked {
     pub units: Units,
-    /// What the account has of its own of a calendar from this claim on; `None` leaves it as it is.
+    /// The zone and the anchor of the account from this claim on; `None` leaves them as they are.
     pub calendar: Option<Arc<OwnCalendar>>,
 }
 
@@ -191,7 +192,7 @@ pub fn refuse(policy: &Policy, asked: &UnitsAsked, now: DateTime<Utc>) -> Option
     if let Some(inactive) = policy.rule.inactive(now) {
         return Some(Refusal::Inactive(inactive));
     }
-    if asked.calendar.is_some() && policy.rule.calendar_owner == CalendarOwner::Policy {
+    if asked.calendar.is_some() && !policy.rule.calendar_owner.lets_subjects_own() {
         return Some(Refusal::NoOwnCalendar);
     }
     if policy.rule.mode == Mode::Observe {

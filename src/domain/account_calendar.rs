@@ -16,15 +16,20 @@ use super::own_calendar::{CalendarOwner, OwnCalendar};
 use super::policy::Rule;
 use super::window::{Calendar, Length, Window};
 
+/// The zone and the anchor that an account has of its own.
+pub(super) fn calendar_of(last: Option<&Line>) -> Option<&Arc<OwnCalendar>> {
+    last.and_then(|line| line.calendar.as_ref())
+}
+
 impl Rule {
-    /// What an account has of its own from its next line on, after what it had.
+    /// The zone and the anchor that an account has of its own from its next line on, after those that it had.
     pub fn own_calendar(
         &self,
         had: Option<&Arc<OwnCalendar>>,
         asked: Option<&OwnCalendar>,
         at: DateTime<Utc>,
     ) -> Option<Arc<OwnCalendar>> {
-        if self.calendar_owner == CalendarOwner::Policy {
+        if !self.calendar_owner.lets_subjects_own() {
             return had.cloned();
         }
         let own = match (had, asked) {
@@ -47,7 +52,7 @@ impl Rule {
     /// The calendar of an account.
     pub fn almanac(&self, own: Option<&OwnCalendar>) -> Cow<'_, Almanac> {
         match own {
-            Some(own) if self.calendar_owner != CalendarOwner::Policy => {
+            Some(own) if self.calendar_owner.lets_subjects_own() => {
                 Cow::Owned(Almanac::from(Calendar {
                     zone: own.zone.as_ref().unwrap_or(&self.calendar.zone).clone(),
                     anchor: own.anchor,
@@ -66,24 +71,27 @@ impl Rule {
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Option<Window> {
-        let last = last.filter(|_| self.calendar_owner != CalendarOwner::Policy)?;
+        let last = last.filter(|_| self.calendar_owner.lets_subjects_own())?;
         let own = unused.window_use()?;
         let uses = last.totals.iter().filter_map(Total::window_use);
         let mut begun = uses.filter(|it| it.division == own.division && it.window.contains(at));
         begun.next().map(|begun| begun.window)
     }
 
-    /// The first end of a window that has begun under another calendar than the one that an account has now.
+    /// The first end of a window that has begun under another calendar than the one that counts after the last
+    /// line of an account, if `asked` moves it.
     pub fn turns_at(
         &self,
-        own: Option<&OwnCalendar>,
+        last: Option<&Line>,
+        asked: Option<&OwnCalendar>,
         totals: &[Total],
         at: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
-        if self.calendar_owner == CalendarOwner::Policy {
+        if !self.calendar_owner.lets_subjects_own() {
             return None;
         }
-        let almanac = self.almanac(own);
+        let own = self.own_calendar(calendar_of(last), asked, at);
+        let almanac = self.almanac(own.as_deref());
         let ends = totals.iter().filter_map(|total| {
             let LimitState::Calendar(begun) = &total.state else {
                 return None;

@@ -1,9 +1,8 @@
 //! The totals of an account at an instant, and what must be known for them.
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 
+use super::account_calendar::calendar_of;
 use super::grant::Line;
 use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::Total;
@@ -95,11 +94,6 @@ fn totals_of<'a>(
         None => Ok(totals),
         Some(wanted) => Err(Unknown::Past(wanted)),
     }
-}
-
-/// What an account has of its own of a calendar.
-pub(super) fn calendar_of(last: Option<&Line>) -> Option<&Arc<OwnCalendar>> {
-    last.and_then(|line| line.calendar.as_ref())
 }
 
 /// The number of the next line.

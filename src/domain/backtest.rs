@@ -59,7 +59,7 @@ pub struct Replayed {
     pub units: Units,
     /// For a grant: whether a reversal, of all units or of some, or a lapse names it.
     pub is_given_back: bool,
-    /// What the account has of its own of a calendar.
+    /// The zone and the anchor that the account has of its own.
     pub calendar: Option<Arc<OwnCalendar>>,
 }
 

@@ -1,6 +1,12 @@
-//! How times of the day and weekdays are written.
+//! How days, times of the day and weekdays are written.
 
-use chrono::{NaiveTime, Timelike, Weekday};
+use chrono::{NaiveDate, NaiveTime, Timelike, Weekday};
+
+/// Reads `YYYY-MM-DD`. Other forms of a date are not written again as they were.
+pub fn parse_date(text: &str) -> Option<NaiveDate> {
+    let date: NaiveDate = text.parse().ok()?;
+    (date.to_string() == text).then_some(date)
+}
 
 /// Reads `HH:MM`.
 pub fn parse_minute(text: &str) -> Option<NaiveTime> {
@@ -41,6 +47,24 @@ pub const WEEKDAYS: [(Weekday, &str); 7] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn days() {
+        assert_eq!(
+            parse_date("2024-02-29"),
+            NaiveDate::from_ymd_opt(2024, 2, 29)
+        );
+        for wrong in [
+            "2026-1-5",
+            "2026-02-30",
+            "+2026-01-05",
+            " 2026-01-05",
+            "monday",
+            "",
+        ] {
+            assert_eq!(parse_date(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn times_of_day() {

@@ -325,7 +325,7 @@ pub struct Claim {
     pub hold: Option<HoldTime>,
     /// The key that makes a retry safe.
     pub key: Option<IdempotencyKey>,
-    /// What the subject has of its own of a calendar from here on; `None` leaves it as it is.
+    /// The zone and the anchor of the subject from here on; `None` leaves them as they are.
     pub calendar: Option<Arc<OwnCalendar>>,
     /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,

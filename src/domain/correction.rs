@@ -12,7 +12,7 @@ use super::identity::{AccountId, EntryId};
 use super::kind::Follows;
 use super::limit::rate::Afterwards;
 use super::limit::total::{GivenBack, Total};
-use super::own_calendar::{CalendarOwner, OwnCalendar};
+use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
@@ -287,7 +287,7 @@ pub fn move_calendar(
     now: DateTime<Utc>,
 ) -> Result<Result<Line, Refusal>, Unknown> {
     check_version(policy, last)?;
-    if policy.rule.calendar_owner == CalendarOwner::Policy {
+    if !policy.rule.calendar_owner.lets_subjects_own() {
         return Ok(Err(Refusal::NoOwnCalendar));
     }
     let at = instant_after(last, now);

@@ -180,7 +180,6 @@ impl<'a> Drafting<'a> {
     pub fn rehearse(&self, asked: impl Into<UnitsAsked>) -> Result<Verdict, Unknown> {
         let asked = asked.into();
         let units = asked.units;
-        let calendar = asked.calendar.clone();
         let last = self.line.as_ref();
         let verdict = decide(self.policy, asked, last, &self.past(), self.now)?;
         let (Verdict::Granted(line) | Verdict::WouldDeny(line)) = &verdict else {
@@ -196,7 +195,7 @@ impl<'a> Drafting<'a> {
         Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
             totals: totals_asked(
                 self.policy,
-                calendar.as_deref(),
+                line.calendar.as_deref(),
                 last,
                 &self.past(),
                 line.at,

@@ -156,7 +156,10 @@ mod tests {
             calendar: Some(Arc::default()),
             ..line
         };
-        assert_eq!(over_at(Some(&own), None, margin), Some(at(12 + 36 + 18 + 1)));
+        assert_eq!(
+            over_at(Some(&own), None, margin),
+            Some(at(12 + 36 + 18 + 1))
+        );
     }
 
     #[test]

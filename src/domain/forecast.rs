@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, refuse};
-use super::account_totals::{calendar_of, totals_asked};
+use super::account_totals::totals_asked;
 use super::claim::Units;
 use super::correction::{Hold, HoldChange, lapse, shrink};
 use super::course::Course;
@@ -167,8 +167,8 @@ pub fn is_by_time_alone(
     at: DateTime<Utc>,
 ) -> bool {
     let turns = course.policy_at(at).is_some_and(|policy| {
-        let own = policy.rule.own_calendar(calendar_of(last), calendar, at);
-        policy.rule.turns_at(own.as_deref(), totals, at).is_some()
+        let turns_at = policy.rule.turns_at(last, calendar, totals, at);
+        turns_at.is_some()
     });
     let has_holds = last.is_some_and(|line| line.lapses_at.is_some());
     !turns && !has_holds && course.next_change(at).is_none()
@@ -315,12 +315,10 @@ impl<'a> ForecastWalk<'a> {
         let lapses_at = self.next_hold().map(|hold| hold.until);
         let changes_at = self.course.next_change(self.at);
         let turns_at = self.policy().and_then(|policy| {
-            let own = policy.rule.own_calendar(
-                calendar_of(self.line.as_ref()),
-                self.told.as_deref(),
-                self.at,
-            );
-            policy.rule.turns_at(own.as_deref(), totals, self.at)
+            let told = self.told.as_deref();
+            policy
+                .rule
+                .turns_at(self.line.as_ref(), told, totals, self.at)
         });
         let events = lapses_at.into_iter().chain(changes_at).chain(turns_at);
         events.filter(|at| *at > self.at).min()

@@ -24,7 +24,7 @@ pub struct Line {
     /// No open hold of the account lapses before this instant; `None` if the account has no open
     /// hold.
     pub lapses_at: Option<DateTime<Utc>>,
-    /// What the account has of its own of a calendar.
+    /// The zone and the anchor that the account has of its own.
     pub calendar: Option<Arc<OwnCalendar>>,
     /// One total for each limit, in the order of the policy. Shared, since lines are copied often.
     pub totals: Arc<[Total]>,

@@ -1,11 +1,12 @@
-//! What an account has of its own of a calendar, under a policy whose windows follow the calendar of each
-//! subject.
+//! The zone and the anchor that an account has of its own, under a policy whose windows follow the calendar of
+//! each subject.
 //!
-//! A claim tells it, an admin enters it, or the first entry of the account begins it. Each line keeps it,
-//! so nothing else needs to be asked.
+//! A claim tells them, an admin moves them, or the first entry of the account begins the anchor. Each line keeps
+//! them, so nothing else needs to be asked.
 
 use chrono::{Datelike, NaiveDate};
 
+use super::calendar_words::parse_date;
 use super::fault::Fault;
 use super::zone::Zone;
 
@@ -23,6 +24,11 @@ pub enum CalendarOwner {
 impl CalendarOwner {
     /// All owners, the default first.
     pub const ALL: [Self; 3] = [Self::Policy, Self::Subject, Self::FirstGrant];
+
+    /// Whether a subject can have a calendar of its own.
+    pub fn lets_subjects_own(self) -> bool {
+        self != Self::Policy
+    }
 
     /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -70,7 +76,7 @@ impl OwnCalendarDraft {
                 .ok()
         });
         let anchor = self.anchor.and_then(|text| {
-            let anchor = parse_anchor(&text);
+            let anchor = parse_date(&text).filter(|day| (1..=9999).contains(&day.year()));
             if anchor.is_none() {
                 let detail = "the date is invalid; write YYYY-MM-DD, such as 2026-01-31";
                 faults.push(Fault::new(format!("{pointer}/anchor"), detail));
@@ -83,13 +89,6 @@ impl OwnCalendarDraft {
             Err(faults)
         }
     }
-}
-
-/// Other forms of a date are not written again as they were.
-fn parse_anchor(text: &str) -> Option<NaiveDate> {
-    let date: NaiveDate = text.parse().ok()?;
-    let is_written = date.to_string() == text && (1..=9999).contains(&date.year());
-    is_written.then_some(date)
 }
 
 impl OwnCalendar {

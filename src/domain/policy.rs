@@ -321,7 +321,7 @@ impl RuleDraft {
                 )
             });
         }
-        if calendar_owner != CalendarOwner::Policy {
+        if calendar_owner.lets_subjects_own() {
             need_the_ledger(&|instead| {
                 format!(
                     "Redis cannot count by the calendars of subjects; write {instead}, or calendar policy"

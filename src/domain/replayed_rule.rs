@@ -12,7 +12,7 @@ use super::identity::{AccountId, EntryId};
 use super::kind::EntryKind;
 use super::limit::per::Per;
 use super::limit::shape::{Limit, Shape};
-use super::own_calendar::{CalendarOwner, OwnCalendar};
+use super::own_calendar::OwnCalendar;
 use super::policy::Rule;
 use super::replay::{ReplayedLimit, ReplayedUnits};
 use super::replayed_windows;
@@ -23,7 +23,7 @@ const ALL: AccountId = AccountId(Uuid::nil());
 pub struct ReplayedRule {
     /// The calendar counts, and so do the maxima of its tiers.
     rule: Rule,
-    /// What accounts have of their own of a calendar.
+    /// The zones and the anchors that accounts have of their own.
     calendars: HashMap<AccountId, Arc<OwnCalendar>>,
     own: Vec<ReplayedLimit>,
     shared: Vec<ReplayedLimit>,
@@ -32,7 +32,7 @@ pub struct ReplayedRule {
 /// The earliest instant of entries that count in a limit of each subject at an instant.
 pub fn limit_counts_from(rule: &Rule, limit: &Limit, at: DateTime<Utc>) -> DateTime<Utc> {
     match limit.shape {
-        Shape::Calendar(division) if rule.calendar_owner != CalendarOwner::Policy => {
+        Shape::Calendar(division) if rule.calendar_owner.lets_subjects_own() => {
             replayed_windows::counts_from(&rule.calendar, division, at)
         }
         _ => ReplayedLimit::counts_from(limit, &rule.calendar, at),
@@ -60,9 +60,10 @@ impl ReplayedRule {
     /// A rule with nothing used at the start of the replay.
     pub fn new(rule: Rule, begin: DateTime<Utc>) -> Self {
         let shared_limit = |limit: &Limit| ReplayedLimit::new(limit, &rule.calendar, begin);
-        let own_limit = match rule.calendar_owner {
-            CalendarOwner::Policy => ReplayedLimit::new,
-            CalendarOwner::Subject | CalendarOwner::FirstGrant => ReplayedLimit::of_subjects,
+        let own_limit = if rule.calendar_owner.lets_subjects_own() {
+            ReplayedLimit::of_subjects
+        } else {
+            ReplayedLimit::new
         };
         let own = rule.limits.iter();
         Self {
@@ -88,14 +89,14 @@ impl ReplayedRule {
         }
     }
 
-    /// Says what an account has of its own of a calendar at its next entry; `None` if the entry does not tell.
+    /// Says which calendar an account has at its next entry; `None` if the entry does not tell.
     pub fn set_calendar(
         &mut self,
         account: AccountId,
         told: Option<&Arc<OwnCalendar>>,
         at: DateTime<Utc>,
     ) {
-        if self.rule.calendar_owner == CalendarOwner::Policy {
+        if !self.rule.calendar_owner.lets_subjects_own() {
             return;
         }
         let had = told.or_else(|| self.calendars.get(&account));

@@ -12,11 +12,11 @@ pub struct OwnWindow {
     begun: Option<Window>,
     /// The window of the present entry.
     window: Window,
-    moves: Vec<UseMove>,
+    changes: Vec<CountedChange>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct UseMove {
+struct CountedChange {
     counted_at: DateTime<Utc>,
     change: UseChange,
 }
@@ -47,7 +47,7 @@ impl OwnWindow {
         Self {
             begun,
             window: begun.filter(|it| it.contains(at)).unwrap_or_else(next),
-            moves: before.map(|own| own.moves).unwrap_or_default(),
+            changes: before.map(|own| own.changes).unwrap_or_default(),
         }
     }
 
@@ -59,7 +59,7 @@ impl OwnWindow {
     pub fn used(&self) -> u64 {
         let mut reset_at = None;
         let mut used: u64 = 0;
-        for UseMove { counted_at, change } in &self.moves {
+        for CountedChange { counted_at, change } in &self.changes {
             if !self.window.contains(*counted_at) || Some(*counted_at) < reset_at {
                 continue;
             }
@@ -74,12 +74,12 @@ impl OwnWindow {
 
     pub fn note(&mut self, counted_at: DateTime<Utc>, change: UseChange) {
         self.begin();
-        self.moves.push(UseMove { counted_at, change });
+        self.changes.push(CountedChange { counted_at, change });
     }
 
     /// Forgets what counts no more at an instant. Returns whether anything is left.
     pub fn forget(&mut self, before: DateTime<Utc>, at: DateTime<Utc>) -> bool {
-        self.moves.retain(|moved| before <= moved.counted_at);
-        !self.moves.is_empty() || self.begun.is_some_and(|begun| at < begun.end)
+        self.changes.retain(|noted| before <= noted.counted_at);
+        !self.changes.is_empty() || self.begun.is_some_and(|begun| at < begun.end)
     }
 }

@@ -54,7 +54,7 @@ pub struct Work {
     pub key: Option<KeyId>,
     /// The bundle of the claim; `None` for a claim alone, and for a correction.
     pub bundle: Option<Bundle>,
-    /// What the account has of its own of a calendar from here on; `None` leaves it as it is.
+    /// The zone and the anchor of the account from here on; `None` leaves them as they are.
     pub calendar: Option<Arc<OwnCalendar>>,
     /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,

@@ -330,7 +330,7 @@ impl PolicyDraft {
             (field("calendar", "Calendar", "", Input::Choice(&[
                 ("policy", "policy: all subjects have the calendar of the policy"),
                 ("subject", "subject: each subject can have its own time zone, and its own first day"),
-                ("first_grant", "first_grant: the same, counted from the day of a subject's first grant"),
+                ("first_grant", "first_grant: the same, counted from the day of a subject's first entry"),
             ])))
             (field("active_from", "Active from", "An instant such as 2026-12-01T00:00:00Z. Empty: always.", Input::Line))
             (field("active_until", "Active until", "An instant. Empty: without an end.", Input::Line))

@@ -5,6 +5,7 @@ use chrono::{Datelike, NaiveDate};
 use super::fit::{misfit, parse_step};
 use super::per::Per;
 use super::shape::{LIMITS_MOST, Limit, LimitKind, Shape};
+use crate::calendar_words::parse_date;
 use crate::claim::UNITS_MAX;
 use crate::elapsed::Elapsed;
 use crate::fault::Fault;
@@ -211,10 +212,8 @@ impl Checking<'_> {
 
     /// The first day of a run of weeks.
     fn from(&mut self, given: Option<&str>, weeks: Weeks) -> Option<NaiveDate> {
-        let date: Option<NaiveDate> = given.and_then(|text| text.parse().ok());
-        // Other forms of a date are not written again as they were.
-        let is_written = |date: &NaiveDate| given == Some(&*date.to_string());
-        let date = date.filter(|date| is_written(date) && (0..=9999).contains(&date.year()));
+        let date = given.and_then(parse_date);
+        let date = date.filter(|date| (0..=9999).contains(&date.year()));
         if date.is_none() {
             let detail = format!(
                 "write the first day of a window of {} weeks as a date, such as \"2026-01-05\"",

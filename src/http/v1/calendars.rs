@@ -1,9 +1,7 @@
 //! Calendars of subjects.
 
-use chrono::{DateTime, Utc};
-
-use super::entries::entered_body;
-use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
+use super::entries::answer_by_hand;
+use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, PolicyPath, Then,
@@ -11,7 +9,6 @@ use crate::request::{
 use api::calendars::MoveRequest;
 use api::entries::EntryBody;
 use domain::claim::{Subject, Units};
-use domain::forecast::Forecast;
 use domain::own_calendar::OwnCalendarDraft;
 use domain::policy::check_reason;
 use engine::CalendarMove;
@@ -62,13 +59,10 @@ pub async fn post(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let now: DateTime<Utc> = claims.instance.now();
+    let now = claims.instance.now();
     let name = subject.0.as_str().to_owned();
     let moved = check(body.0, subject.0, key, &caller)?;
     let admission = claims.admit(&caller.key())?;
     let outcome = claims.move_calendar(admission, &policy.0, moved).await?;
-    let entered = entered(outcome, Forecast::default(), Some(&name), Units::ONE, now);
-    let (entry, is_repeat) = entered?;
-    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
-    Ok(entered_once(is_repeat).json(body))
+    answer_by_hand(&claims, &policy.0, &name, Units::ONE, outcome, now).await
 }

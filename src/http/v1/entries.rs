@@ -12,7 +12,6 @@ use crate::request::{
     RecordData, SubjectPath, Then,
 };
 use api::entries::{AdjustmentRequest, EntryBody, EntryList};
-use api::limits::LimitUsage;
 use api::problem::InvalidPart;
 use domain::claim::{ClaimError, Subject, Units};
 use domain::forecast::Forecast;
@@ -20,7 +19,7 @@ use domain::grant::{Direction, Entry};
 use domain::identity::to_micros;
 use domain::policy::{PolicyName, check_reason};
 use domain::reads::ReadKind;
-use engine::{Adjustment, Claims};
+use engine::{Adjustment, Claims, Outcome};
 
 fn check(
     body: AdjustmentRequest,
@@ -87,27 +86,26 @@ pub async fn adjust(
     let units = adjustment.units;
     let admission = claims.admit(&caller.key())?;
     let outcome = claims.adjust(admission, &policy.0, adjustment).await?;
-    let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
-    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
-    Ok(entered_once(is_repeat).json(body))
+    answer_by_hand(&claims, &policy.0, &name, units, outcome, now).await
 }
 
-/// An entry that was entered by hand, with what is foretold for its limits. Nothing is foretold for a repeated one.
-pub async fn entered_body(
+/// Answers with an entry that was made by hand, and what is foretold for its limits. Nothing is foretold for a
+/// repeated one.
+pub async fn answer_by_hand(
     claims: &Arc<Claims>,
     policy: &PolicyName,
-    entry: &Entry,
-    is_repeat: bool,
-) -> EntryBody {
+    subject: &str,
+    units: Units,
+    outcome: Outcome,
+    now: DateTime<Utc>,
+) -> HttpAnswer {
+    let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(subject), units, now)?;
     let forecast = if is_repeat {
         Forecast::default()
     } else {
-        claims.foretell_entry(policy, entry).await
+        claims.foretell_entry(policy, &entry).await
     };
-    EntryBody {
-        limits: LimitUsage::foretold(&entry.line.totals, &forecast),
-        ..EntryBody::from(entry)
-    }
+    Ok(entered_once(is_repeat).json(EntryBody::foretold(&entry, &forecast)))
 }
 
 describe! {

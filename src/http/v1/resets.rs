@@ -1,16 +1,13 @@
 //! Resets: limits of a subject begin again with nothing used.
 
-use chrono::{DateTime, Utc};
-
-use super::entries::entered_body;
-use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
+use super::entries::answer_by_hand;
+use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, PolicyPath, SubjectPath, Then,
 };
 use api::entries::{EntryBody, ResetRequest};
 use domain::claim::{Subject, Units};
-use domain::forecast::Forecast;
 use domain::limit::per::Per;
 use domain::policy::check_reason;
 use engine::Reset;
@@ -60,13 +57,10 @@ pub async fn post(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let now: DateTime<Utc> = claims.instance.now();
+    let now = claims.instance.now();
     let name = subject.0.as_str().to_owned();
     let reset = check(body.0, subject.0, key, &caller)?;
     let admission = claims.admit(&caller.key())?;
     let outcome = claims.reset(admission, &policy.0, reset).await?;
-    let entered = entered(outcome, Forecast::default(), Some(&name), Units::ONE, now);
-    let (entry, is_repeat) = entered?;
-    let body = entered_body(&claims, &policy.0, &entry, is_repeat).await;
-    Ok(entered_once(is_repeat).json(body))
+    answer_by_hand(&claims, &policy.0, &name, Units::ONE, outcome, now).await
 }

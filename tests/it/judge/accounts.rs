@@ -255,7 +255,7 @@ fn begun<'a>(
     totals.find(|begun| begun.per == total.per && begun.contains(at))
 }
 
-/// Only a claim and an admin move what an account has of its own of a calendar. Any entry can begin its anchor,
+/// Only a claim and an admin move the calendar of an account. Any entry can begin its anchor,
 /// on the day of the entry.
 fn check_calendar(
     entry: &Entry,

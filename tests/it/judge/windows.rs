@@ -70,7 +70,7 @@ fn number_after(anchor: NaiveDate, per: &str, date: NaiveDate) -> Option<i64> {
     }
 }
 
-/// What an account has of its own of a calendar.
+/// The zone and the anchor that an account has of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Own {
     pub zone: Option<Zone>,

@@ -19,7 +19,7 @@ pub struct Entry {
     pub entered_at: DateTime<Utc>,
     /// The limits that held for the subject.
     pub limits: Vec<Limit>,
-    /// What the subject has of its own of a calendar.
+    /// The zone and the anchor that the subject has of its own.
     pub own: OwnCalendar,
     /// The windows of the calendar.
     pub windows: Vec<(Per, Window)>,

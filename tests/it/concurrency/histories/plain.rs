@@ -476,7 +476,7 @@ impl Model {
         self.in_force(now).choice.owner != CalendarOwner::Policy
     }
 
-    /// What a subject has of its own of a calendar at its next entry, which tells one of [`CALENDARS`].
+    /// The zone and the anchor of a subject at its next entry, which tells one of [`CALENDARS`].
     pub fn own(&self, subject: usize, calendar: Option<usize>, now: DateTime<Utc>) -> OwnCalendar {
         let last = self.entries_of(subject).next_back();
         let mut own = last.map_or_else(OwnCalendar::default, |last| last.own.clone());

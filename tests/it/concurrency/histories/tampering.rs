@@ -172,7 +172,7 @@ struct CounterLine {
     at: i64,
     version: u32,
     lapses_at: String,
-    /// What the account has of its own of a calendar.
+    /// The zone and the anchor that the account has of its own.
     own: String,
     totals: Vec<Total>,
 }
