@@ -168,14 +168,10 @@ impl Group {
     /// Adds what the group needs to a look at the ledger.
     pub fn look_for(&self, look: &mut Look, now: DateTime<Utc>) {
         let planned = self.plan().into_iter().flat_map(Plan::claims);
-        let mut claims = &self.claims[..];
+        let claims = &self.claims[..self.looked_at()];
         if self.together_most == usize::MAX {
             look.accounts.extend(self.scope.accounts());
         } else {
-            // If the data of an account cannot be read, the batches without it are not to blame.
-            if self.scope.is_component() {
-                claims = &claims[..self.together()];
-            }
             let accounts = claims.iter().chain(planned.clone());
             let accounts: BTreeSet<AccountId> = accounts.map(|claim| claim.work.account).collect();
             look.accounts.extend(accounts);
@@ -195,6 +191,16 @@ impl Group {
         let drafts = self.plan().into_iter().flat_map(|plan| &plan.drafts);
         let changes = drafts.flat_map(|draft| &draft.shared);
         look.shared.extend(changes.map(|change| change.key));
+    }
+
+    /// How many of the first claims a look is for. If the data of an account cannot be read, the batches without it
+    /// are not to blame.
+    pub fn looked_at(&self) -> usize {
+        if self.scope.is_component() {
+            self.together()
+        } else {
+            self.claims.len()
+        }
     }
 
     /// How many of the first claims are decided together. An atomic batch is never cut.

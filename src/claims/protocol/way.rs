@@ -461,22 +461,25 @@ impl Group {
     }
 
     /// Ends corrections of grants that their account lacks: the ledger was replaced by a copy
-    /// without the grant, or the subject was erased and another account has the grant.
+    /// without the grant, or the subject was erased and another account has the grant. The others are looked at
+    /// later.
     fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
         let is_lost = |claim: &InFlight| {
             let account = claim.work.account;
             let is_it = |grant| move |it: &Entry| it.id == grant && it.account == account;
             corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
         };
+        let looked_at = self.looked_at();
         // A batch ends as a whole.
-        let of_batches = self.claims.iter().filter(|claim| is_lost(claim));
+        let of_batches = self.claims[..looked_at].iter();
+        let of_batches = of_batches.filter(|claim| is_lost(claim));
         let batches: Vec<u64> = of_batches.filter_map(|claim| claim.batch).collect();
         let ends = |claim: &mut InFlight| match claim.batch {
             None => is_lost(claim),
             Some(batch) => batches.contains(&batch),
         };
         let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
-        let lost = self.claims.extract_if(.., ends).map(end);
+        let lost = self.claims.extract_if(..looked_at, ends).map(end);
         steps.claims.extend(lost);
     }
 
