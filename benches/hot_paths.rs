@@ -363,14 +363,15 @@ fn grant_answer(grant: &'static Grant) -> HttpResponse {
 fn denial(limits: usize) -> &'static Denial {
     let (policy, last) = account(limits, 3, JUST_NOW);
     let denial = Denial {
+        own_units: 1,
         asked: Asked {
             policy: Arc::new(policy.clone()),
             subject: "member-42".to_owned(),
             units: Units::ONE,
             now: NOW,
         },
-        shared: Vec::new(),
-        totals: last.expect("a line").totals.to_vec(),
+        shared: Box::default(),
+        totals: last.expect("a line").totals.to_vec().into(),
         forecast: Forecast::default(),
     };
     warm(denial, Denial::response)

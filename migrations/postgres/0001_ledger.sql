@@ -163,7 +163,9 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
     (6, 'adjustment_down', -1, false, false, NULL, true),
     (7, 'partial_reversal', -1, true, false, NULL, true),
     (8, 'reset', 0, false, false, NULL, true),
-    (9, 'calendar', 0, false, false, NULL, true);
+    (9, 'calendar', 0, false, false, NULL, true),
+    (10, 'top_up', 0, false, false, NULL, true),
+    (11, 'top_up_reversal', 0, true, false, NULL, true);
 
 -- One row an entry, numbered without gaps in its account. The last entry of an account is its last line: it is
 -- enough for the next decision.
@@ -180,7 +182,8 @@ INSERT INTO entry_kinds (kind, word, sign, names_grant, ends_hold, closes_as, of
 -- d3,1,1763654400+86400 is a letter for the window's length (a day; i is a minute), max, used, the window's
 -- start in seconds since 1970, and its length in seconds. Limits of other kinds have other letters
 -- (src/domain/limit/text.rs). The zone and the anchor that the account has of its own come before them:
--- @Asia/Tokyo,20484; is the zone and the anchor, in days since 1970 (src/domain/line_text.rs).
+-- @Asia/Tokyo,20484; is the zone and the anchor, in days since 1970. Its top-ups come first: +2:…; means that 2 units of
+-- the entry came from top-ups or returned to them, and count in no window (src/domain/line_text.rs).
 --
 -- The columns are in this order because PostgreSQL aligns them: another one makes each row longer. No foreign
 -- keys: they would lock the row of a policy or a kind for each claim.
@@ -192,7 +195,7 @@ CREATE TABLE entries (
     policy integer NOT NULL,
     policy_version integer NOT NULL,
     claimed_by integer,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 9),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 11),
     flags smallint NOT NULL,
     account uuid NOT NULL,
     id uuid NOT NULL,
@@ -230,7 +233,7 @@ CREATE TABLE entry_details (
     account uuid NOT NULL,
     number bigint NOT NULL,
     id uuid NOT NULL,
-    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 9),
+    kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 11),
     of_grant uuid,
     held_until timestamptz,
     made_by text,
@@ -238,12 +241,12 @@ CREATE TABLE entry_details (
     per text,
     bundle uuid,
     PRIMARY KEY (account, number),
-    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7))),
+    CONSTRAINT entry_details_name_grant CHECK ((of_grant IS NOT NULL) = (kind IN (2, 3, 4, 7, 11))),
     CONSTRAINT entry_details_name_limit CHECK (per IS NULL OR kind = 8),
     CONSTRAINT entry_details_name_bundle CHECK (bundle IS NULL OR kind = 1)
 );
 -- A grant has at most one confirmation (kind 2), at most one entry that closes it (kinds 3 and 4), and any
--- number of partial reversals (kind 7).
+-- number of partial reversals (kind 7). A top-up has at most one entry that takes it back (kind 11).
 CREATE UNIQUE INDEX entry_details_of_grant
     ON entry_details (of_grant, (CASE kind WHEN 7 THEN number WHEN 2 THEN 0 ELSE -1 END))
     WHERE of_grant IS NOT NULL;

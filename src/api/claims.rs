@@ -15,6 +15,7 @@ use super::instant;
 use super::limits::LimitUsage;
 use super::problem::Problem;
 use super::strict::{Object, WholeNumber};
+use super::top_ups::TopUpLeft;
 use super::words::{self, Word, any_of};
 
 pub const QUOTA_EXCEEDED_TYPE: &str =
@@ -202,6 +203,11 @@ pub struct UsageBody {
     pub calendar: Option<CalendarAnswer>,
     #[schema(example = "member-42")]
     pub subject: String,
+    /// The units that the subject has beside its windows, in the order in which they are used. The header fields
+    /// do not tell of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub top_ups: Vec<TopUpLeft>,
     /// Whether the subject has entries under this policy, or grants that wait for the ledger.
     pub has_entries: bool,
     pub limits: Vec<LimitUsage>,

@@ -7,11 +7,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::calendars::CalendarAnswer;
+use super::grants::is_zero;
 use super::keys::KeyName;
 use super::limits::LimitUsage;
 use super::page::{NextCursor, page};
 use super::reading::flattened;
 use super::strict::WholeNumber;
+use super::top_ups::TopUpEntry;
 use super::words::{self, Word};
 use domain::forecast::Forecast;
 use domain::grant::Entry;
@@ -98,6 +100,14 @@ pub struct EntryBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<words::WarningLevel>)]
     pub crossed: Vec<u8>,
+    /// Those of the units that came from top-ups, or that the entry gave back to them. They count in no window.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false, example = 0)]
+    pub topped_up_units: u64,
+    /// The top-up that the entry gave or took back. Absent for other kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub top_up: Option<TopUpEntry>,
     /// The limits after the entry.
     pub limits: Vec<LimitUsage>,
 }
@@ -130,7 +140,7 @@ impl EntryBody {
             counted_at: entry.counted_at(),
             bundle: entry.bundle.map(|bundle| bundle.0),
             held_until: entry.held_until(),
-            grant: entry.kind.of().map(|grant| grant.0),
+            grant: entry.kind.grant().map(|grant| grant.0),
             per: entry.kind.per().map(|per| per.to_string()),
             by: note.map(|note| note.by.to_string()),
             reason: note.and_then(|note| note.reason.clone()),
@@ -138,6 +148,8 @@ impl EntryBody {
             time_zone: None,
             calendar: entry.line.calendar.as_deref().map(CalendarAnswer::from),
             crossed: entry.crossed.percents().collect(),
+            topped_up_units: entry.topped_up_units(),
+            top_up: TopUpEntry::of(entry),
             limits: LimitUsage::foretold(&entry.line.totals, forecast),
         }
     }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::blocks::BlockAnswer;
 use super::grants::GrantBody;
+use super::grants::is_zero;
 use super::keys::KeyName;
 use super::limits::LimitUsage;
 use super::overrides::OverrideAnswer;
@@ -59,6 +60,7 @@ pub struct GrantExplanation {
     /// The record was used up to this position; null for everything.
     #[schema(example = 1842)]
     pub known_at: Option<u64>,
+    /// Empty where all units came from top-ups.
     pub took: Vec<TookBody>,
     /// The special properties of the grant, as sentences.
     #[schema(example = json!(["it was a hold until 2026-11-21T03:14:05Z"]))]
@@ -121,6 +123,10 @@ pub struct CountedEntryBody {
     /// What the entry adds to the usage; negative where it gives units back.
     #[schema(example = 1)]
     pub units: i64,
+    /// The units that came from top-ups or returned to them. They count in no window.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false, example = 0)]
+    pub topped_up_units: u64,
     /// The instant in whose windows the units count.
     pub counted_at: DateTime<Utc>,
     /// When the entry was appended, or the hold lapsed.

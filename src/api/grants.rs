@@ -51,6 +51,10 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(required = false, example = 1)]
     pub returned_units: u64,
+    /// The units that came from top-ups, because the windows had no room for them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false, example = 0)]
+    pub topped_up_units: u64,
     /// A grant is `granted` as long as a unit is left.
     #[schema(value_type = words::GrantState, example = "granted")]
     pub state: Word,
@@ -93,7 +97,7 @@ pub struct GrantBody {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
-fn is_zero(units: &u64) -> bool {
+pub(super) fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
@@ -147,6 +151,7 @@ impl GrantBody {
             subject: grant.subject.clone(),
             units: entry.units.get(),
             returned_units: *returned,
+            topped_up_units: entry.topped_up_units(),
             state: grant.state(now).as_str().into(),
             granted_at: entry.counted_at(),
             provisional: entry.provisional.is_some(),

@@ -37,6 +37,7 @@ pub mod statistics;
 pub mod strict;
 pub mod subjects;
 pub mod tiers;
+pub mod top_ups;
 pub mod versions;
 pub mod words;
 

@@ -151,6 +151,7 @@ words! {
     ClaimOutcome = ["granted", "denied"];
     OutcomeReason = [
         "room",
+        "topped_up",
         "observed",
         "no_room",
         "never_fits",
@@ -191,8 +192,8 @@ words! {
     /// not know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`: numbers are
     /// missing before this entry; `time_backwards`: the entry is earlier than the one before it;
     /// `wrong_calendar`: the calendar of the account is another one than before, and nobody moved it;
-    /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`; `wrong_figure`: the entries
-    /// make another figure of a day.
+    /// `wrong_top_ups`: the top-ups of the account do not follow from the entries; `foreign_entry`: not of an
+    /// account that perdiem opened; `unreadable_entry`; `wrong_figure`: the entries make another figure of a day.
     DifferenceKind =
         reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
     ReadinessStatus = ["ready", "not ready"];

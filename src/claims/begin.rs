@@ -74,8 +74,7 @@ impl Claims {
                 self.denials.note_without_window(policy, now);
             }
             Refusal::Denied(denied) => {
-                self.denials
-                    .note(policy, account, units, &denied.totals, now);
+                self.denials.note(policy, account, units, denied, now);
             }
             Refusal::Blocked(_) => self.denials.note_without_window(policy, now),
             _ => {}

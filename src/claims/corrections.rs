@@ -1,4 +1,4 @@
-//! Corrections: reversals and confirmations of grants, adjustments, resets, and moves of calendars.
+//! Corrections: reversals and confirmations of grants, and what admins enter for subjects.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::protocol::{ClaimFailure, Outcome, Step, Undecided};
 use crate::{Admission, Claims};
 use domain::claim::{IdempotencyKey, Subject, Units};
 use domain::grant::{Direction, Entry, Followers, Grant, Note};
+use domain::identity::EntryId;
 use domain::key::KeyNumber;
 use domain::limit::per::Per;
 use domain::own_calendar::OwnCalendar;
-use domain::policy::{Policy, PolicyName};
+use domain::policy::PolicyName;
 use domain::refusal::Refusal;
 use domain::work::{Task, Work};
 
@@ -26,56 +27,50 @@ pub enum Correction {
     Confirmation(Option<Units>),
 }
 
-/// An adjustment: units that a person enters.
-#[derive(Debug, Clone)]
-pub struct Adjustment {
-    pub subject: Subject,
-    pub units: Units,
-    pub direction: Direction,
-    /// The instant in whose windows the units count, not in the future. `None` means now.
-    pub counted_at: Option<DateTime<Utc>>,
-    pub key: Option<IdempotencyKey>,
-    /// The key that enters the units.
-    pub claimed_by: KeyNumber,
-    /// Who enters them, and why.
-    pub note: Note,
-}
-
 /// What an admin enters for a subject.
-struct ByHand {
-    task: Task,
-    subject: Subject,
-    units: Units,
-    calendar: Option<Arc<OwnCalendar>>,
-    key: Option<IdempotencyKey>,
-    claimed_by: KeyNumber,
-    note: Note,
-}
-
-/// A reset of a subject's limit.
 #[derive(Debug, Clone)]
-pub struct Reset {
+pub struct ByHand {
+    pub entry: AdminEntry,
     pub subject: Subject,
-    /// `None`: all limits.
-    pub per: Option<Per>,
     pub key: Option<IdempotencyKey>,
-    /// The key that resets.
+    /// The key that enters it.
     pub claimed_by: KeyNumber,
-    /// Who resets, and why.
+    /// Who enters it, and why.
     pub note: Note,
 }
 
-/// A move of a subject's calendar.
+/// What an entry by hand does.
 #[derive(Debug, Clone)]
-pub struct CalendarMove {
-    pub subject: Subject,
-    /// The parts that move.
-    pub calendar: OwnCalendar,
-    pub key: Option<IdempotencyKey>,
-    /// The key that moves it.
-    pub claimed_by: KeyNumber,
-    /// Who moves it, and why.
-    pub note: Note,
+pub enum AdminEntry {
+    /// Units are added or taken off. They count at an instant that is not in the future. `None` means now.
+    Adjust(Units, Direction, Option<DateTime<Utc>>),
+    /// A limit begins again, or all limits.
+    Reset(Option<Per>),
+    /// These parts of the calendar move.
+    MoveCalendar(OwnCalendar),
+    /// The subject gets units beside its windows until an instant.
+    TopUp(Units, DateTime<Utc>),
+    /// What is left of a top-up is taken back.
+    EndTopUp(EntryId),
+}
+
+impl AdminEntry {
+    pub fn units(&self) -> Units {
+        match self {
+            Self::Adjust(units, ..) | Self::TopUp(units, _) => *units,
+            Self::Reset(_) | Self::MoveCalendar(_) | Self::EndTopUp(_) => Units::ONE,
+        }
+    }
+
+    fn task(&self) -> Task {
+        match self {
+            Self::Adjust(_, direction, counted_at) => Task::Adjust(*direction, *counted_at),
+            Self::Reset(per) => Task::Reset(*per),
+            Self::MoveCalendar(_) => Task::MoveCalendar,
+            Self::TopUp(_, until) => Task::TopUp(*until),
+            Self::EndTopUp(top_up) => Task::EndTopUp(*top_up),
+        }
+    }
 }
 
 impl Claims {
@@ -132,102 +127,44 @@ impl Claims {
         })
     }
 
-    /// Enters an adjustment. The policy need not be active.
+    /// Enters what an admin enters for a subject. The policy need not be active. Before a reset, grants that wait
+    /// in Redis are recorded first, if Redis answers: they were given before the reset, and count before it also
+    /// if they are recorded later.
     ///
     /// # Errors
     /// [`ClaimFailure`].
-    pub async fn adjust(
+    pub async fn enter(
         &self,
         admission: Admission,
         policy: &PolicyName,
-        adjustment: Adjustment,
-    ) -> Result<Outcome, ClaimFailure> {
-        let by_hand = ByHand {
-            task: Task::Adjust(adjustment.direction, adjustment.counted_at),
-            subject: adjustment.subject,
-            units: adjustment.units,
-            calendar: None,
-            key: adjustment.key,
-            claimed_by: adjustment.claimed_by,
-            note: adjustment.note,
-        };
-        let policy = self.policy_of_claim(policy, Instant::now()).await?;
-        self.enter_by_hand(admission, policy, by_hand).await
-    }
-
-    /// Resets a limit of a subject, or all limits. The policy need not be active. Grants that wait in
-    /// Redis are recorded first, if Redis answers: they were given before the reset, and count before it
-    /// also if they are recorded later.
-    ///
-    /// # Errors
-    /// [`ClaimFailure`].
-    pub async fn reset(
-        &self,
-        admission: Admission,
-        policy: &PolicyName,
-        reset: Reset,
+        by_hand: ByHand,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.policy_of_claim(policy, Instant::now()).await?;
-        let may_be_counted = self.instance.policies.terms.may_be_counted(policy.id);
-        if let Some(counting) = self.counting.as_ref().filter(|_| may_be_counted) {
+        let task = by_hand.entry.task();
+        let waits = matches!(task, Task::Reset(_))
+            && self.instance.policies.terms.may_be_counted(policy.id);
+        if let Some(counting) = self.counting.as_ref().filter(|_| waits) {
             // Without an answer in time the grants are recorded later.
             let _ = timeout(self.instance.claim_time / 2, counting.drain.cleared()).await;
         }
-        let by_hand = ByHand {
-            task: Task::Reset(reset.per),
-            subject: reset.subject,
-            units: Units::ONE,
-            calendar: None,
-            key: reset.key,
-            claimed_by: reset.claimed_by,
-            note: reset.note,
-        };
-        self.enter_by_hand(admission, policy, by_hand).await
-    }
-
-    /// Moves the calendar of a subject. The policy need not be active.
-    ///
-    /// # Errors
-    /// [`ClaimFailure`].
-    pub async fn move_calendar(
-        &self,
-        admission: Admission,
-        policy: &PolicyName,
-        moved: CalendarMove,
-    ) -> Result<Outcome, ClaimFailure> {
-        let by_hand = ByHand {
-            task: Task::MoveCalendar,
-            subject: moved.subject,
-            units: Units::ONE,
-            calendar: Some(Arc::new(moved.calendar)),
-            key: moved.key,
-            claimed_by: moved.claimed_by,
-            note: moved.note,
-        };
-        let policy = self.policy_of_claim(policy, Instant::now()).await?;
-        self.enter_by_hand(admission, policy, by_hand).await
-    }
-
-    async fn enter_by_hand(
-        &self,
-        admission: Admission,
-        policy: Arc<Policy>,
-        by_hand: ByHand,
-    ) -> Result<Outcome, ClaimFailure> {
         // Without a key this cannot be the repetition of an earlier entry.
-        if policy.archived && by_hand.key.is_none() {
+        let is_new = by_hand.key.is_none() && !matches!(task, Task::EndTopUp(_));
+        if policy.archived && is_new {
             return Ok(Outcome::Refused(policy, Refusal::Archived));
         }
         let identity = self.ledger.identity();
         let key = by_hand.key.as_ref();
         let work = Work {
-            task: by_hand.task,
+            task,
             account: identity.account(&policy.name, &by_hand.subject),
             subject: Some(by_hand.subject),
-            units: by_hand.units,
+            units: by_hand.entry.units(),
             key: key.map(|key| identity.key(&policy.name, key)),
             bundle: None,
-            calendar: by_hand.calendar,
+            calendar: match by_hand.entry {
+                AdminEntry::MoveCalendar(calendar) => Some(Arc::new(calendar)),
+                _ => None,
+            },
             metadata: None,
             claimed_by: by_hand.claimed_by,
             note: Some(by_hand.note),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::instance::Outlook;
 use crate::protocol::{Outcome, last_line, missing_version, totals};
-use domain::account::{UnitsAsked, Unknown, refuse};
+use domain::account::{UnitsAsked, Unknown, own_units, refuse};
 use domain::claim::Units;
 use domain::correction::HoldChange;
 use domain::course::Course;
@@ -239,8 +239,7 @@ impl Claims {
         let DeniedClaim { totals, last, .. } = denied;
         let after = After::of(last.clone());
         if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last, totals) {
-            let units = question.asked.map_or(Units::ONE, |asked| asked.units);
-            return Forecast::by_time_alone(totals, units);
+            return Forecast::by_time_alone(denied);
         }
         self.read_in_time(Question { after, ..question }).await
     }
@@ -260,17 +259,20 @@ impl Claims {
         let Question {
             policy,
             account,
+            asked,
             now,
             ..
         } = question.clone();
+        let units = asked.map_or(Units::ONE, |asked| asked.units);
         // 1. The totals of now. They are told, so they are not those of a second ago.
         let reading = self.instance.detached(async move {
             let last = claims.read_outlook(account).await?.last;
             let totals = totals(&claims.ledger, &policy, account, last.clone(), now).await?;
             Ok::<_, LedgerError>(DeniedClaim {
-                totals,
+                own_units: own_units(units, last.as_ref(), now),
+                totals: totals.into(),
                 last,
-                shared: Vec::new(),
+                shared: Box::default(),
             })
         });
         let Ok(Ok(Ok(denied))) = timeout_at(question.until, reading).await else {
@@ -298,7 +300,7 @@ impl Claims {
         let asked = asked.unwrap_or_else(|| Units::ONE.into());
         instants.any(|at| {
             let policy = course.policy_at(at);
-            policy.is_some_and(|policy| refuse(policy, &asked, at).is_none())
+            policy.is_some_and(|policy| refuse(policy, &asked, 0, at).is_none())
         })
     }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use crate::protocol::{ClaimFailure, Outcome, Undecided};
 pub use bundles::BundleCorrected;
-pub use corrections::{Adjustment, CalendarMove, Correction, Reset};
+pub use corrections::{AdminEntry, ByHand, Correction};
 pub use foretell::{Foretold, once_foreknown};
 pub use of_subject::SubjectPage;
 pub use rehearse::{Rehearsal, Usage};

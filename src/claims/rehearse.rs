@@ -10,7 +10,7 @@ use crate::foretell::Foretold;
 use crate::instance::Failure;
 use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, totals};
 use crate::submit::{Admission, in_flight};
-use domain::account::{instant_after, line_of};
+use domain::account::{instant_after, line_of, top_ups_at};
 use domain::claim::{Claim, Subject};
 use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
@@ -19,6 +19,7 @@ use domain::limit::total::Total;
 use domain::own_calendar::OwnCalendar;
 use domain::policy::{Policy, PolicyName};
 use domain::shared::{SharedKey, SharedTotal};
+use domain::top_up::TopUps;
 use domain::work::Work;
 use ledger::{LedgerError, Look};
 
@@ -34,6 +35,8 @@ pub struct Usage {
     pub exceptions: Exceptions,
     /// The zone and the anchor of the subject. `None` if the policy's own calendar divides time.
     pub calendar: Option<Arc<OwnCalendar>>,
+    /// The units that the subject has beside its windows.
+    pub top_ups: TopUps,
     /// Whether the subject has entries, or grants that wait for the ledger.
     pub has_entries: bool,
 }
@@ -214,6 +217,7 @@ impl Claims {
                     has_entries,
                     totals,
                     calendar: None,
+                    top_ups: TopUps::default(),
                     exceptions: policies.terms.exceptions(account, now),
                 }));
             }
@@ -228,6 +232,7 @@ impl Claims {
             let is_own = terms.rule.calendar_owner.lets_subjects_own();
             let own = after.and_then(|line| line.calendar.clone());
             let calendar = is_own.then(|| own.unwrap_or_default());
+            let top_ups = top_ups_at(after, at);
             let forecast = claims.foretell_totals(&terms, account, last, &totals, now);
             Ok(Some(Usage {
                 forecast: forecast.await,
@@ -235,6 +240,7 @@ impl Claims {
                 totals,
                 has_entries,
                 calendar,
+                top_ups,
                 exceptions: policies.terms.exceptions(account, at),
             }))
         };

@@ -144,6 +144,10 @@ fn print_grant(claim: &ClaimAnswer, is_repeat: bool, local: &LocalTime) {
             .and_then(|grant| in_percent(&grant.crossed))
             .map(|levels| format!("reached {levels}")),
         claim.would_deny.then(|| WOULD_DENY.to_owned()),
+        grant
+            .map(|grant| grant.topped_up_units)
+            .filter(|units| *units > 0)
+            .map(|units| format!("{units} from top-ups")),
     ];
     let notes = notes
         .into_iter()
@@ -209,6 +213,13 @@ pub fn print_usage(server: &ServerArgs, usage: &UsageBody) {
         None => {}
         Some(None) => println!("limits of an override"),
         Some(Some(until)) => println!("limits of an override, until {}", local.show(until)),
+    }
+    for top_up in &usage.top_ups {
+        let until = local.show(top_up.until);
+        println!(
+            "{} more until {until}, by the top-up {}",
+            top_up.units_left, top_up.id
+        );
     }
     if let Some(calendar) = usage.calendar.as_ref().and_then(CalendarAnswer::in_words) {
         println!("its calendar: {calendar}");

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use reqwest::{Method, StatusCode};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::bulk::{BulkArgs, BulkRun, LineResult, ONE};
@@ -275,29 +276,40 @@ async fn show_entry(
 }
 
 pub async fn reset(args: ResetArgs) -> anyhow::Result<ExitCode> {
-    let server = &args.server;
-    let path = account_path(&args.policy, &args.subject) + "/resets";
     let body = ResetRequest {
         per: args.per,
         reason: args.reason,
     };
-    let request = request(server, Method::POST, &path)?.json(&body);
-    let answer = send(once(request, args.idempotency_key.as_ref())).await?;
-    show_entry(server, &args.policy, &args.subject, answer, "reset").await
+    let account = (&*args.policy, &*args.subject);
+    let key = args.idempotency_key.as_ref();
+    enter_for(&args.server, account, "resets", &body, key, "reset").await
 }
 
 pub async fn move_calendar(args: MoveCalendarArgs) -> anyhow::Result<ExitCode> {
-    let server = &args.server;
-    let path = account_path(&args.policy, &args.subject) + "/calendar";
     let body = MoveRequest {
         time_zone: args.time_zone,
         anchor: args.anchor,
         reason: args.reason,
     };
-    let request = request(server, Method::POST, &path)?.json(&body);
-    let answer = send(once(request, args.idempotency_key.as_ref())).await?;
+    let account = (&*args.policy, &*args.subject);
+    let key = args.idempotency_key.as_ref();
     let done = "moved the calendar";
-    show_entry(server, &args.policy, &args.subject, answer, done).await
+    enter_for(&args.server, account, "calendar", &body, key, done).await
+}
+
+/// Enters something for a subject, below its path, and shows its entry.
+pub async fn enter_for(
+    server: &ServerArgs,
+    (policy, subject): (&str, &str),
+    what: &str,
+    body: &impl Serialize,
+    key: Option<&String>,
+    done: &str,
+) -> anyhow::Result<ExitCode> {
+    let path = format!("{}/{what}", account_path(policy, subject));
+    let request = request(server, Method::POST, &path)?.json(body);
+    let answer = send(once(request, key)).await?;
+    show_entry(server, policy, subject, answer, done).await
 }
 
 async fn adjust_from_file(args: &AdjustArgs, file: &Path, name: &str) -> anyhow::Result<ExitCode> {

@@ -186,8 +186,14 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
     let crossed = in_percent(&entry.crossed);
     let moved = entry.calendar.as_ref().filter(|_| kind == "calendar");
     let moved = moved.and_then(CalendarAnswer::in_words);
+    let top_up = entry.top_up.as_ref().map(|top_up| match top_up.until {
+        Some(until) => format!("{} until {}", top_up.units, local.show(until)),
+        None => format!("{} of {}", top_up.units, top_up.id),
+    });
+    let topped_up = Some(entry.topped_up_units).filter(|units| *units > 0);
+    let topped_up = topped_up.map(|units| format!("{units} of top-ups"));
     println!(
-        "{:<32} {:<12} {:>6}  {:<36} {}{}{}{}",
+        "{:<32} {:<12} {:>6}  {:<36} {}{}{}{}{}",
         local.show(entry.at),
         kind,
         entry.units,
@@ -195,6 +201,9 @@ fn print_entry(server: &ServerArgs, entry: &EntryBody) {
         used.join(", "),
         crossed.map_or_else(String::new, |levels| format!("  (reached {levels})")),
         moved.map_or_else(String::new, |calendar| format!("  ({calendar})")),
+        top_up
+            .or(topped_up)
+            .map_or_else(String::new, |top_up| format!("  ({top_up})")),
         reason.map_or_else(String::new, |reason| format!("  ({reason})")),
     );
 }

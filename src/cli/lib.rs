@@ -63,6 +63,7 @@ mod taking_back;
 mod telemetry;
 mod tiers;
 mod times;
+mod top_ups;
 mod versions;
 mod written;
 mod xlsx;
@@ -175,6 +176,9 @@ enum Command {
     Reset(corrections::ResetArgs),
     /// Move the calendar of a subject: its time zone, and the day from which its months are counted
     MoveCalendar(corrections::MoveCalendarArgs),
+    /// Give a subject units beside its windows, or take back what is left of them
+    #[command(subcommand)]
+    TopUp(top_ups::TopUpCommand),
     /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
     Reconcile(reconciliation::ReconcileArgs),
     /// Show changes, newest first: what, by whom, when and why
@@ -237,6 +241,8 @@ impl Command {
             Command::Adjust(_) => places::ADJUST,
             Command::Reset(_) => places::RESET,
             Command::MoveCalendar(_) => places::MOVE_CALENDAR,
+            Command::TopUp(top_ups::TopUpCommand::Give(_)) => places::TOP_UP,
+            Command::TopUp(top_ups::TopUpCommand::Reverse(_)) => places::TOP_UP_REVERSAL,
             Command::Proof(_) => places::PROOF,
             Command::Erase(_) => places::ERASE,
             Command::Policy(PolicyCommand::Apply(_)) => places::NOWHERE,
@@ -346,6 +352,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reset(args) => corrections::reset(args).await,
         Command::MoveCalendar(args) => corrections::move_calendar(args).await,
+        Command::TopUp(command) => top_ups::run(command).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
         Command::Stats(args) => statistics::stats(args).await,

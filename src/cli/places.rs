@@ -108,6 +108,20 @@ pub const MOVE_CALENDAR: PlaceNames = &[
     ("reason", "--reason"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
+pub const TOP_UP: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "SUBJECT"),
+    ("units", "--units"),
+    ("until", "--until"),
+    ("reason", "--reason"),
+    ("Idempotency-Key", "--idempotency-key"),
+];
+pub const TOP_UP_REVERSAL: PlaceNames = &[
+    ("policy", "POLICY"),
+    ("subject", "SUBJECT"),
+    ("id", "TOP_UP"),
+    ("reason", "--reason"),
+];
 /// Of a line in the file of adjustments. The name of the file makes the keys of its lines.
 pub const ADJUSTMENT_LINE: PlaceNames = &[
     ("policy", "POLICY"),
@@ -304,6 +318,8 @@ mod tests {
             "reverse a --reason x",
             "adjust a b --units 1 --reason x",
             "reset a b --reason x",
+            "top-up give a b --units 1 --until now --reason x",
+            "top-up reverse a b c --reason x",
             "move-calendar a b --anchor 2026-01-31 --reason x",
             "proof a",
             "erase a --reason x",

@@ -49,7 +49,7 @@ impl Cell {
 /// A column: its name, and its cell of an entry.
 type EntryColumn = (&'static str, fn(&HistoryItem) -> Cell);
 
-const COLUMNS: [EntryColumn; 25] = [
+const COLUMNS: [EntryColumn; 28] = [
     ("position", |item| Cell::number(item.position)),
     ("recorded_at (UTC)", |item| Cell::Instant(item.recorded_at)),
     ("policy", |item| Cell::text(&item.policy)),
@@ -90,6 +90,18 @@ const COLUMNS: [EntryColumn; 25] = [
     }),
     ("anchor", |item| {
         Cell::some(own(item).and_then(|own| own.anchor))
+    }),
+    ("topped_up_units", |item| {
+        let units = Some(item.entry.topped_up_units).filter(|units| *units > 0);
+        units.map_or(Cell::Nothing, Cell::number)
+    }),
+    ("top_up", |item| {
+        Cell::some(item.entry.top_up.as_ref().map(|top_up| top_up.id))
+    }),
+    ("top_up_until (UTC)", |item| {
+        let top_up = item.entry.top_up.as_ref();
+        let until = top_up.and_then(|top_up| top_up.until);
+        until.map_or(Cell::Nothing, Cell::Instant)
     }),
 ];
 

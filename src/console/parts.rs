@@ -66,10 +66,11 @@ pub fn state(word: &str) -> Markup {
         "held" | "hold" => ("◐", "held"),
         "adjustment" => ("±", "changed"),
         "calendar" => ("▦", "changed"),
+        "top_up" => ("✚", "changed"),
         "reset" => ("↺", "changed"),
         _ => ("↩", "returned"),
     };
-    html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word) } }
+    html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word.replace('_', " ")) } }
 }
 
 /// The kind of an entry.

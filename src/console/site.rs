@@ -96,6 +96,9 @@ const PAGES: &[PlacedPage] = pages! {
     Post "/console/subjects/{}/reset" Administrator usage::reset;
     Get "/console/subjects/{}/calendar" Administrator usage::ask_move;
     Post "/console/subjects/{}/calendar" Administrator usage::move_calendar;
+    Get "/console/subjects/{}/top-up" Administrator usage::ask_top_up;
+    Post "/console/subjects/{}/top-up" Administrator usage::top_up;
+    Post "/console/subjects/{}/top-up/{}" Administrator usage::end_top_up;
     Get "/console/subjects/{}/erase" Administrator erasure::ask;
     Post "/console/subjects/{}/erase" Administrator erasure::erase;
     Get "/console/grants/{}" Reader grant::show;

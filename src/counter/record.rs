@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Counter;
 use domain::grant::Line;
 use domain::identity::{EntryId, KeyId};
-use domain::line_text::{decode_state, encode_state};
+use domain::line_text::{LineState, decode_state, encode_state};
 
 /// A line without its number, separated by spaces: the instant in microseconds since 1970, the
 /// policy version, when the first hold may lapse in microseconds (`-` without holds), and the
@@ -34,13 +34,18 @@ fn decode_line(number: u64, text: &str) -> Option<Line> {
         NO_HOLDS => None,
         lapses_at => Some(instant(lapses_at)?),
     };
-    let (calendar, totals) = decode_state(parts.next()?).ok()?;
+    let LineState {
+        top_ups,
+        calendar,
+        totals,
+    } = decode_state(parts.next()?).ok()?;
     Some(Line {
         number,
         at,
         policy_version,
         lapses_at,
         calendar,
+        top_ups,
         totals,
     })
 }

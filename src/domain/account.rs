@@ -9,12 +9,13 @@ pub use super::account_totals::{Unknown, totals_at};
 use super::account_totals::{both, calendar_totals_at, next_number, totals_asked};
 use super::claim::Units;
 use super::grant::{Line, Provisional};
-use super::limit::shape::LimitKind;
+use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
 use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::{Mode, Policy, Rule};
 use super::refusal::{DeniedClaim, Refusal};
+use super::top_up::TopUps;
 
 /// The verdict of the rule on a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,8 @@ pub fn decide(
     check_version(policy, last)?;
     // 2. Some claims are refused whatever the account holds.
     let asked = asked.into();
-    if let Some(refusal) = refuse(policy, &asked, now) {
+    let topped_up = top_ups_at(last, instant_after(last, now)).given();
+    if let Some(refusal) = refuse(policy, &asked, topped_up, now) {
         return Ok(Verdict::Refused(refusal));
     }
     let UnitsAsked { units, calendar } = asked;
@@ -71,24 +73,29 @@ pub fn decide(
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
-    // 4. The claim must fit into every limit, unless the policy only observes. A policy that observes
-    //    also grants the claims of a blocked subject.
+    // 4. What the limits have no room for comes from top-ups. The rest must fit into every limit, unless the
+    //    policy only observes. A policy that observes also grants the claims of a blocked subject.
     let mut totals = totals_asked(policy, calendar, last, past, at)?;
-    let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(units));
+    let room = room(&totals);
+    let mut top_ups = top_ups_at(last, at);
+    top_ups.draw(units.get().saturating_sub(room));
+    let own = units.get() - top_ups.aside;
+    let fits = policy.blocked.is_none() && own <= room;
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = last.cloned();
         return Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
-            totals,
+            own_units: own,
+            totals: totals.into(),
             last,
-            shared: Vec::new(),
+            shared: Box::default(),
         })));
     }
     // 5. The units are taken from all totals.
-    if totals
-        .iter_mut()
-        .try_for_each(|total| total.take(units, at, at))
-        .is_err()
-    {
+    let took = match units.less(top_ups.aside) {
+        Some(own) => totals.iter_mut().try_for_each(|it| it.take(own, at, at)),
+        None => Ok(()),
+    };
+    if took.is_err() {
         return Ok(Verdict::Refused(Refusal::TooMany));
     }
     let verdict = if fits {
@@ -96,7 +103,27 @@ pub fn decide(
     } else {
         Verdict::WouldDeny
     };
-    Ok(verdict(next_line(policy, calendar, last, at, totals)))
+    Ok(verdict(Line {
+        top_ups: top_ups.on_line(),
+        ..next_line(policy, calendar, last, at, totals)
+    }))
+}
+
+/// The most units that all limits have room for.
+fn room(totals: &[Total]) -> u64 {
+    let room = totals.iter().map(Total::remaining).min();
+    room.unwrap_or(u64::MAX)
+}
+
+/// The top-ups of an account at an instant that is not before its last line.
+pub fn top_ups_at(last: Option<&Line>, at: DateTime<Utc>) -> TopUps {
+    last.map(|line| line.top_ups_at(at)).unwrap_or_default()
+}
+
+/// The units of a claim that the limits must have room for, if only time passes until an instant: those that no
+/// top-up has then.
+pub fn own_units(units: Units, last: Option<&Line>, at: DateTime<Utc>) -> u64 {
+    units.get().saturating_sub(top_ups_at(last, at).left())
 }
 
 /// Checks that the policy is not older than the version of the last line.
@@ -124,6 +151,7 @@ pub(super) fn next_line(
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
         calendar: policy.rule.own_calendar(calendar_of(last), asked, at),
+        top_ups: top_ups_at(last, at).on_line(),
         totals: totals.into(),
     }
 }
@@ -136,6 +164,7 @@ pub fn line_of(policy_version: u32, totals: &[Total], at: DateTime<Utc>) -> Line
         policy_version,
         lapses_at: None,
         calendar: None,
+        top_ups: None,
         totals: totals.into(),
     }
 }
@@ -184,8 +213,14 @@ pub fn record(
     Ok(Ok((line, provisional)))
 }
 
-/// The reason to refuse the claim whatever the account holds.
-pub fn refuse(policy: &Policy, asked: &UnitsAsked, now: DateTime<Utc>) -> Option<Refusal> {
+/// The reason to refuse the claim whatever the account holds. `topped_up` is what its top-ups have at most;
+/// `u64::MAX` if that is not known.
+pub fn refuse(
+    policy: &Policy,
+    asked: &UnitsAsked,
+    topped_up: u64,
+    now: DateTime<Utc>,
+) -> Option<Refusal> {
     if policy.archived {
         return Some(Refusal::Archived);
     }
@@ -202,7 +237,8 @@ pub fn refuse(policy: &Policy, asked: &UnitsAsked, now: DateTime<Utc>) -> Option
         return Some(Refusal::Blocked(block));
     }
     let Rule { limits, shared, .. } = &policy.rule;
-    let own = limits.iter().map(|it| (it.ceiling, it.per()));
+    let most = |it: &Limit| it.ceiling.saturating_add(topped_up);
+    let own = limits.iter().map(|it| (most(it), it.per()));
     let shared = shared.iter().map(|it| (it.max, it.per()));
     own.chain(shared)
         .filter(|(most, _)| asked.units.get() > *most)
@@ -224,8 +260,8 @@ mod tests {
     use super::*;
     use crate::blocks::BlockTerms;
     use crate::claim::UNITS_MAX;
+    use crate::limit::shape::Shape;
     use crate::limit::shape::TOTAL_MAX;
-    use crate::limit::shape::{Limit, Shape};
     use crate::policy::Inactive;
     use crate::samples::policy;
     use crate::window::{Division, Length, Window};
@@ -392,7 +428,7 @@ mod tests {
             let terms = own.with_max(|_| Some(max));
             let per = Length::Day.into();
             let expected = never_fits.map(|max| Refusal::NeverFits { per, max });
-            assert_eq!(refuse(&terms, &units(claimed).into(), now), expected);
+            assert_eq!(refuse(&terms, &units(claimed).into(), 0, now), expected);
         }
         // Ledgers from before blocks have overrides with a `max` of 0.
         let blocked = own.with_max(|_| Some(0));
@@ -411,7 +447,7 @@ mod tests {
         let mut terms = policy(1, "UTC", &[(5, "day")]);
         terms.blocked = Some(block);
         for claimed in [1, 5, 6] {
-            let refused = refuse(&terms, &units(claimed).into(), now);
+            let refused = refuse(&terms, &units(claimed).into(), 0, now);
             assert_eq!(refused, Some(Refusal::Blocked(block)));
         }
         terms.rule.mode = Mode::Observe;
@@ -426,7 +462,7 @@ mod tests {
         let policy = policy(1, "UTC", &[(5, "month"), (3, "day")]);
         let per = Length::Day.into();
         let expected = Refusal::NeverFits { per, max: 3 };
-        let refused = refuse(&policy, &units(6).into(), at("2026-11-21T00:00:00Z"));
+        let refused = refuse(&policy, &units(6).into(), 0, at("2026-11-21T00:00:00Z"));
         assert_eq!(refused, Some(expected));
     }
 

@@ -9,6 +9,7 @@ use super::limit::total::Total;
 use super::own_calendar::OwnCalendar;
 use super::past::{Past, WantedPast, go_on_after};
 use super::policy::Policy;
+use super::warning::Levels;
 
 /// The information that is missing for a verdict. The rule must be asked again with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +95,24 @@ fn totals_of<'a>(
         None => Ok(totals),
         Some(wanted) => Err(Unknown::Past(wanted)),
     }
+}
+
+/// The levels of use, of those that the policy watches, that a line after `last` reaches.
+///
+/// # Errors
+/// As for [`totals_at`].
+pub fn levels_reached(
+    policy: &Policy,
+    last: Option<&Line>,
+    past: &Past,
+    line: &Line,
+) -> Result<Levels, Unknown> {
+    let levels = policy.rule.warn_at;
+    if levels.is_empty() {
+        return Ok(levels);
+    }
+    let before = totals_asked(policy, line.calendar.as_deref(), last, past, line.at)?;
+    Ok(levels.crossed(&before, &line.totals))
 }
 
 /// The number of the next line.

@@ -5,12 +5,14 @@
 //! with one line in memory. A flaw is reported once, at the entry with the flaw: the entries after
 //! it were decided on it.
 
+use super::account::top_ups_at;
 use super::account_totals::next_number;
 use super::grant::{Entry, EntryKind, Line};
 use super::kind::Dated;
 use super::limit::total::Total;
 use super::past::{Past, WantedPast, total_after, total_with};
 use super::reconciliation::Figures;
+use super::top_up::{TopUp, TopUps};
 
 /// A flaw of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub enum Flaw {
     TimeBackwards,
     /// The calendar of the account is another one than before, and the entry moves none.
     WrongCalendar,
+    /// The top-ups on the line do not follow from the line before and the entry.
+    WrongTopUps,
     /// These totals are not the sums of the entries up to this one.
     WrongTotals(Vec<Figures>),
 }
@@ -88,8 +92,11 @@ impl AccountAudit {
         {
             flaws.push(Flaw::WrongCalendar);
         }
-        // 4. Each total must follow from the line before and this entry.
+        // 4. The top-ups and each total must follow from the line before and this entry.
         if !matches!(self.before, Before::Unreadable) {
+            if entry.line.top_ups != top_ups_after(self.before.line(), entry).on_line() {
+                flaws.push(Flaw::WrongTopUps);
+            }
             let wrong = |total: &Total| {
                 let expected = self.expected(total, entry, past).ok()?;
                 (*total != expected).then(|| Figures {
@@ -155,6 +162,39 @@ fn has_other_calendar(before: &Line, entry: &Entry) -> bool {
     let has = entry.line.calendar.as_deref().cloned().unwrap_or_default();
     let has_begun = had.anchor.is_none() && had.zone == has.zone;
     !moves && had != has && !has_begun
+}
+
+/// The top-ups after an entry that moves of them what its line says, as far as it can.
+fn top_ups_after(before: Option<&Line>, entry: &Entry) -> TopUps {
+    let mut expected = top_ups_at(before, entry.line.at);
+    let told = entry.line.top_ups.as_deref();
+    let moved = || told.into_iter().flat_map(TopUps::draws);
+    match entry.kind {
+        EntryKind::TopUp => {
+            if let Some(given) = entry.top_up() {
+                expected.add(TopUp {
+                    units: entry.units.get(),
+                    left: entry.units.get(),
+                    moved: 0,
+                    ..given.clone()
+                });
+            }
+        }
+        EntryKind::TopUpReversal { of } => {
+            expected
+                .each
+                .retain(|top_up| top_up.id != of || top_up.left != entry.units.get());
+        }
+        EntryKind::Grant { .. } => moved().for_each(|draw| expected.take(draw)),
+        // What returned to a top-up that has ended is on no line.
+        _ if entry.kind.gives_back().is_some() => {
+            expected.give_back(&moved().collect::<Vec<_>>());
+            let aside = told.map_or(0, |told| told.aside);
+            expected.aside = aside.clamp(expected.aside, entry.units.get());
+        }
+        _ => {}
+    }
+    expected
 }
 
 /// Whether the entry has the instant of its id. An entry that was appended afterwards may be later.
@@ -253,6 +293,8 @@ mod tests {
             1 => proptest::option::of(any::<Index>()).prop_map(What::Reset),
             2 => any_calendar().prop_map(What::GrantIn),
             1 => any_calendar().prop_map(What::MoveTo),
+            2 => hours(1).prop_map(What::TopUp),
+            1 => any::<Index>().prop_map(What::EndTopUp),
         ];
         // Often the calendars are those of subjects.
         let rule = prop_oneof![2 => 0usize..RULES, 1 => 11usize..RULES];
@@ -352,6 +394,11 @@ mod tests {
         assert_eq!(audit(&entries), [(2, Flaw::TimeBackwards)]);
     }
 
+    fn has_top_up(line: &mut Line) -> Option<&mut TopUps> {
+        let top_ups = line.top_ups.as_mut().map(Arc::make_mut);
+        top_ups.filter(|top_ups| !top_ups.each.is_empty())
+    }
+
     proptest! {
         #[test]
         fn what_the_rule_decided_has_no_flaw(steps in steps()) {
@@ -364,7 +411,7 @@ mod tests {
             which: Index,
             planted: Index,
             how: Index,
-            altered in 0usize..4,
+            altered in 0usize..5,
         ) {
             let mut entries = history(&steps);
             let index = which.index(entries.len());
@@ -373,10 +420,14 @@ mod tests {
             // Other units leave no trace if they count in none of the windows of the line.
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
             let shows_units = is_grant && entry.provisional.is_none();
+            let top_up = has_top_up(&mut entry.line).filter(|_| altered == 4);
+            let is_topped_up = top_up.map(|top_ups| top_ups.each[0].left += 1).is_some();
             match altered {
+                4 if is_topped_up => {}
                 0 => plant(planted.get_mut(Arc::make_mut(&mut entry.line.totals)), how),
                 1 if shows_units => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
                 3 => entry.line.number += 1,
+
                 _ => entry.line.at -= TimeDelta::days(800),
             }
             let flaws = audit(&entries);

@@ -14,6 +14,7 @@ use super::own_calendar::OwnCalendar;
 use super::policy::Rule;
 use super::replay::ReplayedUnits;
 use super::replayed_rule::ReplayedRule;
+use super::top_up::TopUps;
 use super::window::{Length, Window};
 
 /// The largest number of days.
@@ -61,6 +62,7 @@ pub struct Replayed {
     pub is_given_back: bool,
     /// The zone and the anchor that the account has of its own.
     pub calendar: Option<Arc<OwnCalendar>>,
+    pub top_ups: Option<Arc<TopUps>>,
 }
 
 /// The result of a backtest for a day.
@@ -184,6 +186,8 @@ impl Backtest {
         let Replayed { account, units, .. } = *entry;
         self.replayed
             .set_calendar(account, entry.calendar.as_ref(), at);
+        let top_ups = entry.top_ups.as_ref();
+        self.replayed.meet(account, entry.id, entry.kind, top_ups);
         let exceptions = self.exceptions.at(account, at);
         if let Some(exceptions) = &exceptions {
             let max_of = |rule: &Rule, per| exceptions.max_of(rule, per);
@@ -201,7 +205,7 @@ impl Backtest {
                 let is_blocked = exceptions.is_some_and(|it| it.blocked.is_some());
                 let fits = !is_blocked && self.replayed.fits(account, units, at);
                 if fits {
-                    self.replayed.take(moved);
+                    self.replayed.grant(moved, entry.kind);
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -214,12 +218,18 @@ impl Backtest {
                 let was_taken = !self.denied_grants.contains(&of) && of.at() >= self.begin;
                 if was_taken {
                     self.replayed.give_back(account, units, of, at);
+                } else if of.at() < self.begin {
+                    self.replayed.give_back_as(account, top_ups);
                 }
             }
             // 4. An adjustment moves the usage of every limit.
             EntryKind::Adjustment(direction) => self.replayed.adjust(moved, direction),
             // 5. A reset begins the limits with its name again. The others only pass time.
-            EntryKind::Reset { .. } | EntryKind::Confirmation { .. } | EntryKind::Calendar => {
+            EntryKind::Reset { .. }
+            | EntryKind::Confirmation { .. }
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => {
                 self.replayed.pass(account, entry.kind, at);
             }
         }
@@ -331,6 +341,7 @@ mod tests {
             units: Units::new(units.into()).unwrap(),
             is_given_back: false,
             calendar: None,
+            top_ups: None,
         }
     }
 
@@ -503,9 +514,7 @@ mod tests {
                 | EntryKind::PartialReversal { of }
                 | EntryKind::Lapse { of } => (of.at(), false),
                 EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
-                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => {
-                    return used;
-                }
+                _ => return used,
             };
             match (window.contains(at) && reset_at <= Some(at), is_more) {
                 (false, _) => used,

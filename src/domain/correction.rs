@@ -1,10 +1,11 @@
 //! Corrections: confirmations, reversals, lapses, adjustments, and moves of an account's calendar.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Unknown, check_version, instant_after, next_line, totals_at};
+use super::account::{Unknown, check_version, instant_after, next_line, top_ups_at, totals_at};
 use super::account_totals::{both, calendar_totals_at, totals_asked};
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Line};
@@ -16,13 +17,18 @@ use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
+use super::top_up::{Returned, TopUps};
 use super::warning::Levels;
 
 /// A hold without a confirmation, reversal or lapse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     pub grant: EntryId,
+    /// The units that were not given back.
     pub units: Units,
+    /// The units of the grant, and the top-ups on its line.
+    pub granted: Units,
+    pub top_ups: Option<Arc<TopUps>>,
     /// The instant at which the hold lapses.
     pub until: DateTime<Utc>,
     /// The version of the policy that granted it.
@@ -59,6 +65,12 @@ impl Hold {
             note: None,
             line,
         }
+    }
+
+    /// The units that return when the hold lapses.
+    pub fn returning(&self) -> Returned {
+        let before = self.granted.get() - self.units.get();
+        Returned::new(self.grant, self.top_ups.as_deref(), before, self.units)
     }
 }
 
@@ -120,6 +132,8 @@ impl HoldChange {
                 Self::Opens(Hold {
                     grant: entry.id,
                     units: entry.units,
+                    granted: entry.units,
+                    top_ups: entry.line.top_ups.clone(),
                     until,
                     version: entry.line.policy_version,
                 })
@@ -129,6 +143,7 @@ impl HoldChange {
                 shrinks.map(|grant| Self::Shrinks(grant, entry.units))
             }
             Follows::EndsHold | Follows::Reverses | Follows::Lapses => grant.map(Self::Ends),
+            Follows::EndsTopUp => None,
         }
     }
 }
@@ -164,15 +179,15 @@ pub fn carry_on(
     ))
 }
 
-/// The next line after the units of a grant are given back. The units return to the windows that
-/// contain the grant; windows that have ended are not in the line.
+/// The next line after units of a grant are given back. They return to the windows that contain the
+/// grant, and to the top-ups from which they came; windows and top-ups that have ended are not in the
+/// line.
 ///
 /// # Errors
 /// [`Unknown::Past`] or [`Unknown::Policy`].
 pub fn give_back(
     policy: &Policy,
-    units: Units,
-    grant: EntryId,
+    returned: &Returned,
     last: Option<&Line>,
     past: &Past,
     now: DateTime<Utc>,
@@ -180,10 +195,23 @@ pub fn give_back(
     // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     let at = instant_after(last, now);
-    // 2. The units return to the totals of now.
+    // 2. The units return to the totals and the top-ups of now.
     let mut totals = totals_at(policy, last, past, at)?;
-    return_to(&mut totals, units, grant, past, at)?;
-    Ok(next_line(policy, None, last, at, totals))
+    return_to(&mut totals, returned, past, at)?;
+    Ok(Line {
+        top_ups: top_ups_with(returned, last, at),
+        ..next_line(policy, None, last, at, totals)
+    })
+}
+
+fn top_ups_with(
+    returned: &Returned,
+    last: Option<&Line>,
+    at: DateTime<Utc>,
+) -> Option<Arc<TopUps>> {
+    let mut top_ups = top_ups_at(last, at);
+    top_ups.give_back(&returned.draws);
+    top_ups.on_line()
 }
 
 /// The next line after a hold lapsed. It is at the end of the hold, under the terms of the line
@@ -197,11 +225,13 @@ pub fn lapse(hold: &Hold, last: &Line, past: &Past) -> Result<Line, Unknown> {
     let at = last.at.max(hold.until);
     let mut totals = last.totals.to_vec();
     totals.iter_mut().for_each(|total| total.age(at));
-    return_to(&mut totals, hold.units, hold.grant, past, at)?;
+    let returned = hold.returning();
+    return_to(&mut totals, &returned, past, at)?;
     Ok(Line {
         number: last.number + 1,
         at,
         totals: totals.into(),
+        top_ups: top_ups_with(&returned, Some(last), at),
         ..last.clone()
     })
 }
@@ -209,20 +239,23 @@ pub fn lapse(hold: &Hold, last: &Line, past: &Past) -> Result<Line, Unknown> {
 /// Gives the units of a grant back to each total that still has them.
 fn return_to(
     totals: &mut [Total],
-    units: Units,
-    grant: EntryId,
+    returned: &Returned,
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<(), Unknown> {
-    let granted_at = grant.at();
+    let own_units = returned.own_units();
+    if own_units == 0 {
+        return Ok(());
+    }
+    let granted_at = returned.grant.at();
     let asks = |total: &Total| total.asks_for_changes(granted_at, at);
     let after = if totals.iter().any(asks) {
-        past.after_grant(grant).map_err(Unknown::Past)?
+        past.after_grant(returned.grant).map_err(Unknown::Past)?
     } else {
         None
     };
     let given = GivenBack {
-        units,
+        units: own_units,
         granted_at,
         after: after.as_ref(),
     };
@@ -320,6 +353,11 @@ mod tests {
         Units::new(units.into()).unwrap()
     }
 
+    /// Units of a grant that took nothing from top-ups.
+    fn returned(number: u64, grant: EntryId) -> Returned {
+        Returned::new(grant, None, 0, units(number))
+    }
+
     /// A line with this usage in each window of the policy at an instant.
     fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
         let mut line = carry_on(policy, None, &Past::default(), at).unwrap();
@@ -348,7 +386,7 @@ mod tests {
         ] {
             let given = EntryId::new(at(granted_at), 1, 0);
             let none = Past::default();
-            let line = give_back(&policy, units(2), given, Some(&last), &none, at(NOON));
+            let line = give_back(&policy, &returned(2, given), Some(&last), &none, at(NOON));
             let line = line.unwrap();
             assert_eq!(used(&line), expected, "{granted_at}");
             assert_eq!((line.number, line.at), (2, at(NOON)));
@@ -363,8 +401,7 @@ mod tests {
         let none = Past::default();
         let line = give_back(
             &policy,
-            units(3),
-            EntryId::new(at(NOON), 1, 0),
+            &returned(3, EntryId::new(at(NOON), 1, 0)),
             Some(&last),
             &none,
             tomorrow,
@@ -398,7 +435,13 @@ mod tests {
         let unknown = Err(Unknown::Policy);
         assert_eq!(carry_on(&old, last, &none, now), unknown);
         assert_eq!(
-            give_back(&old, units(1), EntryId::new(now, 1, 0), last, &none, now),
+            give_back(
+                &old,
+                &returned(1, EntryId::new(now, 1, 0)),
+                last,
+                &none,
+                now
+            ),
             unknown
         );
         let adjusted = adjust(&old, units(1), Direction::Up, now, last, &none, now);
@@ -503,6 +546,8 @@ mod tests {
             let hold = |(end, number)| Hold {
                 grant: EntryId::new(at(NOON), number, 0),
                 units: Units::ONE,
+                granted: Units::ONE,
+                top_ups: None,
                 until: at(NOON) + TimeDelta::seconds(end),
                 version: 1,
             };

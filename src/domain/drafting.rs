@@ -3,9 +3,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, totals_at};
+use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, own_units, totals_at};
 use super::account_facts::AccountFacts;
-use super::account_totals::totals_asked;
+use super::account_totals::{levels_reached, totals_asked};
 use super::claim::Units;
 use super::correction::{
     Hold, HoldChange, Holds, adjust, carry_on, give_back, lapse, move_calendar,
@@ -19,7 +19,7 @@ use super::policy::{Mode, Policy};
 use super::refusal::{DeniedClaim, Refusal};
 use super::reset::reset;
 use super::shared::{SharedChange, SharedKey, SharedTotal};
-use super::warning::Levels;
+use super::topping_up::{end_top_up, top_up};
 use super::work::{Task, Work};
 
 /// A draft in progress.
@@ -192,16 +192,13 @@ impl<'a> Drafting<'a> {
         if self.policy.rule.mode == Mode::Observe {
             return Ok(Verdict::WouldDeny(line.clone()));
         }
+        let asked = line.calendar.as_deref();
+        let totals = totals_asked(self.policy, asked, last, &self.past(), line.at)?;
         Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
-            totals: totals_asked(
-                self.policy,
-                line.calendar.as_deref(),
-                last,
-                &self.past(),
-                line.at,
-            )?,
+            own_units: own_units(units, last, line.at),
+            totals: totals.into(),
             last: last.cloned(),
-            shared,
+            shared: shared.into(),
         })))
     }
 
@@ -228,7 +225,7 @@ impl<'a> Drafting<'a> {
         let past = self.past();
         let units = work.units;
         // 1. A claim takes units, if the rule grants it.
-        let line = match &work.task {
+        let entered = match &work.task {
             Task::Claim(_) => match self.rehearse(work.asked())? {
                 Verdict::Granted(line) => return self.grant(work, line, false),
                 Verdict::WouldDeny(line) => return self.grant(work, line, true),
@@ -249,7 +246,8 @@ impl<'a> Drafting<'a> {
                     Ok(Reversing::Rest(returned)) => (returned, false),
                 };
                 self.must_know_the_next_hold(grant)?;
-                let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;
+                let returning = followers.returning(grant, returned);
+                let line = give_back(self.policy, &returning, last, &past, self.now)?;
                 let mut entry = work.entry(line);
                 entry.units = returned;
                 if is_part {
@@ -269,7 +267,8 @@ impl<'a> Drafting<'a> {
                 };
                 self.must_know_the_next_hold(grant)?;
                 if let Some(returned) = returned {
-                    let line = give_back(self.policy, returned, grant.id, last, &past, self.now)?;
+                    let returning = followers.returning(grant, returned);
+                    let line = give_back(self.policy, &returning, last, &past, self.now)?;
                     let returned = Entry {
                         kind: EntryKind::PartialReversal { of: grant.id },
                         units: returned,
@@ -287,32 +286,52 @@ impl<'a> Drafting<'a> {
                 };
                 return self.enter(confirmed, grant.line.policy_version);
             }
-            // 4. An adjustment moves units by hand, a reset begins limits again, and a calendar moves. An
-            //    archived policy takes none of them.
-            Task::Adjust(..) | Task::Reset(_) | Task::MoveCalendar if self.policy.archived => {
+            // 4. What is left of a top-up is taken back, once.
+            Task::EndTopUp(top_up) => {
+                if let Some(ended) = &self.followers(*top_up).closing {
+                    return Ok(self.made_before(ended));
+                }
+                end_top_up(self.policy, *top_up, last, &past, self.now)?
+            }
+            // 5. An adjustment moves units by hand, a reset begins limits again, a calendar moves, and a top-up
+            //    gives units. An archived policy takes none of them.
+            Task::Adjust(..) | Task::Reset(_) | Task::MoveCalendar | Task::TopUp(_)
+                if self.policy.archived =>
+            {
                 return Ok(Decided::Refused(Refusal::Archived));
             }
             Task::Adjust(direction, counted_at) => {
                 let at = counted_at.unwrap_or_else(|| instant_after(last, self.now));
-                match adjust(self.policy, units, *direction, at, last, &past, self.now)? {
-                    Ok(line) => line,
-                    Err(refusal) => return Ok(Decided::Refused(refusal)),
-                }
+                let adjusted = adjust(self.policy, units, *direction, at, last, &past, self.now)?;
+                adjusted.map(|line| (line, units))
             }
-            Task::Reset(per) => match reset(self.policy, *per, last, &past, self.now)? {
-                Ok(line) => line,
-                Err(refusal) => return Ok(Decided::Refused(refusal)),
-            },
+            Task::Reset(per) => {
+                let reset = reset(self.policy, *per, last, &past, self.now)?;
+                reset.map(|line| (line, units))
+            }
             Task::MoveCalendar => {
                 let asked = work.calendar.as_deref();
-                match move_calendar(self.policy, asked, last, &past, self.now)? {
-                    Ok(line) => line,
-                    Err(refusal) => return Ok(Decided::Refused(refusal)),
-                }
+                let moved = move_calendar(self.policy, asked, last, &past, self.now)?;
+                moved.map(|line| (line, units))
+            }
+            Task::TopUp(ends_at) => {
+                let given = top_up(self.policy, *ends_at, last, &past, self.now)?;
+                given.map(|line| (line, units))
             }
         };
-        // 5. The entry follows the line before.
-        self.enter(work.entry(line), self.policy.version)
+        // 6. The entry follows the line before.
+        let (line, units) = match entered {
+            Ok(entered) => entered,
+            Err(refusal) => return Ok(Decided::Refused(refusal)),
+        };
+        let mut entry = Entry {
+            units,
+            ..work.entry(line)
+        };
+        if let Task::TopUp(ends_at) = work.task {
+            entry.add_top_up(ends_at);
+        }
+        self.enter(entry, self.policy.version)
     }
 
     /// Adds the entry of a claim. Shared limits must still have the room that they have now.
@@ -398,7 +417,10 @@ impl<'a> Drafting<'a> {
     }
 
     fn followers(&self, grant: EntryId) -> Followers {
-        Followers::among(grant, self.known.followers.iter().chain(&self.entries))
+        // Somebody can name the top-up of another account.
+        let known = self.known.followers.iter();
+        let own = known.filter(|entry| entry.account == self.account);
+        Followers::among(grant, own.chain(&self.entries))
     }
 
     fn made_before(&self, follower: &Follower) -> Decided {
@@ -412,24 +434,6 @@ impl<'a> Drafting<'a> {
             }
         }
     }
-}
-
-/// The levels of use, of those that the policy watches, that a line after `last` reaches.
-///
-/// # Errors
-/// As for [`totals_at`].
-pub fn levels_reached(
-    policy: &Policy,
-    last: Option<&Line>,
-    past: &Past,
-    line: &Line,
-) -> Result<Levels, Unknown> {
-    let levels = policy.rule.warn_at;
-    if levels.is_empty() {
-        return Ok(levels);
-    }
-    let before = totals_asked(policy, line.calendar.as_deref(), last, past, line.at)?;
-    Ok(levels.crossed(&before, &line.totals))
 }
 
 #[cfg(test)]
@@ -487,6 +491,8 @@ mod tests {
         let open = held.iter().map(|entry| Hold {
             grant: entry.id,
             units: entry.units,
+            granted: entry.units,
+            top_ups: None,
             until: entry.held_until().unwrap(),
             version: entry.line.policy_version,
         });

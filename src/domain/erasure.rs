@@ -143,6 +143,7 @@ mod tests {
             policy_version: 1,
             lapses_at: None,
             calendar: None,
+            top_ups: None,
             totals: Arc::new([total(0, 24), total(-24, 12)]),
         };
         let margin = TimeDelta::hours(1);

@@ -228,6 +228,7 @@ mod tests {
             policy_version: 1,
             lapses_at: None,
             calendar: None,
+            top_ups: None,
             totals: Vec::new().into(),
         };
         let terms = TermsThen::of_claim(&versions, &overridden(&[]), Some(&line), at(9));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, refuse};
+use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, refuse, top_ups_at};
 use super::account_totals::totals_asked;
 use super::claim::Units;
 use super::correction::{Hold, HoldChange, lapse, shrink};
@@ -21,7 +21,7 @@ use super::limit::total::Total;
 use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::Policy;
-use super::refusal::Refusal;
+use super::refusal::{DeniedClaim, Refusal};
 use super::shared::SharedTotal;
 
 /// The most events of a forecast. What comes later is not foretold.
@@ -71,9 +71,8 @@ impl Forecast {
     }
 
     /// The forecast for a claim that some limits have no room for, if only time passes.
-    pub fn by_time_alone(totals: &[Total], units: Units) -> Self {
-        let lacking = totals.iter().filter(|total| !total.fits(units));
-        let fits_at: Option<Vec<_>> = lacking.map(|total| total.fits_at(units)).collect();
+    pub fn by_time_alone(denied: &DeniedClaim) -> Self {
+        let fits_at: Option<Vec<_>> = denied.lacking().map(|(_, fits_at)| fits_at).collect();
         Self {
             fits_at: fits_at.and_then(|fits_at| fits_at.into_iter().max()),
             returns: Vec::new(),
@@ -171,7 +170,8 @@ pub fn is_by_time_alone(
         turns_at.is_some()
     });
     let has_holds = last.is_some_and(|line| line.lapses_at.is_some());
-    !turns && !has_holds && course.next_change(at).is_none()
+    let has_top_ups = last.is_some_and(|line| line.top_ups.is_some());
+    !turns && !has_holds && !has_top_ups && course.next_change(at).is_none()
 }
 
 /// Foretells what happens after the `last` line of an account, from `now` on: to a claim for some
@@ -219,7 +219,7 @@ pub fn foresee(
         if holds.holds.len() < HOLDS_MOST {
             return Err(Unknown::Holds);
         }
-        fits_at = first_open(course, asked, ends_at.max(walk.at));
+        fits_at = first_open(course, asked, walk.line.as_ref(), ends_at.max(walk.at));
     }
     let returns = waiting.into_iter().map(|limit| (limit.per, limit.returns));
     Ok(Forecast {
@@ -229,10 +229,16 @@ pub fn foresee(
 }
 
 /// The first instant from `from` on at which a claim is not refused whatever the account holds.
-fn first_open(course: &Course, asked: &UnitsAsked, from: DateTime<Utc>) -> Option<DateTime<Utc>> {
+fn first_open(
+    course: &Course,
+    asked: &UnitsAsked,
+    last: Option<&Line>,
+    from: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
     let is_open = |at: &DateTime<Utc>| {
         let policy = course.policy_at(*at);
-        policy.is_some_and(|policy| refuse(policy, asked, *at).is_none())
+        let topped_up = top_ups_at(last, *at).given();
+        policy.is_some_and(|policy| refuse(policy, asked, topped_up, *at).is_none())
     };
     let mut instants = std::iter::successors(Some(from), |at| course.next_change(*at));
     instants.find(is_open)
@@ -320,7 +326,9 @@ impl<'a> ForecastWalk<'a> {
                 .rule
                 .turns_at(self.line.as_ref(), told, totals, self.at)
         });
-        let events = lapses_at.into_iter().chain(changes_at).chain(turns_at);
+        let ends_at = top_ups_at(self.line.as_ref(), self.at).ends_at();
+        let events = [lapses_at, changes_at, turns_at, ends_at];
+        let events = events.into_iter().flatten();
         events.filter(|at| *at > self.at).min()
     }
 
@@ -339,13 +347,13 @@ impl<'a> ForecastWalk<'a> {
         let mut at = self.at;
         for _ in 0..STEPS_MOST {
             // 1. The rule itself decides.
-            let totals = match decide(policy, asked.clone(), self.line.as_ref(), &self.past, at)? {
+            let denied = match decide(policy, asked.clone(), self.line.as_ref(), &self.past, at)? {
                 Verdict::Granted(_) | Verdict::WouldDeny(_) => return Ok(Some(at)),
-                Verdict::Refused(Refusal::Denied(denied)) => denied.totals,
+                Verdict::Refused(Refusal::Denied(denied)) => denied,
                 Verdict::Refused(_) => return Ok(None),
             };
             // 2. Each limit without room tells when it has room.
-            let later = Forecast::by_time_alone(&totals, asked.units).fits_at;
+            let later = Forecast::by_time_alone(&denied).fits_at;
             let is_before =
                 |later: &DateTime<Utc>| *later > at && next.is_none_or(|next| *later < next);
             match later.filter(is_before) {

@@ -12,6 +12,7 @@ pub use super::kind::{Direction, EntryKind, KindWord};
 use super::limit::total::Total;
 use super::own_calendar::OwnCalendar;
 use super::policy::PolicyName;
+use super::top_up::{Returned, TopUp, TopUps};
 use super::warning::Levels;
 
 /// The part of the last entry of an account that a decision needs.
@@ -26,6 +27,8 @@ pub struct Line {
     pub lapses_at: Option<DateTime<Utc>>,
     /// The zone and the anchor that the account has of its own.
     pub calendar: Option<Arc<OwnCalendar>>,
+    /// The top-ups of the account, and what its entry moved of them.
+    pub top_ups: Option<Arc<TopUps>>,
     /// One total for each limit, in the order of the policy. Shared, since lines are copied often.
     pub totals: Arc<[Total]>,
 }
@@ -34,6 +37,12 @@ impl Line {
     /// Whether a hold may have lapsed by an instant without an entry for its lapse.
     pub fn may_have_lapses(&self, at: DateTime<Utc>) -> bool {
         self.lapses_at.is_some_and(|lapses_at| lapses_at <= at)
+    }
+
+    /// The top-ups of the account at an instant that is not before the line.
+    pub fn top_ups_at(&self, at: DateTime<Utc>) -> TopUps {
+        let before = self.top_ups.as_deref();
+        before.map(|top_ups| top_ups.at(at)).unwrap_or_default()
     }
 }
 
@@ -157,7 +166,7 @@ impl Followers {
         {
             let place = match entry.kind.facts().follows {
                 Follows::EndsHold => &mut followers.confirmation,
-                Follows::Reverses | Follows::Lapses => &mut followers.closing,
+                Follows::Reverses | Follows::Lapses | Follows::EndsTopUp => &mut followers.closing,
                 Follows::GoesOn if entry.kind.gives_back().is_some() => {
                     followers.returned += entry.units.get();
                     followers.parts += 1;
@@ -182,6 +191,12 @@ impl Followers {
         let closing = self.closing.as_ref()?;
         let is_lapse = closing.kind.facts().follows == Follows::Lapses;
         is_lapse.then(|| grant.held_until().unwrap_or(closing.at))
+    }
+
+    /// Units of a grant that are given back next.
+    pub fn returning(&self, grant: &Entry, units: Units) -> Returned {
+        let top_ups = grant.line.top_ups.as_deref();
+        Returned::new(grant.id, top_ups, self.returned, units)
     }
 
     /// The units of a grant that were not given back, if no entry closes it.
@@ -245,8 +260,42 @@ impl Entry {
         }
     }
 
-    /// The units that the entry adds to the usage; negative if it gives units back.
+    /// The units that the entry adds to what was handed out; negative if it gives units back.
     pub fn units_added(&self) -> i64 {
         i64::from(self.kind.facts().effect.sign()) * self.units.get().cast_signed()
+    }
+
+    /// The units of the entry that count in windows. The others came from top-ups, or returned to them.
+    pub fn own_units(&self) -> u64 {
+        self.units.get().saturating_sub(self.topped_up_units())
+    }
+
+    /// The units of the entry that came from top-ups, or returned to them.
+    pub fn topped_up_units(&self) -> u64 {
+        self.line.top_ups.as_ref().map_or(0, |it| it.aside)
+    }
+
+    /// The units that the entry adds to the usage of windows; negative if it gives units back.
+    pub fn own_units_added(&self) -> i64 {
+        i64::from(self.kind.facts().effect.sign()) * self.own_units().cast_signed()
+    }
+
+    /// Puts the top-up of this entry on its line.
+    pub fn add_top_up(&mut self, ends_at: DateTime<Utc>) {
+        let mut top_ups = self.line.top_ups_at(self.line.at);
+        top_ups.add(TopUp {
+            id: self.id,
+            units: self.units.get(),
+            left: self.units.get(),
+            ends_at,
+            moved: 0,
+        });
+        self.line.top_ups = top_ups.on_line();
+    }
+
+    /// What a top-up has left on its own line.
+    pub fn top_up(&self) -> Option<&TopUp> {
+        let mut top_ups = self.line.top_ups.iter().flat_map(|it| &it.each);
+        top_ups.find(|top_up| top_up.id == self.id)
     }
 }

@@ -22,6 +22,7 @@ use super::own_calendar::OwnCalendar;
 use super::past::{Movement, Past, WantedPast, WindowSum};
 use super::policy::Policy;
 use super::reset::reset;
+use super::topping_up::{end_top_up, top_up};
 use super::warning::Levels;
 use super::zone::Zone;
 
@@ -42,6 +43,9 @@ pub enum What {
     /// A grant that tells a calendar, or a move by an admin.
     GrantIn(OwnCalendar),
     MoveTo(OwnCalendar),
+    /// A top-up that lasts this long, or the end of one.
+    TopUp(TimeDelta),
+    EndTopUp(Index),
 }
 
 /// The wanted past of the entries up to a number. Sums follow the plain definition and are never
@@ -59,12 +63,14 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
         let reset_at = resets.next_back().map(|entry| entry.line.at);
         let counting = inside().filter(|entry| reset_at <= Some(entry.counted_at()));
         let used = counting.fold(0, |sum: i64, entry| {
-            let units = entry.units.get().cast_signed();
+            let units = entry.own_units().cast_signed();
             match entry.kind {
                 EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
-                EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => {
-                    sum
-                }
+                EntryKind::Confirmation { .. }
+                | EntryKind::Reset { .. }
+                | EntryKind::Calendar
+                | EntryKind::TopUp
+                | EntryKind::TopUpReversal { .. } => sum,
                 EntryKind::Reversal { .. }
                 | EntryKind::PartialReversal { .. }
                 | EntryKind::Lapse { .. }
@@ -131,6 +137,8 @@ impl History {
             } => self.open.push(Hold {
                 grant: id,
                 units,
+                granted: units,
+                top_ups: line.top_ups.clone(),
                 until,
                 version: line.policy_version,
             }),
@@ -141,7 +149,9 @@ impl History {
             EntryKind::Grant { held_until: None }
             | EntryKind::Adjustment(_)
             | EntryKind::Reset { .. }
-            | EntryKind::Calendar => {}
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => {}
         }
         let lapses_at = self.open.iter().map(|hold| hold.until).min();
         self.entries.push(Entry {
@@ -229,13 +239,15 @@ impl History {
                 // These units, or all that are left.
                 let grant = self.choose(*index)?;
                 let of = grant.id;
-                let left = Followers::among(of, &self.entries).left(&grant).unwrap();
+                let followers = Followers::among(of, &self.entries);
+                let left = followers.left(&grant).unwrap();
                 let (kind, units) = if units < left {
                     (EntryKind::PartialReversal { of }, units)
                 } else {
                     (EntryKind::Reversal { of }, left)
                 };
-                let line = self.ask(|past| give_back(policy, units, of, self.last(), past, now));
+                let returned = followers.returning(&grant, units);
+                let line = self.ask(|past| give_back(policy, &returned, self.last(), past, now));
                 self.enter(kind, units, line.at, line);
             }
             What::Confirm(index) => {
@@ -265,6 +277,24 @@ impl History {
                     self.ask(|past| move_calendar(policy, Some(own), self.last(), past, now));
                 if let Ok(line) = moved {
                     self.enter(EntryKind::Calendar, Units::ONE, line.at, line);
+                }
+            }
+            What::TopUp(lasts) => {
+                let ends_at = now + *lasts;
+                let given = self.ask(|past| top_up(policy, ends_at, self.last(), past, now));
+                if let Ok(line) = given {
+                    self.enter(EntryKind::TopUp, units, line.at, line);
+                    self.entries.last_mut().unwrap().add_top_up(ends_at);
+                }
+            }
+            What::EndTopUp(index) => {
+                let given = self.entries.iter().filter(|it| it.kind == EntryKind::TopUp);
+                let given: Vec<&Entry> = given.collect();
+                let given = (*index_of(*index, &given)?).clone();
+                let ended = self.ask(|past| end_top_up(policy, given.id, self.last(), past, now));
+                if let Ok((line, units)) = ended {
+                    let kind = EntryKind::TopUpReversal { of: given.id };
+                    self.enter(kind, units, line.at, line);
                 }
             }
             What::Record(_) => {}
@@ -320,7 +350,9 @@ fn closes(entry: &Entry) -> Option<EntryId> {
         | EntryKind::PartialReversal { .. }
         | EntryKind::Adjustment(_)
         | EntryKind::Reset { .. }
-        | EntryKind::Calendar => None,
+        | EntryKind::Calendar
+        | EntryKind::TopUp
+        | EntryKind::TopUpReversal { .. } => None,
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Follows {
     Reverses,
     /// A hold ends because nobody confirmed it in time.
     Lapses,
+    /// It names no grant but a top-up, and takes back what is left of it.
+    EndsTopUp,
 }
 
 impl Follows {
@@ -119,6 +121,8 @@ kinds! {
     PartialReversal 7 "partial_reversal" PartialReversal GivesBack GoesOn   ByClock;
     Reset           8 "reset"            Reset           BeginsAgain NoGrant ByClock;
     Calendar        9 "calendar"         Calendar        Nothing   NoGrant  ByClock;
+    TopUp          10 "top_up"           TopUp           Nothing   NoGrant  ByClock;
+    TopUpReversal  11 "top_up_reversal"  TopUpReversal   Nothing   EndsTopUp ByClock;
 }
 
 impl Kind {
@@ -145,6 +149,8 @@ impl Kind {
             Self::AdjustmentDown => EntryKind::Adjustment(Direction::Down),
             Self::Reset => EntryKind::Reset { per },
             Self::Calendar => EntryKind::Calendar,
+            Self::TopUp => EntryKind::TopUp,
+            Self::TopUpReversal => EntryKind::TopUpReversal { of: of_grant? },
         })
     }
 }
@@ -174,6 +180,10 @@ pub enum EntryKind {
     },
     /// An admin moved the calendar of the account: its line has what it is from here on.
     Calendar,
+    /// An admin gave the subject units beside its windows. The line has their end.
+    TopUp,
+    /// What was left of a top-up was taken back.
+    TopUpReversal { of: EntryId },
 }
 
 impl EntryKind {
@@ -188,6 +198,8 @@ impl EntryKind {
             Self::Adjustment(Direction::Down) => Kind::AdjustmentDown,
             Self::Reset { .. } => Kind::Reset,
             Self::Calendar => Kind::Calendar,
+            Self::TopUp => Kind::TopUp,
+            Self::TopUpReversal { .. } => Kind::TopUpReversal,
         }
     }
 
@@ -200,15 +212,26 @@ impl EntryKind {
         self.facts().listed_as
     }
 
-    /// The grant that an entry of this kind names.
+    /// The grant or the top-up that an entry of this kind names.
     pub fn of(self) -> Option<EntryId> {
         match self {
             Self::Confirmation { of }
             | Self::Reversal { of }
             | Self::PartialReversal { of }
-            | Self::Lapse { of } => Some(of),
-            Self::Grant { .. } | Self::Adjustment(_) | Self::Reset { .. } | Self::Calendar => None,
+            | Self::Lapse { of }
+            | Self::TopUpReversal { of } => Some(of),
+            Self::Grant { .. }
+            | Self::Adjustment(_)
+            | Self::Reset { .. }
+            | Self::Calendar
+            | Self::TopUp => None,
         }
+    }
+
+    /// The grant that an entry of this kind names.
+    pub fn grant(self) -> Option<EntryId> {
+        self.of()
+            .filter(|_| self.facts().follows != Follows::EndsTopUp)
     }
 
     /// The grant whose units an entry of this kind gives back.
@@ -243,10 +266,12 @@ pub enum KindWord {
     Adjustment,
     Reset,
     Calendar,
+    TopUp,
+    TopUpReversal,
 }
 
 impl KindWord {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Grant,
         Self::Confirmation,
         Self::Reversal,
@@ -255,6 +280,8 @@ impl KindWord {
         Self::Adjustment,
         Self::Reset,
         Self::Calendar,
+        Self::TopUp,
+        Self::TopUpReversal,
     ];
 
     /// The name in the HTTP contract.
@@ -268,6 +295,8 @@ impl KindWord {
             Self::Adjustment => "adjustment",
             Self::Reset => "reset",
             Self::Calendar => "calendar",
+            Self::TopUp => "top_up",
+            Self::TopUpReversal => "top_up_reversal",
         }
     }
 

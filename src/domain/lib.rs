@@ -50,6 +50,7 @@ pub mod record;
 pub mod refusal;
 pub mod replay;
 pub mod replayed_rule;
+pub mod replayed_top_ups;
 pub mod replayed_windows;
 pub mod reset;
 #[cfg(any(test, feature = "samples"))]
@@ -61,6 +62,8 @@ pub mod shared_limit;
 pub mod statistics;
 pub mod subject_tier;
 pub mod tiers;
+pub mod top_up;
+pub mod topping_up;
 pub mod warning;
 pub mod window;
 pub mod work;

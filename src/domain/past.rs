@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::claim::Units;
 use super::grant::{Entry, EntryKind, Line};
 use super::identity::EntryId;
 use super::kind::Effect;
@@ -53,7 +52,7 @@ impl WindowSum {
             };
         }
         Self {
-            used: self.used.saturating_add_signed(entry.units_added()),
+            used: self.used.saturating_add_signed(entry.own_units_added()),
             ..self
         }
     }
@@ -120,7 +119,8 @@ pub struct Movement {
     pub number: u64,
     pub id: EntryId,
     pub kind: EntryKind,
-    pub units: Units,
+    /// Those that count in windows.
+    pub units: u64,
     pub at: DateTime<Utc>,
 }
 
@@ -130,7 +130,7 @@ impl From<&Entry> for Movement {
             number: entry.line.number,
             id: entry.id,
             kind: entry.kind,
-            units: entry.units,
+            units: entry.own_units(),
             at: entry.line.at,
         }
     }
@@ -146,15 +146,19 @@ impl Movement {
     /// Changes a total as the entry does. `grant` has what happened after the grant that the entry
     /// names, and `after` what happened after the instant at which the units count.
     fn apply(&self, total: &mut Total, grant: Option<&AfterGrant>, after: &Afterwards) {
-        let units = self.units.get();
+        let units = self.units;
         let counted_at = self.counted_at();
         total.age(self.at);
+        // A claim whose units all come from top-ups opens no window.
+        if units == 0 {
+            return;
+        }
         match self.kind.facts().effect {
             Effect::Adds => total.add(units, counted_at, self.at),
             Effect::TakesOff => total.lower(units, counted_at, self.at, after),
             Effect::GivesBack => {
                 let given = GivenBack {
-                    units: self.units,
+                    units,
                     granted_at: counted_at,
                     after: grant,
                 };
@@ -166,7 +170,7 @@ impl Movement {
     }
 
     fn moves_units(&self) -> bool {
-        self.kind.facts().effect.sign() != 0
+        self.units > 0 && self.kind.facts().effect.sign() != 0
     }
 
     fn is_down(&self) -> bool {
@@ -179,9 +183,10 @@ fn net_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
     let mut given_back: HashMap<EntryId, u64> = HashMap::new();
     for movement in movements {
         if let Some(grant) = movement.kind.gives_back() {
-            *given_back.entry(grant).or_default() += movement.units.get();
+            *given_back.entry(grant).or_default() += movement.units;
         }
     }
+    let moves = movements.iter().filter(|movement| movement.moves_units());
     let change = |movement: &Movement| {
         let takes = match movement.kind.facts().effect {
             Effect::Adds => true,
@@ -193,12 +198,12 @@ fn net_changes(movements: &[Movement]) -> Vec<(EntryId, BucketChange)> {
         let change = BucketChange {
             at: if takes { movement.at } else { counted_at },
             counted_at,
-            units: movement.units.get().saturating_sub(given_back),
+            units: movement.units.saturating_sub(given_back),
             takes,
         };
         Some((movement.id, change))
     };
-    movements.iter().filter_map(change).collect()
+    moves.filter_map(change).collect()
 }
 
 /// The net changes of a bucket, in the order of their instants: what an adjustment took off was

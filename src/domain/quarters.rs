@@ -71,7 +71,9 @@ impl QuarterSums {
             EntryKind::Confirmation { .. }
             | EntryKind::Adjustment(_)
             | EntryKind::Reset { .. }
-            | EntryKind::Calendar => {
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => {
                 return;
             }
         };

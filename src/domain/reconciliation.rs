@@ -32,6 +32,8 @@ pub enum DifferenceKind {
     TimeBackwards,
     /// The calendar of the account is another one than before, and the entry moves none.
     WrongCalendar,
+    /// The top-ups on the line do not follow from the entries.
+    WrongTopUps,
     /// The account of the entry was never opened, or belongs to another policy or subject.
     ForeignEntry,
     UnreadableEntry,
@@ -40,7 +42,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::CounterTooHigh,
         Self::CounterLags,
         Self::CounterDiffers,
@@ -50,6 +52,7 @@ impl DifferenceKind {
         Self::Gap,
         Self::TimeBackwards,
         Self::WrongCalendar,
+        Self::WrongTopUps,
         Self::ForeignEntry,
         Self::UnreadableEntry,
         Self::WrongFigure,
@@ -67,6 +70,7 @@ impl DifferenceKind {
             Self::Gap => "gap",
             Self::TimeBackwards => "time_backwards",
             Self::WrongCalendar => "wrong_calendar",
+            Self::WrongTopUps => "wrong_top_ups",
             Self::ForeignEntry => "foreign_entry",
             Self::UnreadableEntry => "unreadable_entry",
             Self::WrongFigure => "wrong_figure",
@@ -85,6 +89,7 @@ impl DifferenceKind {
             | Self::Gap
             | Self::TimeBackwards
             | Self::WrongCalendar
+            | Self::WrongTopUps
             | Self::ForeignEntry
             | Self::UnreadableEntry
             | Self::WrongFigure => true,

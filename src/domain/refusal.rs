@@ -38,20 +38,42 @@ pub enum Refusal {
 /// A claim that a window has no room for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedClaim {
+    /// The units that the limits had to have room for: those that no top-up has.
+    pub own_units: u64,
     /// The present totals, in the order of the policy's limits.
-    pub totals: Vec<Total>,
+    pub totals: Box<[Total]>,
     /// The line that the claim was decided on; `None` for an account without entries. The number is
     /// 0 where Redis decided: it knows the totals alone.
     pub last: Option<Line>,
     /// The limits that all subjects share, if they lack room and the subject itself has some.
-    pub shared: Vec<SharedTotal>,
+    pub shared: Box<[SharedTotal]>,
 }
 
 impl DeniedClaim {
+    /// The limits of the subject that lack room, with the instants from which on they have it if nothing more is
+    /// granted.
+    pub fn lacking(&self) -> impl Iterator<Item = (&Total, Option<DateTime<Utc>>)> {
+        lacking(&self.totals, self.own_units)
+    }
+
     /// Whether the subject itself has room: what all subjects share is used up.
     pub fn has_own_room(&self) -> bool {
         !self.shared.is_empty()
     }
+}
+
+/// The limits without room for some units, with the instants from which on they have it.
+pub fn lacking(
+    totals: &[Total],
+    own_units: u64,
+) -> impl Iterator<Item = (&Total, Option<DateTime<Utc>>)> {
+    let units = Units::new(own_units.into()).ok();
+    let lacks = move |total: &&Total| units.is_some_and(|units| !total.fits(units));
+    let fits_at = move |total: &Total| units.and_then(|units| total.fits_at(units));
+    totals
+        .iter()
+        .filter(lacks)
+        .map(move |total| (total, fits_at(total)))
 }
 
 impl From<CorrectionRefusal> for Refusal {
@@ -94,4 +116,12 @@ pub enum CorrectionRefusal {
     NoSuchLimit(Per),
     /// Nothing is used of the limit in a reset, or of any limit.
     NothingUsed(Option<Per>),
+    /// A top-up under a policy by which Redis decides alone.
+    NoTopUps,
+    /// The account has as many top-ups as it can have.
+    TooManyTopUps,
+    /// The end of a top-up has passed.
+    EndHasPassed,
+    /// The account has no top-up with this id of which something is left.
+    NothingLeft,
 }

@@ -202,24 +202,24 @@ impl ReplayedLimit {
         others.insert(account, other);
     }
 
-    /// Whether units fit. A claim that is denied is no entry, and changes nothing.
-    pub fn fits(&self, account: AccountId, units: Units, at: DateTime<Utc>) -> bool {
+    /// The units that an account has left. A claim that is denied is no entry, and changes nothing.
+    pub fn remaining(&self, account: AccountId, at: DateTime<Utc>) -> u64 {
         match self {
             Self::Window {
                 max, others, used, ..
             } => {
                 let other = others.get(&account).copied().flatten();
                 let used = used.get(&account).copied().unwrap_or_default();
-                used.saturating_add(units.get()) <= other.unwrap_or(*max)
+                other.unwrap_or(*max).saturating_sub(used)
             }
             Self::Own {
                 max, others, uses, ..
             } => {
                 let other = others.get(&account).copied().flatten();
                 let used = uses.get(&account).map_or(0, OwnWindow::used);
-                used.saturating_add(units.get()) <= other.unwrap_or(*max)
+                other.unwrap_or(*max).saturating_sub(used)
             }
-            Self::Each(each) => each.moved(account, at).fits(units),
+            Self::Each(each) => each.moved(account, at).remaining(),
         }
     }
 
@@ -322,7 +322,7 @@ impl ReplayedLimit {
                     return;
                 }
                 let given = GivenBack {
-                    units,
+                    units: units.get(),
                     granted_at: grant.at(),
                     after: after.as_ref(),
                 };

@@ -15,7 +15,9 @@ use super::limit::shape::{Limit, Shape};
 use super::own_calendar::OwnCalendar;
 use super::policy::Rule;
 use super::replay::{ReplayedLimit, ReplayedUnits};
+use super::replayed_top_ups::ReplayedTopUps;
 use super::replayed_windows;
+use super::top_up::TopUps;
 
 /// A shared limit is one of an account that no subject has.
 const ALL: AccountId = AccountId(Uuid::nil());
@@ -25,6 +27,7 @@ pub struct ReplayedRule {
     rule: Rule,
     /// The zones and the anchors that accounts have of their own.
     calendars: HashMap<AccountId, Arc<OwnCalendar>>,
+    top_ups: ReplayedTopUps,
     own: Vec<ReplayedLimit>,
     shared: Vec<ReplayedLimit>,
 }
@@ -68,6 +71,7 @@ impl ReplayedRule {
         let own = rule.limits.iter();
         Self {
             calendars: HashMap::new(),
+            top_ups: ReplayedTopUps::default(),
             own: own
                 .map(|limit| own_limit(limit, &rule.calendar, begin))
                 .collect(),
@@ -112,12 +116,46 @@ impl ReplayedRule {
 
     pub fn fits(&self, account: AccountId, units: Units, at: DateTime<Utc>) -> bool {
         let mut shared = self.shared.iter();
-        self.own.iter().all(|limit| limit.fits(account, units, at))
-            && shared.all(|limit| limit.fits(ALL, units, at))
+        let topped_up = self.top_ups.left(account);
+        units.get() <= self.room(account, at).saturating_add(topped_up)
+            && shared.all(|limit| units.get() <= limit.remaining(ALL, at))
     }
 
-    /// Takes the units of a grant or of an adjustment.
-    pub fn take(&mut self, moved: ReplayedUnits) {
+    fn room(&self, account: AccountId, at: DateTime<Utc>) -> u64 {
+        let own = self.own.iter().map(|limit| limit.remaining(account, at));
+        own.min().unwrap_or(u64::MAX)
+    }
+
+    /// Goes on to the next entry of an account, whose line has these top-ups.
+    pub fn meet(
+        &mut self,
+        account: AccountId,
+        id: EntryId,
+        kind: EntryKind,
+        told: Option<&Arc<TopUps>>,
+    ) {
+        self.top_ups.meet(account, id, kind, told);
+    }
+
+    /// Takes the units of a grant that fits: from the limits, and the rest from top-ups.
+    pub fn grant(&mut self, moved: ReplayedUnits, kind: EntryKind) {
+        let ReplayedUnits {
+            account, id, units, ..
+        } = moved;
+        let at = id.at();
+        let asked = (units, self.room(account, at));
+        let own = self.top_ups.draw(account, id, asked, moved.is_given_back);
+        for (all, limit) in self.all() {
+            match (all, own) {
+                (Some(account), _) => limit.take(ReplayedUnits { account, ..moved }),
+                (None, Some(units)) => limit.take(ReplayedUnits { units, ..moved }),
+                (None, None) => limit.pass(account, kind, at),
+            }
+        }
+    }
+
+    /// Takes the units of an adjustment.
+    fn take(&mut self, moved: ReplayedUnits) {
         for (all, limit) in self.all() {
             let account = all.unwrap_or(moved.account);
             limit.take(ReplayedUnits { account, ..moved });
@@ -131,9 +169,19 @@ impl ReplayedRule {
         grant: EntryId,
         at: DateTime<Utc>,
     ) {
+        let own = self.top_ups.give_back(account, grant, units);
         for (all, limit) in self.all() {
-            limit.give_back(all.unwrap_or(account), units, grant, at);
+            match (all, own) {
+                (Some(all), _) => limit.give_back(all, units, grant, at),
+                (None, Some(own)) => limit.give_back(account, own, grant, at),
+                (None, None) => {}
+            }
         }
+    }
+
+    /// Gives back to top-ups what an entry gave back of a grant that is older than the replay.
+    pub fn give_back_as(&mut self, account: AccountId, told: Option<&Arc<TopUps>>) {
+        self.top_ups.give_back_as(account, told);
     }
 
     pub fn adjust(&mut self, moved: ReplayedUnits, direction: Direction) {

@@ -56,6 +56,7 @@ mod tests {
     use crate::histories::{History, What};
     use crate::identity::EntryId;
     use crate::samples::policy_of;
+    use crate::top_up::Returned;
     use crate::window::Length;
 
     const LIMITS: [&str; 4] = [
@@ -71,6 +72,10 @@ mod tests {
 
     fn two() -> Units {
         Units::new(2).unwrap()
+    }
+
+    fn two_of(grant: EntryId) -> Returned {
+        Returned::new(grant, None, 0, two())
     }
 
     fn used(line: &Line) -> Vec<u64> {
@@ -124,7 +129,7 @@ mod tests {
             let (line, _) = granted(Some(&line), at("2026-11-21T12:00:01Z"));
             let last = Some(&line);
             let now = at("2026-11-21T12:00:02Z");
-            let back = give_back(&limits, two(), grant, last, &none, now).unwrap();
+            let back = give_back(&limits, &two_of(grant), last, &none, now).unwrap();
             assert_eq!(used(&back), [2; 3], "{per:?}");
             for (direction, others) in [(Direction::Up, others_after_up), (Direction::Down, 2)] {
                 let line = adjust(&limits, two(), direction, at(NOON), last, &none, now);
@@ -188,7 +193,7 @@ mod tests {
         let last = history.last();
         assert_eq!(last.map(used), Some(vec![2]));
         let grant = history.entries[2].id;
-        let back = history.ask(|past| give_back(&policy, two(), grant, last, past, second(3)));
+        let back = history.ask(|past| give_back(&policy, &two_of(grant), last, past, second(3)));
         assert_eq!(used(&back), [0]);
     }
 
@@ -212,7 +217,7 @@ mod tests {
         assert_eq!(totals[0].used(), 4);
         assert_eq!(totals[0].reset_at, Some(at("2026-11-21T15:30:00Z")));
         let first = history.entries[0].id;
-        let back = history.ask(|past| give_back(&utc, two(), first, history.last(), past, now));
+        let back = history.ask(|past| give_back(&utc, &two_of(first), history.last(), past, now));
         assert_eq!(used(&back), [4]);
     }
 }

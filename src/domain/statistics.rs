@@ -11,6 +11,7 @@ use super::limit::per::Per;
 use super::limit::total::Total;
 use super::policy::{Policy, PolicyId};
 use super::record::RecordPlace;
+use super::refusal::DeniedClaim;
 use super::window::Window;
 
 /// Defines the figures, with their names in the tables and in the HTTP contract.
@@ -188,7 +189,10 @@ fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {
             subjects_at_limit: (entry.is_at_limit && !subject.was_at_limit).into(),
             ..none
         },
-        EntryKind::Confirmation { .. } | EntryKind::Calendar => none,
+        EntryKind::Confirmation { .. }
+        | EntryKind::Calendar
+        | EntryKind::TopUp
+        | EntryKind::TopUpReversal { .. } => none,
         EntryKind::PartialReversal { .. } => DayFigures {
             reversed_units: units,
             ..none
@@ -248,15 +252,16 @@ pub struct FirstDenial {
 }
 
 impl FirstDenial {
-    /// The denial of a claim for `units` by these totals; `None` if all of them have room.
+    /// The denial of a claim for `units`; `None` if all limits of the subject have room.
     pub fn of(
         policy: &Policy,
         account: AccountId,
         units: Units,
-        totals: &[Total],
+        denied: &DeniedClaim,
         now: DateTime<Utc>,
     ) -> Option<Self> {
-        let full = totals.iter().find(|total| !total.fits(units))?;
+        let (full, _) = denied.lacking().next()?;
+        let totals = &denied.totals;
         let denied_at = denied_at(totals, now);
         Some(Self {
             policy: policy.id,

@@ -28,6 +28,10 @@ pub enum Task {
     Adjust(Direction, Option<DateTime<Utc>>),
     /// Begin a limit again, or all limits.
     Reset(Option<Per>),
+    /// Give the subject units beside its windows until this instant.
+    TopUp(DateTime<Utc>),
+    /// Take back what is left of a top-up.
+    EndTopUp(EntryId),
     /// Move the calendar of the account: [`Work::calendar`] is what it has of its own from now on.
     MoveCalendar,
 }
@@ -77,6 +81,10 @@ impl Task {
             }
             (Self::Reset(per), EntryKind::Reset { per: done }) => *per == done,
             (Self::MoveCalendar, EntryKind::Calendar) => true,
+            (Self::TopUp(ends_at), EntryKind::TopUp) => entry
+                .top_up()
+                .is_some_and(|given| given.ends_at == *ends_at),
+            (Self::EndTopUp(top_up), EntryKind::TopUpReversal { of }) => *top_up == of,
             (
                 Self::Reverse(grant, units),
                 EntryKind::Reversal { of } | EntryKind::PartialReversal { of },
@@ -96,10 +104,23 @@ impl Work {
     }
 
     /// The grant that this work corrects.
-    pub fn grant(&self) -> Option<&Entry> {
+    pub fn grant(&self) -> Option<EntryId> {
         match &self.task {
-            Task::Reverse(grant, _) | Task::Confirm(grant, _) => Some(grant),
-            Task::Claim(_) | Task::Adjust(..) | Task::Reset(_) | Task::MoveCalendar => None,
+            Task::Reverse(grant, _) | Task::Confirm(grant, _) => Some(grant.id),
+            Task::Claim(_)
+            | Task::Adjust(..)
+            | Task::Reset(_)
+            | Task::MoveCalendar
+            | Task::TopUp(_)
+            | Task::EndTopUp(_) => None,
+        }
+    }
+
+    /// The grant that this work corrects, or the top-up that it takes back.
+    pub fn corrects(&self) -> Option<EntryId> {
+        match self.task {
+            Task::EndTopUp(top_up) => Some(top_up),
+            _ => self.grant(),
         }
     }
 
@@ -118,6 +139,8 @@ impl Work {
             ),
             Task::Reset(per) => (line.at, EntryKind::Reset { per: *per }),
             Task::MoveCalendar => (line.at, EntryKind::Calendar),
+            Task::TopUp(_) => (line.at, EntryKind::TopUp),
+            Task::EndTopUp(top_up) => (line.at, EntryKind::TopUpReversal { of: *top_up }),
         };
         Entry {
             account: self.account,
@@ -169,7 +192,7 @@ impl Work {
         let is_of = |bundle: Bundle| entry.bundle.is_some_and(|of| of.has_tag_of(bundle.id));
         keyed.is_none_or(is_of)
             && entry.account == self.account
-            && (entry.units == self.units || self.grant().is_some())
+            && (entry.units == self.units || self.corrects().is_some())
             && (entry.metadata == self.metadata || entry.is_erased)
             && self.task.is_done_by(entry)
             && (entry.kind != EntryKind::Calendar || self.has_calendar_of(&entry.line))

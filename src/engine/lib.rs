@@ -32,8 +32,8 @@ pub use claims::instance::{
     WrongKeyAnswer, generate_secret, network_of, new_id, proof,
 };
 pub use claims::{
-    Adjustment, Admission, BundleCorrected, CalendarMove, ClaimFailure, Claims, Correction,
-    Foretold, Outcome, Rehearsal, Reset, Undecided, Usage,
+    AdminEntry, Admission, BundleCorrected, ByHand, ClaimFailure, Claims, Correction, Foretold,
+    Outcome, Rehearsal, Undecided, Usage,
 };
 pub use record::archive::{
     ArchiveFailure, ArchiveOrder, Archived, DroppedArchive, archive_ledger, compare_archive,

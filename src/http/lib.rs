@@ -27,7 +27,7 @@ use v1::{
     approvals, backtests, batches, blocks, bundles, calendars, changes, claims, corrections,
     denials, entries, entry_exports, erasures, explanation, exports, grants, history, keys,
     overrides, pauses, policies, reconciliations, resets, sandbox, seals, statistics, subjects,
-    tiers, totals, windows,
+    tiers, top_ups, totals, windows,
 };
 
 /// Every URL, with its methods and its bounds.
@@ -81,6 +81,13 @@ fn routes() -> Routes {
             .post(resets::post, resets::POST),
         at("/v1/policies/{policy}/subjects/{subject}/calendar", Claim)
             .post(calendars::post, calendars::POST),
+        at("/v1/policies/{policy}/subjects/{subject}/top-ups", Claim)
+            .post(top_ups::post, top_ups::POST),
+        at(
+            "/v1/policies/{policy}/subjects/{subject}/top-ups/{id}/reversal",
+            Claim,
+        )
+        .post(top_ups::reverse, top_ups::REVERSE),
         at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
             .post(batches::post, batches::POST),

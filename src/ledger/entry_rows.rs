@@ -6,17 +6,22 @@ use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
 use domain::claim::Metadata;
 use domain::grant::{Entry, Line};
-use domain::line_text::decode_state;
+use domain::line_text::{LineState, decode_state};
 use domain::shared::SharedUse;
 
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
-    let (calendar, totals) = decode_state(&row.get::<String>("totals")?)?;
+    let LineState {
+        top_ups,
+        calendar,
+        totals,
+    } = decode_state(&row.get::<String>("totals")?)?;
     Ok(Line {
         number: row.get("number")?,
         at: row.get("at")?,
         policy_version: row.get("policy_version")?,
         lapses_at: row.get("lapses_at")?,
         calendar,
+        top_ups,
         totals,
     })
 }

@@ -109,6 +109,7 @@ mod tests {
             policy_version: 1,
             lapses_at: None,
             calendar: None,
+            top_ups: None,
             totals: Vec::new().into(),
         }
     }

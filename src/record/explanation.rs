@@ -11,7 +11,7 @@ use crate::listed::Misfit;
 use crate::{ListFailure, Record};
 use claims::once_foreknown;
 use claims::protocol::once_known;
-use domain::account::{Verdict, instant_after};
+use domain::account::{Verdict, instant_after, own_units};
 use domain::account_facts::AccountFacts;
 use domain::claim::{Subject, Units};
 use domain::correction::Hold;
@@ -200,9 +200,10 @@ impl Record {
                     // The units fit one day: the claim is denied like every other.
                     Verdict::Refused(Refusal::NeverFits { .. }) if forecast.fits_at.is_some() => {
                         Verdict::Refused(Refusal::Denied(DeniedClaim {
-                            totals: totals.clone(),
+                            own_units: own_units(query.units, last, at),
+                            totals: totals.clone().into(),
                             last: last.cloned(),
-                            shared: Vec::new(),
+                            shared: Box::default(),
                         }))
                     }
                     verdict => verdict,

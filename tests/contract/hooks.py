@@ -61,6 +61,9 @@ BEYOND_SCHEMAS = [
     # A calendar of a subject has one part at least, and the policy must take it.
     ("#(/calendar)?", "the calendar is empty"),
     ("#/calendar", "all subjects have the calendar of the policy"),
+    # The end of a top-up is to come, and a subject has so many at most.
+    ("#/until", "the end has passed"),
+    ("#/units", "a subject has at most 16 top-ups|Redis decides the claims of this policy alone"),
     # The years 1 to 9999.
     ("#(/calendar)?/anchor", "the date is invalid"),
     # The present state of the policy. Only its present pause is accepted.

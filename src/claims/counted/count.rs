@@ -104,7 +104,7 @@ pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<CountedClai
 /// What the ledger says about the account of a claim.
 enum LedgerAnswer {
     /// The ledger has the key of the claim, or the claim leaves Redis.
-    NotCounted(Step),
+    NotCounted(Box<Step>),
     /// The totals as of the last line of the account.
     Totals(LedgerWord, Vec<Total>),
 }
@@ -205,7 +205,7 @@ impl Counting {
         for (mut counted, answer) in claims.into_iter().zip(answers) {
             let (word, totals) = match answer {
                 Ok(LedgerAnswer::NotCounted(step)) => {
-                    self.dispatch.go(counted.claim, step);
+                    self.dispatch.go(counted.claim, *step);
                     continue;
                 }
                 Ok(LedgerAnswer::Totals(word, totals)) => (word, Some(totals)),
@@ -294,7 +294,7 @@ impl Counting {
                 }
             }
             answers.push(match not_counted(claim, &seen, now) {
-                Some(step) => Ok(LedgerAnswer::NotCounted(step)),
+                Some(step) => Ok(LedgerAnswer::NotCounted(Box::new(step))),
                 None => {
                     if let Some(line) = last {
                         let account = claim.work.account;

@@ -22,6 +22,7 @@ use crate::instance::{Terms, is_fresh};
 use crate::protocol::{CONFIRMED, CounterDenial, InFlight, LeaveReason, Outcome, Step, Undecided};
 use counter::{Count, Counted, CountedGrant, LedgerWord};
 use domain::account::{line_of, refuse};
+use domain::claim::Units;
 use domain::grant::{Entry, Line, Provisional};
 use domain::identity::EntryId;
 use domain::limit::shape::Limit;
@@ -130,7 +131,7 @@ fn redis_may_decide(claim: &InFlight, now: DateTime<Utc>) -> bool {
     let terms = &claim.work.policy;
     terms.rule.may_be_counted()
         && terms.blocked.is_none()
-        && refuse(terms, &claim.work.asked(), now).is_none()
+        && refuse(terms, &claim.work.asked(), 0, now).is_none()
 }
 
 /// Prepares the count of a claim. The totals come from the ledger, or are not known.
@@ -189,7 +190,7 @@ pub fn counted_first(
             if may_ask && claim.sent.is_empty() && claim.work.key.is_some() =>
         {
             // The key may have a grant that the counter does not know.
-            let refusal = refusal_of(count, used);
+            let refusal = refusal_of(count, claim.work.units, used);
             CountStep::Probe(CounterDenial { refusal, as_of })
         }
         // 6. Every other answer decides.
@@ -252,7 +253,10 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
         // 5. Denied.
         Some(Counted::Denied(used, _) | Counted::Waits(used, _)) => {
             let policy = claim.work.policy.clone();
-            Step::End(Ok(Outcome::Refused(policy, refusal_of(count, used))))
+            Step::End(Ok(Outcome::Refused(
+                policy,
+                refusal_of(count, claim.work.units, used),
+            )))
         }
         // 6. The ledger must be read, but was read too often or is silent.
         Some(Counted::AskLedger(_)) => asked_too_often(claim),
@@ -300,16 +304,17 @@ fn has_time_to_wait(claim: &InFlight, at: Instant) -> bool {
 
 /// The meaning of a denial by Redis. Under a policy that only observes, the units cannot be
 /// counted.
-fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
+fn refusal_of(count: Count, units: Units, used: Vec<u64>) -> Refusal {
     if count.observes {
         Refusal::TooMany
     } else {
         let totals = with_used(count.totals, used);
         let last = Some(line_of(count.policy_version, &totals, count.now));
         Refusal::Denied(DeniedClaim {
-            totals,
+            own_units: units.get(),
+            totals: totals.into(),
             last,
-            shared: Vec::new(),
+            shared: Box::default(),
         })
     }
 }
@@ -369,6 +374,7 @@ pub fn entry_of(grant: &CountedGrant, totals: Vec<Total>) -> Entry {
         policy_version: grant.policy_version,
         lapses_at: None,
         calendar: None,
+        top_ups: None,
         totals: totals.clone(),
     };
     grant.entry(line, Provisional::Within, &totals)

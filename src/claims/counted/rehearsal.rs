@@ -61,16 +61,17 @@ impl Counting {
 fn outcome_of_totals(work: &Work, mut totals: Vec<Total>, now: DateTime<Utc>) -> Outcome {
     let policy = &work.policy;
     let refused = |refusal| Outcome::Refused(policy.clone(), refusal);
-    if let Some(refusal) = refuse(policy, &work.asked(), now) {
+    if let Some(refusal) = refuse(policy, &work.asked(), 0, now) {
         return refused(refusal);
     }
     let fits = policy.blocked.is_none() && totals.iter().all(|total| total.fits(work.units));
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = Some(line_of(policy.version, &totals, now));
         return refused(Refusal::Denied(DeniedClaim {
-            totals,
+            own_units: work.units.get(),
+            totals: totals.into(),
             last,
-            shared: Vec::new(),
+            shared: Box::default(),
         }));
     }
     let mut taken = totals.iter_mut();

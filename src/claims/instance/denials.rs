@@ -8,8 +8,8 @@ use foldhash::{HashMap, HashSet};
 use domain::claim::Units;
 use domain::identity::AccountId;
 use domain::limit::per::Per;
-use domain::limit::total::Total;
 use domain::policy::{Policy, PolicyId};
+use domain::refusal::DeniedClaim;
 use domain::statistics::{DenialCount, FirstDenial, denied_at};
 
 /// The largest number of first denials that are kept in one second.
@@ -50,13 +50,14 @@ impl Denials {
         policy: &Arc<Policy>,
         account: AccountId,
         units: Units,
-        totals: &[Total],
+        denied: &DeniedClaim,
         now: DateTime<Utc>,
     ) {
+        let totals = &denied.totals;
         // 1. A denial belongs to its second and to a limit without room.
         let denied_at = denied_at(totals, now);
         let second = denied_at.timestamp();
-        let Some(full) = totals.iter().find(|total| !total.fits(units)) else {
+        let Some((full, _)) = denied.lacking().next() else {
             return;
         };
         let mut noted = self.noted();
@@ -81,7 +82,7 @@ impl Denials {
             noted.known.clear();
         }
         noted.known.insert(window);
-        let denial = FirstDenial::of(policy, account, units, totals, now);
+        let denial = FirstDenial::of(policy, account, units, denied, now);
         noted.first.extend(denial);
     }
 

@@ -358,6 +358,7 @@ mod tests {
                 policy_version: 1,
                 lapses_at: None,
                 calendar: None,
+                top_ups: None,
                 totals: Arc::default(),
             },
         }

@@ -264,6 +264,8 @@ mod tests {
             let hold = Hold {
                 grant: domain::identity::EntryId(Uuid::from_u128(seconds)),
                 units: Units::ONE,
+                granted: Units::ONE,
+                top_ups: None,
                 until: DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds as i64),
                 version: 1,
             };

@@ -63,7 +63,7 @@ pub fn finish_batches(plan: Plan, present: &Present, steps: &mut Steps) {
     for answered in plan.answers() {
         let work = &answered.0.work;
         let is_of = |it: &&mut Settling| it.settlement.account == work.account;
-        let corrects = work.grant().is_some();
+        let corrects = work.corrects().is_some();
         let settling = corrects.then(|| settlements.iter_mut().find(is_of));
         match settling.flatten() {
             Some(settling) => settling.answers.push(answered),

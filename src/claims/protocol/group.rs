@@ -11,7 +11,7 @@ use super::present::Present;
 use domain::account_facts::AccountFacts;
 use domain::drafting::Decided;
 use domain::grant::Entry;
-use domain::identity::{AccountId, EntryId};
+use domain::identity::AccountId;
 use ledger::{Draft, Look};
 
 /// Claims that are decided together. The claims of an account are decided under one version of its
@@ -179,8 +179,8 @@ impl Group {
         for claim in claims.iter().chain(planned) {
             look.keys.extend(claim.work.key);
             look.entries.extend(&claim.sent);
-            look.entries.extend(corrected(claim));
-            look.followers_of.extend(corrected(claim));
+            look.entries.extend(claim.work.grant());
+            look.followers_of.extend(claim.work.corrects());
             let policy = &claim.work.policy;
             let shared = policy.shared_totals(|_| 0, now);
             look.shared
@@ -324,15 +324,11 @@ impl Group {
     }
 }
 
-/// The grant that a correction names; `None` for a claim.
-pub fn corrected(claim: &InFlight) -> Option<EntryId> {
-    claim.work.grant().map(|grant| grant.id)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use domain::identity::EntryId;
     use tokio::time::Instant;
     use uuid::Uuid;
 

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::account_view::{AccountView, Gap};
 use super::finish::{finish_account, finish_batches};
-use super::group::{Group, GroupStage, Scope, corrected};
+use super::group::{Group, GroupStage, Scope};
 use super::in_flight::{Hints, InFlight, Outcome, Undecided};
 use super::lane::Lane;
 use super::plan::{Basis, Plan};
@@ -55,7 +55,7 @@ pub fn begin(
     //    has no earlier grant to repeat.
     let work = &claim.work;
     if work.key.is_none()
-        && let Some(refusal) = refuse(&work.policy, &work.asked(), present.now)
+        && let Some(refusal) = refuse(&work.policy, &work.asked(), u64::MAX, present.now)
     {
         return Step::End(Ok(Outcome::Refused(work.policy.clone(), refusal)));
     }
@@ -467,7 +467,8 @@ impl Group {
         let is_lost = |claim: &InFlight| {
             let account = claim.work.account;
             let is_it = |grant| move |it: &Entry| it.id == grant && it.account == account;
-            corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
+            let grant = claim.work.grant();
+            grant.is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
         };
         let looked_at = self.looked_at();
         // A batch ends as a whole.

@@ -18,15 +18,18 @@ use api::policies::PolicyList;
 const FILTERS: [&str; 8] = [
     "policy", "subject", "kind", "crossed", "on", "from", "to", "as_of",
 ];
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 11] = [
     ("", "all"),
     ("grant", "grants"),
     ("confirmation", "confirmations"),
     ("reversal", "reversals"),
+    ("partial_reversal", "partial reversals"),
     ("lapse", "lapses"),
     ("adjustment", "adjustments"),
     ("reset", "resets"),
     ("calendar", "moves of calendars"),
+    ("top_up", "top-ups"),
+    ("top_up_reversal", "reversals of top-ups"),
 ];
 
 /// The address of a list with the filters of this page.

@@ -8,7 +8,8 @@ use super::version::sentence;
 use crate::asking::{PageFailure, command, path, with};
 use crate::local::Local;
 use crate::parts::{
-    Heading, button_to, cell, empty, kind, meter, policy, reason, returns, state, table,
+    Heading, button_to, cell, empty, form, kind, meter, policy, reason, reason_field, returns,
+    state, table,
 };
 use crate::visit::{Replied, Shown, Visit};
 use crate::words::{self, count};
@@ -82,6 +83,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
     let adjust = with(&format!("{base}/adjust"), &[("policy", &*chosen.policy)]);
     let reset = with(&format!("{base}/reset"), &[("policy", &*chosen.policy)]);
     let calendar = with(&format!("{base}/calendar"), &[("policy", &*chosen.policy)]);
+    let top_up = with(&format!("{base}/top-up"), &[("policy", &*chosen.policy)]);
     Ok(Shown::new(format!("Subject {whose}"), local.clone())
         .lead(told)
         .acts(html! {
@@ -91,6 +93,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
             @if visit.may_change() {
                 (button_to(&adjust, "Adjust"))
                 (button_to(&reset, "Reset"))
+                (button_to(&top_up, "Top up"))
                 @if chosen.calendar.is_some() { (button_to(&calendar, "Calendar")) }
                 (button_to(&format!("{base}/erase"), "Erase"))
             }
@@ -98,6 +101,7 @@ pub async fn show(visit: &Visit<'_>) -> Replied {
         .body(html! {
             (at_form(visit, items, chosen, at))
             (usage_table(items, &local))
+            (top_ups(visit, chosen, &local))
             @if !wanted.is_empty() && items.len() > 1 {
                 p { a href=(base) { "The story under all policies" } }
             } @else if items.len() > told_policies.len() {
@@ -255,6 +259,29 @@ fn usage_table(items: &[UsageBody], local: &Local) -> Markup {
     table(&columns, rows)
 }
 
+/// The units that the subject has beside its windows.
+fn top_ups(visit: &Visit<'_>, chosen: &UsageBody, local: &Local) -> Markup {
+    let base = path(&["console", "subjects", &chosen.subject, "top-up"]);
+    html! {
+        @for top_up in &chosen.top_ups {
+            p {
+                "A top-up has " strong { (count(top_up.units_left, "unit")) } " more under "
+                (policy(&chosen.policy)) " until " (local.show(top_up.until)) "."
+            }
+            @if visit.may_change() && top_up.units_left > 0 {
+                details {
+                    summary { "Take it back" }
+                    (form(visit, &format!("{base}/{}", top_up.id), html! {
+                        input type="hidden" name="policy" value=(chosen.policy);
+                        (reason_field(visit))
+                        button { "Take back what is left" }
+                    }))
+                }
+            }
+        }
+    }
+}
+
 fn special(item: &UsageBody, local: &Local) -> Markup {
     let until = |until: Option<DateTime<Utc>>| match until {
         Some(at) => html! { " until " (local.show(at)) },
@@ -338,7 +365,7 @@ fn timeline(visit: &Visit<'_>, events: &[StoryEvent], local: &Local, makers: &Ma
                 }
                 li {
                     (local.show_time(event.at)) " "
-                    (told(visit, event, makers))
+                    (told(visit, event, local, makers))
                     " " span.muted { (event.policy) }
                 }
             }
@@ -351,7 +378,7 @@ fn usages(limits: &[LimitUsage]) -> String {
     words.join(", ")
 }
 
-fn told(visit: &Visit<'_>, event: &StoryEvent, makers: &Makers) -> Markup {
+fn told(visit: &Visit<'_>, event: &StoryEvent, local: &Local, makers: &Makers) -> Markup {
     match &event.what {
         Happening::Change(sentence) => html! { span.state.changed { "✎ " } (sentence) },
         Happening::Denial(denial) => html! {
@@ -361,14 +388,19 @@ fn told(visit: &Visit<'_>, event: &StoryEvent, makers: &Makers) -> Markup {
         Happening::Entry(entry) => {
             let units = entry.units.unsigned_abs();
             let of = entry.grant.unwrap_or(entry.id);
-            let is_of_grant = !["adjustment", "reset", "calendar"].contains(&&*entry.kind);
+            let is_of_grant = entry.top_up.is_none()
+                && !["adjustment", "reset", "calendar"].contains(&&*entry.kind);
             let is_grant = entry.grant.is_none() && is_of_grant;
             html! {
                 (kind(entry)) " "
                 @if &*entry.kind == "adjustment" {
                     @if entry.units < 0 { "−" } @else { "+" } (count(units, "unit"))
+                } @else if let Some(top_up) = &entry.top_up {
+                    (count(top_up.units, "unit"))
+                    @if let Some(until) = top_up.until { " until " (local.show(until)) } @else { " taken back" }
                 } @else if is_of_grant {
                     (count(units, "unit"))
+                    @if entry.topped_up_units > 0 { " (" (entry.topped_up_units) " of top-ups)" }
                 } @else if let Some(calendar) = entry.calendar.as_ref().filter(|_| &*entry.kind == "calendar") {
                     "moved: " (calendar.in_words().unwrap_or_default())
                 } @else if let Some(per) = &entry.per {

@@ -1,4 +1,4 @@
-//! Corrections of what a subject has used: adjustments, resets, and moves of its calendar.
+//! What an admin enters for a subject: adjustments, resets, moves of its calendar, and top-ups.
 
 use maud::html;
 use serde_json::{Value, json};
@@ -163,4 +163,76 @@ pub async fn move_calendar(visit: &Visit<'_>) -> Replied {
             Ok(refused(page, &failure.of_form()?).into())
         }
     }
+}
+
+pub async fn ask_top_up(visit: &Visit<'_>) -> Replied {
+    Ok(top_up_page(visit, visit.query.get("policy")).into())
+}
+
+fn top_up_page(visit: &Visit<'_>, name: &str) -> Shown {
+    let whose = visit.name(0);
+    let fields = html! {
+        input type="hidden" name="policy" value=(name);
+        input type="hidden" name="once" value=(visit.once());
+        (Field::of(&visit.form, "units", "Units")
+            .hint("They are used when the limits have no room.")
+            .required()
+            .line())
+        (Field::of(&visit.form, "until", "Until")
+            .hint("An instant such as 2026-12-01T00:00:00Z: units that are left then are gone.")
+            .required()
+            .line())
+        (reason_field(visit))
+        button { "Give the units" }
+    };
+    Shown::new(format!("Top up {whose}"), visit.utc())
+        .lead(html! {
+            "A top-up gives " (crate::parts::subject(Some(whose))) " units under " (policy(name))
+            " beside its limits. It is an entry of the ledger, and what is left of it can be taken back."
+        })
+        .body(html! {
+            (form(visit, &visit.path, fields))
+        })
+        .command(command(&[
+            "perdiem", "top-up", "give", "--units", "…", "--until", "…", "--reason", "…", "--", name, whose,
+        ]))
+}
+
+pub async fn top_up(visit: &Visit<'_>) -> Replied {
+    let name = visit.form.get("policy");
+    let Ok(units) = visit.form.get("units").parse::<u64>() else {
+        let says = "Write a whole number of units, such as 2.";
+        return Ok(faulty(top_up_page(visit, name), says, &[]).into());
+    };
+    let body = json!({
+        "units": units,
+        "until": visit.form.get("until"),
+        "reason": visit.form.get("reason"),
+    });
+    match enter(visit, "top-ups", body).await {
+        Ok(entered) => Ok(entered),
+        Err(failure) => Ok(refused(top_up_page(visit, name), &failure.of_form()?).into()),
+    }
+}
+
+pub async fn end_top_up(visit: &Visit<'_>) -> Replied {
+    let name = visit.form.get("policy");
+    let whose = visit.name(0);
+    let target = [
+        "v1",
+        "policies",
+        name,
+        "subjects",
+        whose,
+        "top-ups",
+        visit.name(1),
+        "reversal",
+    ];
+    let body = json!({ "reason": visit.form.get("reason") });
+    visit
+        .asker
+        .value(Asking::of("POST", path(&target)).body(body))
+        .await?;
+    let base = path(&["console", "subjects", whose]);
+    Ok(PageReply::Redirect(with(&base, &[("policy", name)])))
 }

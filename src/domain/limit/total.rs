@@ -62,7 +62,7 @@ pub struct WindowUse {
 /// A grant whose units are given back.
 #[derive(Debug, Clone, Copy)]
 pub struct GivenBack<'a> {
-    pub units: Units,
+    pub units: u64,
     pub granted_at: DateTime<Utc>,
     /// What happened after the grant, if a limit asks for it.
     pub after: Option<&'a AfterGrant>,
@@ -453,7 +453,7 @@ impl Total {
         if self.was_reset(given.granted_at) {
             return;
         }
-        let units = given.units.get();
+        let units = given.units;
         let is_missing = self.asks_for_changes(given.granted_at, at);
         match &mut self.state {
             LimitState::Calendar(calendar) => {

@@ -8,13 +8,14 @@ use uuid::Uuid;
 
 use super::*;
 use crate::backtest::{Backtest, DayRange, Replayed};
-use crate::correction::{carry_on, give_back};
+use crate::correction::{Hold, carry_on, give_back};
 use crate::exceptions::{ExceptionHistory, ExceptionVersions};
 use crate::identity::{AccountId, EntryId};
 use crate::limit::rate::Afterwards;
 use crate::limit::shape::{Limit, OtherMax};
 use crate::overrides::{Override, OverrideTerms};
 use crate::past::{Movement, Past};
+use crate::top_up::{Returned, TopUp};
 
 /// The rule, applied to one entry after the other.
 #[derive(Default)]
@@ -22,6 +23,8 @@ struct Stepwise {
     lines: HashMap<AccountId, Line>,
     /// The entries of each account that were not denied.
     movements: HashMap<AccountId, Vec<Movement>>,
+    /// What is left of the grants that were not denied.
+    grants: HashMap<EntryId, Hold>,
 }
 
 impl Stepwise {
@@ -39,6 +42,15 @@ impl Stepwise {
                     Verdict::Granted(granted) => line = granted,
                     _ => return true,
                 }
+                let grant = Hold {
+                    grant: entry.id,
+                    units: entry.units,
+                    granted: entry.units,
+                    top_ups: line.top_ups.clone(),
+                    until: at,
+                    version: 1,
+                };
+                self.grants.insert(entry.id, grant);
             }
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }
@@ -48,7 +60,14 @@ impl Stepwise {
                 }
                 let mut past = Past::default();
                 past.insert_tail(DateTime::<Utc>::MIN_UTC, movements.clone());
-                line = give_back(policy, entry.units, of, last, &past, at).unwrap();
+                let grant = self.grants.get_mut(&of).unwrap();
+                let before = grant.granted.get() - grant.units.get();
+                let top_ups = grant.top_ups.as_deref();
+                let returned = Returned::new(of, top_ups, before, entry.units);
+                line = give_back(policy, &returned, last, &past, at).unwrap();
+                if let Some(left) = grant.units.less(entry.units.get()) {
+                    grant.units = left;
+                }
             }
             EntryKind::Adjustment(direction) => {
                 for total in Arc::make_mut(&mut line.totals) {
@@ -63,18 +82,38 @@ impl Stepwise {
                 let named = totals.filter(|total| entry.kind.resets(total.per()));
                 named.for_each(|total| total.reset(at));
             }
+            EntryKind::TopUp => {
+                let mut top_ups = line.top_ups_at(at);
+                top_ups.add(TopUp {
+                    left: units,
+                    ..entry_top_up(entry)
+                });
+                line.top_ups = top_ups.on_line();
+            }
+            EntryKind::TopUpReversal { of } => {
+                let mut top_ups = line.top_ups_at(at);
+                top_ups.remove(of);
+                line.top_ups = top_ups.on_line();
+            }
             EntryKind::Confirmation { .. } | EntryKind::Calendar => {}
         }
+        let aside = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
         movements.push(Movement {
             number: line.number,
             id: entry.id,
             kind: entry.kind,
-            units: entry.units,
+            units: units - aside,
             at,
         });
         self.lines.insert(entry.account, line);
         false
     }
+}
+
+/// The top-up of an entry, as its line has it.
+fn entry_top_up(entry: &Replayed) -> TopUp {
+    let mut told = entry.top_ups.iter().flat_map(|told| &told.each);
+    told.find(|top_up| top_up.id == entry.id).unwrap().clone()
 }
 
 /// The entries that a ledger has of some accounts, in order, and the overrides that the accounts had meanwhile.
@@ -126,7 +165,9 @@ fn history_of(draft: &Policy, steps: &[(bool, ModelStep)]) -> (Vec<Replayed>, Ex
         | EntryKind::Confirmation { .. }
         | EntryKind::Adjustment(_)
         | EntryKind::Reset { .. }
-        | EntryKind::Calendar => false,
+        | EntryKind::Calendar
+        | EntryKind::TopUp
+        | EntryKind::TopUpReversal { .. } => false,
     };
     let names = |of: EntryId| {
         let mut giving = entries.iter().filter(|entry| gives_back(entry.kind));
@@ -139,6 +180,7 @@ fn history_of(draft: &Policy, steps: &[(bool, ModelStep)]) -> (Vec<Replayed>, Ex
         units: entry.units,
         is_given_back: names(entry.id),
         calendar: entry.line.calendar.clone(),
+        top_ups: entry.line.top_ups.clone(),
     });
     let overrides = ExceptionVersions {
         overrides,

@@ -315,6 +315,7 @@ proptest! {
                 units: entry.units,
                 is_given_back: others.any(|it| it.kind.gives_back() == Some(entry.id)),
                 calendar: entry.line.calendar.clone(),
+                top_ups: entry.line.top_ups.clone(),
             });
             let at = entry.line.at;
             let own = entry.line.calendar.as_deref().cloned().unwrap_or_default();

@@ -79,6 +79,7 @@ impl Case {
                 open: open.clone(),
             },
             limits: self.book.limits.clone(),
+            top_ups: self.book.top_ups.clone(),
         };
         let mut ends: Vec<_> = open.iter().map(|hold| hold.until).collect();
         ends.sort_unstable();
@@ -86,6 +87,7 @@ impl Case {
         for end in ends.into_iter().filter(|end| *end <= at) {
             let end = instant_after(later.history.last(), end);
             later.history.lapse(end);
+            later.meet(0).unwrap();
             let before = later.limits.last().expect("the grant's limits").clone();
             later.limits.resize(later.history.entries.len(), before);
         }
@@ -100,9 +102,11 @@ impl Case {
     fn grants(&self, units: Units, at: DateTime<Utc>) -> bool {
         let policy = self.policy(at);
         let book = self.later(at);
+        let topped_up = book.top_ups.left(at);
+        let most = book.top_ups.most(at);
         let has_room = |limit: &Limit| {
             let (_, left) = book.used_and_left(&policy, limit, at);
-            units.get() <= left && units.get() <= limit.ceiling
+            units.get() <= left + topped_up && units.get() <= limit.ceiling + most
         };
         let is_open = policy.rule.inactive(at).is_none();
         let observes = policy.rule.mode == Mode::Observe;
@@ -157,7 +161,11 @@ impl Case {
             let micros = index.index(usize::try_from(span).unwrap());
             self.now + TimeDelta::microseconds(micros as i64)
         });
-        let known = holds.chain(changes).flat_map(|at| [at - MICROSECOND, at]);
+        let top_ups = self.book.top_ups.ends();
+        let known = holds
+            .chain(changes)
+            .chain(top_ups)
+            .flat_map(|at| [at - MICROSECOND, at]);
         let all = known.chain(others);
         all.filter(|at| (self.now..end).contains(at)).collect()
     }
@@ -245,10 +253,16 @@ fn case(rules: &[Vec<String>], steps: &[ModelStep], changes: &[ModelChange], pas
         policy = policy_then(rules, step, version);
         let units = Units::new(step.units.into()).unwrap();
         book.history.lapse(now);
+        book.meet(0).unwrap();
         if let Some(before) = book.limits.last().cloned() {
             book.limits.resize(book.history.entries.len(), before);
         }
+        let at = instant_after(book.history.last(), now);
+        let limits = policy.rule.limits.iter();
+        let left = limits.map(|limit| book.used_and_left(&policy, limit, at).1);
+        let room = left.min().unwrap();
         book.history.step(&policy, units, &step.what, now);
+        book.meet(room).unwrap();
         let entries = book.history.entries.len();
         book.limits.resize(entries, policy.rule.limits.clone());
     }

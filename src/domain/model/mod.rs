@@ -8,6 +8,7 @@ mod forecasts;
 mod lapses;
 mod parts;
 mod plain;
+mod top_ups;
 
 use std::collections::BTreeMap;
 
@@ -66,6 +67,8 @@ fn what(by_hand: bool) -> BoxedStrategy<What> {
         1 => time().prop_map(What::Record),
         2 => (direction, time()).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
         1 => proptest::option::of(index()).prop_map(What::Reset),
+        2 => time().prop_map(|lasts| What::TopUp(lasts + TimeDelta::microseconds(1))),
+        1 => index().prop_map(What::EndTopUp),
     ];
     if by_hand {
         prop_oneof![4 => decided, 1 => hand].boxed()
@@ -220,6 +223,7 @@ fn follows_the_model(
         let limits = &policy.rule.limits;
         // The lapses come first. They are made here so that the model knows them too.
         book.history.lapse(now);
+        book.meet(0)?;
         if let Some(before) = book.limits.last().cloned() {
             book.limits.resize(book.history.entries.len(), before);
         }
@@ -236,21 +240,28 @@ fn follows_the_model(
         prop_assert_eq!(&told, &model, "before {:?}", step);
         tells_the_future(&book.history, &policy, at)?;
 
+        let room = model.iter().map(|(_, left)| *left).min().unwrap();
+        let topped_up = book.top_ups.left(at);
         let verdict = book.history.step(&policy, units, &step.what, now);
+        book.meet(room)?;
         book.limits
             .resize(book.history.entries.len(), limits.clone());
-        let fits = model.iter().all(|(_, left)| step.units <= *left);
+        let fits = step.units <= room + topped_up;
         match verdict {
             Some(Verdict::Granted(_)) => {
                 prop_assert!(fits);
-                limits
-                    .iter()
-                    .try_for_each(|limit| book.is_never_over(limit))?;
+                // A limit can be over after its `max` was lowered: then all units come from top-ups.
+                if book.top_ups.own.last() > Some(&0) {
+                    limits
+                        .iter()
+                        .try_for_each(|limit| book.is_never_over(limit))?;
+                }
             }
             Some(Verdict::Refused(refusal)) => {
                 prop_assert!(!fits);
                 if let Refusal::Denied(denied) = refusal
                     && book.history.open.is_empty()
+                    && topped_up == 0
                 {
                     is_granted_when_told(&book.history, &policy, units, &denied.totals)?;
                 }

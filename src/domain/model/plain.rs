@@ -13,11 +13,14 @@ use crate::limit::shape::{Limit, Shape};
 use crate::policy::Policy;
 use crate::window::Window;
 
+use super::top_ups::PlainTopUps;
+
 /// The entries of an account, and the limits that decided each of them.
 #[derive(Default)]
 pub struct Book {
     pub history: History,
     pub limits: Vec<Vec<Limit>>,
+    pub top_ups: PlainTopUps,
 }
 
 /// The effect of an entry on the usage.
@@ -75,12 +78,25 @@ fn goes_on(one: &Limit, two: &Limit) -> bool {
 }
 
 impl Book {
+    /// Follows the entries that were made since. `room` is what the windows had left before them.
+    pub fn meet(&mut self, room: u64) -> Result<(), TestCaseError> {
+        for entry in &self.history.entries[self.top_ups.own.len()..] {
+            self.top_ups.meet(entry, room);
+            let told = entry.line.top_ups.as_ref();
+            prop_assert!(self.top_ups.is_told_by(entry), "{told:?}");
+        }
+        Ok(())
+    }
+
     fn event(&self, place: usize) -> Event {
         let entry = &self.history.entries[place];
         let effect = match entry.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => EventEffect::Take,
             EntryKind::Adjustment(Direction::Down) => EventEffect::TakeOff,
-            EntryKind::Confirmation { .. } | EntryKind::Calendar => EventEffect::Nothing,
+            EntryKind::Confirmation { .. }
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => EventEffect::Nothing,
             EntryKind::Reset { per } => EventEffect::Reset(per),
             EntryKind::Reversal { of }
             | EntryKind::PartialReversal { of }
@@ -92,7 +108,7 @@ impl Book {
         Event {
             place,
             effect,
-            units: entry.units.get(),
+            units: self.top_ups.own[place],
             at: entry.line.at.timestamp_micros(),
             counted_at: entry.counted_at().timestamp_micros(),
         }
@@ -263,7 +279,7 @@ impl Book {
         let earlier = self.events().take(place);
         let moves = |event: &Event| {
             use EventEffect::{GiveBack, Take, TakeOff};
-            matches!(event.effect, Take | GiveBack(_) | TakeOff)
+            event.units > 0 && matches!(event.effect, Take | GiveBack(_) | TakeOff)
         };
         let moving = earlier.filter(moves);
         moving.last().map_or(i64::MIN, |event| event.at)
@@ -380,7 +396,7 @@ impl Event {
     }
 
     fn takes(&self) -> bool {
-        matches!(self.effect, EventEffect::Take)
+        matches!(self.effect, EventEffect::Take) && self.units > 0
     }
 
     fn takes_off(&self) -> bool {

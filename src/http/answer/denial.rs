@@ -20,6 +20,7 @@ use domain::limit::per::Per;
 use domain::limit::shape::LimitKind;
 use domain::limit::total::Total;
 use domain::policy::{Inactive, Policy};
+use domain::refusal::lacking;
 use domain::shared::SharedTotal;
 use domain::window::Length;
 
@@ -38,17 +39,18 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Denial {
     pub asked: Asked,
-    pub totals: Vec<Total>,
+    /// See `DeniedClaim::own_units`.
+    pub own_units: u64,
+    pub totals: Box<[Total]>,
     /// See `DeniedClaim::shared`.
-    pub shared: Vec<SharedTotal>,
+    pub shared: Box<[SharedTotal]>,
     pub forecast: Forecast,
 }
 
 impl Denial {
     /// The limits that lack room.
     pub fn lacking(&self) -> impl Iterator<Item = &Total> {
-        let units = self.asked.units;
-        self.totals.iter().filter(move |total| !total.fits(units))
+        lacking(&self.totals, self.own_units).map(|(total, _)| total)
     }
 
     /// The limits that all subjects share and that lack room.
@@ -71,9 +73,9 @@ impl Denial {
 
     /// The limit of the subject that lacks room for longest.
     pub fn binding(&self) -> Option<&Total> {
-        let fits_at = |total: &Total| total.fits_at(self.asked.units);
-        let later = |one: &&Total, two: &&Total| compare_ends(fits_at(one), fits_at(two));
-        self.lacking().max_by(later)
+        let binding =
+            lacking(&self.totals, self.own_units).max_by(|one, two| compare_ends(one.1, two.1));
+        binding.map(|(total, _)| total)
     }
 
     /// Seconds until the claim fits.
@@ -172,8 +174,12 @@ impl fmt::Display for Denial {
             this_window(total.per()),
             policy.name,
         )?;
-        if total.remaining() > 0 {
+        let topped_up = units.get().saturating_sub(self.own_units);
+        if total.remaining() > 0 || topped_up > 0 {
             write!(formatter, " and asks for {}", units.get())?;
+        }
+        if topped_up > 0 {
+            write!(formatter, ", of which its top-ups have {topped_up}")?;
         }
         let is_calendar = total.kind() == LimitKind::Calendar;
         match self.forecast.fits_at {

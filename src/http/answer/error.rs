@@ -25,6 +25,7 @@ use domain::partial::PARTS_MOST;
 use domain::policy::PolicyName;
 use domain::refusal::{CorrectionRefusal, Refusal};
 use domain::schedule::UnreadableTerms;
+use domain::top_up::TOP_UPS_MOST;
 use engine::{Failure, Outcome, Undecided, WaitingChange};
 
 /// Every answer to a request that is not a success.
@@ -125,6 +126,10 @@ pub enum ApiError {
     NotAHold,
     #[error("nothing is used{}: there is nothing to reset", .0.map_or(String::new(), |per| format!(" per {per}")))]
     NothingUsed(Option<Per>),
+    #[error(
+        "the subject has no top-up with this id of which a unit is left: its usage lists the top-ups"
+    )]
+    NothingLeft,
     #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
     GrantReversed(DateTime<Utc>),
     #[error("this hold lapsed at {}: claim again", written(*.0))]
@@ -229,6 +234,9 @@ fn or(roles: &[Role]) -> String {
     }
 }
 
+/// What is wrong with the end of a top-up.
+pub const END_HAS_PASSED: &str = "the end has passed; write an instant to come";
+
 impl ApiError {
     /// The error behind an answer.
     pub fn of(answer: &HttpResponse) -> Option<&Self> {
@@ -272,6 +280,7 @@ impl ApiError {
             }
             Refusal::Denied(denied) => Self::Denied(Box::new(Denial {
                 asked,
+                own_units: denied.own_units,
                 totals: denied.totals,
                 shared: denied.shared,
                 forecast,
@@ -322,6 +331,21 @@ impl ApiError {
                 );
                 Self::invalid_body("/per", detail)
             }
+            Refusal::NotCorrected(CorrectionRefusal::NoTopUps) => {
+                let detail = "Redis decides the claims of this policy alone, and knows no top-ups: write \
+                              durability recorded into the policy, or adjust the usage";
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::TooManyTopUps) => {
+                let detail = format!(
+                    "a subject has at most {TOP_UPS_MOST} top-ups at the same time: reverse one first"
+                );
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::EndHasPassed) => {
+                Self::invalid_body("/until", END_HAS_PASSED)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NothingLeft) => Self::NothingLeft,
             Refusal::NotCorrected(CorrectionRefusal::NothingUsed(per)) => Self::NothingUsed(per),
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
             Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
@@ -442,6 +466,7 @@ impl ApiError {
             Self::OwnProposal => problem::OWN_PROPOSAL,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::NothingUsed(_) => problem::NOTHING_USED,
+            Self::NothingLeft => problem::NOTHING_LEFT,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
             Self::GrantReversed(_) | Self::RetryOfReversed(_) => problem::GRANT_REVERSED,
             Self::HoldGone(_) | Self::HoldLapsed(_) | Self::RetryOfLapsed(_) => {

@@ -13,7 +13,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 
 pub use denial::{Asked, Denial};
-pub use error::{ApiError, Forbidden, entered};
+pub use error::{ApiError, END_HAS_PASSED, Forbidden, entered};
 pub use export::{csv_lines, file_answer, json_lines, streamed};
 pub use limits::{RATE_LIMIT, RATE_LIMIT_POLICY, insert_fields, seconds_until, shared_name};
 pub use plain::respond;

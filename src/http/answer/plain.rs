@@ -144,6 +144,7 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
         subject: Some(subject),
         units,
         returned_units: 0,
+        topped_up_units: 0,
         state,
         granted_at,
         provisional: false,
@@ -281,6 +282,7 @@ mod tests {
         ) -> ClaimAnswer {
             let grant = GrantBody {
                 returned_units: 0,
+        topped_up_units: 0,
                 id: Uuid::from_u128(id),
                 policy,
                 policy_version,

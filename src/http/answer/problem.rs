@@ -148,6 +148,13 @@ NOTHING_USED = CONFLICT "nothing-used" "Nothing used" None,
            was changed."
     do "Check the policy, the subject and `per`. If they are right, do nothing."
     retry "No, not before the subject uses units.";
+NOTHING_LEFT = CONFLICT "nothing-left" "Nothing left" None,
+    "a reversal of a top-up of which nothing is left"
+    means "The subject has no top-up with this id of which a unit is left: all units are used, it has ended, or it \
+           is another subject's. Nothing was changed."
+    do "Look at the subject's usage: it lists the top-ups. Units that were used come back by reversals of their \
+        grants."
+    retry "No, not before a grant that used a unit of it is reversed.";
 POLICY_INACTIVE = CONFLICT "policy-inactive" "Policy inactive" None,
     "the policy is paused, or it is before `active_from`, or not before `active_until`"
     means "The policy is paused, has not begun (`active_from`), or has ended (`active_until`). \

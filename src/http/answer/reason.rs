@@ -44,9 +44,19 @@ pub fn describe_verdict(
                 "no version of the policy was in force".to_owned(),
             );
         }
-        Some(Verdict::Granted(_)) => {
-            let detail = format!("there was room for {units} more in every limit");
-            return ("room", detail);
+        Some(Verdict::Granted(line)) => {
+            let topped_up = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
+            let room = format!(
+                "there was room for {} more in every limit",
+                units - topped_up
+            );
+            return match topped_up {
+                0 => ("room", room),
+                _ => (
+                    "topped_up",
+                    format!("{room}, and {topped_up} came from top-ups"),
+                ),
+            };
         }
         Some(Verdict::WouldDeny(_)) => {
             return (

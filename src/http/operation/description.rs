@@ -12,6 +12,12 @@ pub const ID: Values = &[("id", "$response.body#/id")];
 pub const GRANT: Values = &[("id", "$response.body#/grant/id")];
 /// The part from which another operation takes the id of a bundle.
 pub const BUNDLE: Values = &[("id", "$response.body#/bundle")];
+/// The part from which another operation takes a top-up. Its account is that of the request.
+pub const TOP_UP: Values = &[
+    ("policy", "$request.path.policy"),
+    ("subject", "$request.path.subject"),
+    ("id", "$response.body#/id"),
+];
 /// The parts from which another operation takes the account of a grant.
 pub const ACCOUNT: Values = &[
     ("policy", "$response.body#/grant/policy"),

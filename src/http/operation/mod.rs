@@ -20,7 +20,7 @@ use api::problem::Problem;
 use description::Values;
 pub(crate) use description::describe;
 pub use description::{
-    ACCOUNT, BUNDLE, Description, GRANT, ID, POLICY, POLICY_OF_SUBJECT, SUBJECT,
+    ACCOUNT, BUNDLE, Description, GRANT, ID, POLICY, POLICY_OF_SUBJECT, SUBJECT, TOP_UP,
 };
 use domain::key::Role;
 

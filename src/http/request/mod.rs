@@ -28,7 +28,7 @@ pub use header::{IDEMPOTENCY_KEY_FIELD, IfMatch, IfMatchOrNone, KeyHeader, Needl
 pub use metadata::MetadataQuery;
 pub use path::{
     BundlePath, GrantPath, IdPath, NewPolicyPath, NewSubjectPath, PolicyPath, ReportPath,
-    RevisionPath, SubjectPath, TilePath,
+    RevisionPath, SubjectPath, TilePath, TopUpPath,
 };
 pub use query::{DryRun, Page, PageQuery, Query, Reason, is_true};
 pub use route::{

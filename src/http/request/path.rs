@@ -20,6 +20,7 @@ extractors!(
     NewSubjectPath => SubjectInPath,
     IdPath => IdInPath,
     GrantPath => IdInPath,
+    TopUpPath => IdInPath,
     BundlePath => IdInPath,
     ReportPath => IdInPath,
     RevisionPath => RevisionInPath,
@@ -156,6 +157,7 @@ macro_rules! ids {
 ids! {
     IdPath: "an id";
     GrantPath: "a grant's id";
+    TopUpPath: "a top-up's id";
     BundlePath: "a bundle's id";
     ReportPath: "a report's id";
 }

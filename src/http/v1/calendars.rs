@@ -1,6 +1,6 @@
 //! Calendars of subjects.
 
-use super::entries::answer_by_hand;
+use super::entries::enter_by_hand;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
@@ -8,32 +8,19 @@ use crate::request::{
 };
 use api::calendars::MoveRequest;
 use api::entries::EntryBody;
-use domain::claim::{Subject, Units};
 use domain::own_calendar::OwnCalendarDraft;
 use domain::policy::check_reason;
-use engine::CalendarMove;
+use engine::AdminEntry;
 
-fn check(
-    body: MoveRequest,
-    subject: Subject,
-    key: KeyHeader,
-    caller: &Caller<Admin>,
-) -> Result<CalendarMove, ApiError> {
+fn check(body: &MoveRequest) -> Result<AdminEntry, ApiError> {
     let mut faults = Faults::default();
     let draft = OwnCalendarDraft {
-        time_zone: body.time_zone,
-        anchor: body.anchor,
+        time_zone: body.time_zone.clone(),
+        anchor: body.anchor.clone(),
     };
     let calendar = faults.draft(draft.check(""));
     faults.body("/reason", check_reason(&body.reason));
-    let note = caller.note(Some(body.reason));
-    faults.or(calendar.map(|calendar| CalendarMove {
-        subject,
-        calendar,
-        key: key.0,
-        claimed_by: caller.key_number(),
-        note,
-    }))
+    faults.or(calendar.map(AdminEntry::MoveCalendar))
 }
 
 describe! {
@@ -59,10 +46,7 @@ pub async fn post(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let now = claims.instance.now();
-    let name = subject.0.as_str().to_owned();
-    let moved = check(body.0, subject.0, key, &caller)?;
-    let admission = claims.admit(&caller.key())?;
-    let outcome = claims.move_calendar(admission, &policy.0, moved).await?;
-    answer_by_hand(&claims, &policy.0, &name, Units::ONE, outcome, now).await
+    let asked = check(&body.0)?;
+    let account = (policy.0, subject.0);
+    enter_by_hand(&caller, account, key.0, asked, body.0.reason, &claims).await
 }

@@ -20,6 +20,7 @@ use api::distinct::DistinctObject;
 use api::grants::ClaimAnswer;
 use api::limits::LimitUsage;
 use api::strict::Object;
+use api::top_ups::TopUpLeft;
 use domain::claim::{Claim, HoldTime, Subject, Units};
 use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
@@ -302,6 +303,7 @@ pub fn usage_body(usage: Usage, subject: &str) -> UsageBody {
             until: terms.until,
         }),
         block: blocked.map(|block| BlockNote { until: block.until }),
+        top_ups: TopUpLeft::all(&usage.top_ups),
         has_entries: usage.has_entries,
     }
 }

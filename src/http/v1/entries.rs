@@ -1,7 +1,5 @@
 //! An account's entries: their list, and adjustments.
 
-use std::sync::Arc;
-
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 
@@ -13,21 +11,15 @@ use crate::request::{
 };
 use api::entries::{AdjustmentRequest, EntryBody, EntryList};
 use api::problem::InvalidPart;
-use domain::claim::{ClaimError, Subject, Units};
+use domain::claim::{ClaimError, IdempotencyKey, Subject, Units};
 use domain::forecast::Forecast;
 use domain::grant::{Direction, Entry};
 use domain::identity::to_micros;
 use domain::policy::{PolicyName, check_reason};
 use domain::reads::ReadKind;
-use engine::{Adjustment, Claims, Outcome};
+use engine::{AdminEntry, ByHand};
 
-fn check(
-    body: AdjustmentRequest,
-    subject: Subject,
-    key: KeyHeader,
-    caller: &Caller<Admin>,
-    now: DateTime<Utc>,
-) -> Result<Adjustment, ApiError> {
+fn check(body: &AdjustmentRequest, now: DateTime<Utc>) -> Result<AdminEntry, ApiError> {
     let mut faults = Faults::default();
     let direction = match body.units.0 {
         0.. => Direction::Up,
@@ -46,16 +38,8 @@ fn check(
         faults.add(InvalidPart::body("/at", detail));
     }
     faults.body("/reason", check_reason(&body.reason));
-    let note = caller.note(Some(body.reason));
-    faults.or(units.map(|units| Adjustment {
-        subject,
-        units,
-        direction,
-        counted_at: counted_at.map(to_micros),
-        key: key.0,
-        claimed_by: caller.key_number(),
-        note,
-    }))
+    let counted_at = counted_at.map(to_micros);
+    faults.or(units.map(|units| AdminEntry::Adjust(units, direction, counted_at)))
 }
 
 describe! {
@@ -80,30 +64,38 @@ pub async fn adjust(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let now = claims.instance.now();
-    let name = subject.0.as_str().to_owned();
-    let adjustment = check(body.0, subject.0, key, &caller, now)?;
-    let units = adjustment.units;
-    let admission = claims.admit(&caller.key())?;
-    let outcome = claims.adjust(admission, &policy.0, adjustment).await?;
-    answer_by_hand(&claims, &policy.0, &name, units, outcome, now).await
+    let asked = check(&body.0, claims.instance.now())?;
+    let account = (policy.0, subject.0);
+    enter_by_hand(&caller, account, key.0, asked, body.0.reason, &claims).await
 }
 
-/// Answers with an entry that was made by hand, and what is foretold for its limits. Nothing is foretold for a
-/// repeated one.
-pub async fn answer_by_hand(
-    claims: &Arc<Claims>,
-    policy: &PolicyName,
-    subject: &str,
-    units: Units,
-    outcome: Outcome,
-    now: DateTime<Utc>,
+/// Enters what an admin enters for a subject, and answers with the entry and what is foretold for its limits. Nothing
+/// is foretold for a repeated one.
+pub async fn enter_by_hand(
+    caller: &Caller<Admin>,
+    (policy, subject): (PolicyName, Subject),
+    key: Option<IdempotencyKey>,
+    asked: AdminEntry,
+    reason: String,
+    claims: &ClaimsData,
 ) -> HttpAnswer {
-    let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(subject), units, now)?;
+    let now = claims.instance.now();
+    let name = subject.as_str().to_owned();
+    let units = asked.units();
+    let by_hand = ByHand {
+        entry: asked,
+        subject,
+        key,
+        claimed_by: caller.key_number(),
+        note: caller.note(Some(reason)),
+    };
+    let admission = claims.admit(&caller.key())?;
+    let outcome = claims.enter(admission, &policy, by_hand).await?;
+    let (entry, is_repeat) = entered(outcome, Forecast::default(), Some(&name), units, now)?;
     let forecast = if is_repeat {
         Forecast::default()
     } else {
-        claims.foretell_entry(policy, &entry).await
+        claims.foretell_entry(&policy, &entry).await
     };
     Ok(entered_once(is_repeat).json(EntryBody::foretold(&entry, &forecast)))
 }

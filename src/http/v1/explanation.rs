@@ -30,6 +30,7 @@ use domain::key::KeyNumber;
 use domain::limit::total::Total;
 use domain::policy::PolicyName;
 use domain::reads::ReadKind;
+use domain::refusal::Refusal;
 use domain::shared::SharedTotal;
 use domain::subject_tier::TierTerms;
 use domain::zone::Zone;
@@ -72,13 +73,14 @@ fn counted_entry(placed: PlacedEntry) -> CountedEntryBody {
     CountedEntryBody {
         id: Some(entry.id.0),
         kind: entry.kind.word().as_str().into(),
-        units: entry.units_added(),
+        units: entry.own_units_added(),
+        topped_up_units: entry.topped_up_units(),
         counted_at: entry.counted_at(),
         at: entry.line.at,
         position: placed.position,
         policy_version: Some(entry.line.policy_version),
         time_zone: placed.zone.map(|zone| zone.name().to_owned()),
-        grant: entry.kind.of().map(|grant| grant.0),
+        grant: entry.kind.grant().map(|grant| grant.0),
         per: entry.kind.per().map(|per| per.to_string()),
         by: note.map(|note| note.by.to_string()).or(claimed_by),
         reason: note.and_then(|note| note.reason.clone()),
@@ -87,10 +89,12 @@ fn counted_entry(placed: PlacedEntry) -> CountedEntryBody {
 }
 
 fn lapsed_hold(lapsed: Hold) -> CountedEntryBody {
+    let own_units = lapsed.returning().own_units();
     CountedEntryBody {
         id: None,
         kind: KindWord::Lapse.as_str().into(),
-        units: -lapsed.units.get().cast_signed(),
+        units: -own_units.cast_signed(),
+        topped_up_units: lapsed.units.get() - own_units,
         counted_at: lapsed.grant.at(),
         at: lapsed.until,
         position: None,
@@ -151,10 +155,18 @@ fn describe(met: LimitsThen, forecast: &Forecast) -> (TermsBody, Vec<LimitExplan
 fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation {
     let units = asked.units;
     let met = found.met.as_ref();
+    let own_units = match met.map(|(_, verdict)| verdict) {
+        Some(Verdict::Granted(line) | Verdict::WouldDeny(line)) => {
+            let topped_up = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
+            units.get().saturating_sub(topped_up)
+        }
+        Some(Verdict::Refused(Refusal::Denied(denied))) => denied.own_units,
+        Some(Verdict::Refused(_)) | None => units.get(),
+    };
     let totals = met.into_iter().flat_map(|(met, _)| &met.limits);
     let lacking: Vec<&Total> = totals
         .map(|limit| &limit.total)
-        .filter(|total| !total.fits(units))
+        .filter(|total| own_units > total.remaining())
         .collect();
     let verdict = met.map(|(_, verdict)| verdict);
     let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
@@ -193,10 +205,12 @@ fn describe_grant(found: ExplainedGrant) -> GrantExplanation {
         since,
         met,
     } = found;
-    let took = met.limits.iter().map(|limit| TookBody {
+    let own_units = grant.entry.own_units();
+    let limits = met.limits.iter().filter(|_| own_units > 0);
+    let took = limits.map(|limit| TookBody {
         per: limit.total.per(),
         first: limit.total.used() + 1,
-        last: limit.total.used() + grant.entry.units.get(),
+        last: limit.total.used() + own_units,
         max: limit.total.at_once(),
     });
     let took = took.collect();

@@ -30,7 +30,7 @@ fn in_force(versions: &[Policy], span: InstantSpan) -> impl Iterator<Item = Poli
     })
 }
 
-const CSV_COLUMNS: [&str; 25] = [
+const CSV_COLUMNS: [&str; 28] = [
     "position",
     "recorded_at",
     "policy",
@@ -56,6 +56,9 @@ const CSV_COLUMNS: [&str; 25] = [
     "bundle",
     "own_time_zone",
     "anchor",
+    "topped_up_units",
+    "top_up",
+    "top_up_until",
 ];
 
 /// The act of an export, as recorded and as parsed, with its key.
@@ -167,9 +170,11 @@ impl ExportFile {
     }
 }
 
-fn csv_cells(item: &HistoryItem) -> [String; 25] {
+fn csv_cells(item: &HistoryItem) -> [String; 28] {
     let entry = &item.entry;
     let own = entry.calendar.clone().unwrap_or_default();
+    let top_up = entry.top_up.as_ref();
+    let topped_up = Some(entry.topped_up_units).filter(|units| *units > 0);
     let key = item.key.as_ref();
     let metadata = item.metadata.as_ref();
     [
@@ -207,6 +212,12 @@ fn csv_cells(item: &HistoryItem) -> [String; 25] {
         own.time_zone.unwrap_or_default(),
         own.anchor
             .map(|anchor| anchor.to_string())
+            .unwrap_or_default(),
+        topped_up.map(|units| units.to_string()).unwrap_or_default(),
+        top_up.map(|it| it.id.to_string()).unwrap_or_default(),
+        top_up
+            .and_then(|it| it.until)
+            .map(written)
             .unwrap_or_default(),
     ]
 }

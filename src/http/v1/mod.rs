@@ -30,5 +30,6 @@ pub mod seals;
 pub mod statistics;
 pub mod subjects;
 pub mod tiers;
+pub mod top_ups;
 pub mod totals;
 pub mod windows;

@@ -1,35 +1,22 @@
 //! Resets: limits of a subject begin again with nothing used.
 
-use super::entries::answer_by_hand;
+use super::entries::enter_by_hand;
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::{ACCOUNT, describe};
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, PolicyPath, SubjectPath, Then,
 };
 use api::entries::{EntryBody, ResetRequest};
-use domain::claim::{Subject, Units};
 use domain::limit::per::Per;
 use domain::policy::check_reason;
-use engine::Reset;
+use engine::AdminEntry;
 
-fn check(
-    body: ResetRequest,
-    subject: Subject,
-    key: KeyHeader,
-    caller: &Caller<Admin>,
-) -> Result<Reset, ApiError> {
+fn check(body: &ResetRequest) -> Result<AdminEntry, ApiError> {
     let mut faults = Faults::default();
-    let per = body.per.map(|per| per.parse::<Per>()).transpose();
+    let per = body.per.as_ref().map(|per| per.parse::<Per>()).transpose();
     let per = faults.body("/per", per);
     faults.body("/reason", check_reason(&body.reason));
-    let note = caller.note(Some(body.reason));
-    faults.or(per.map(|per| Reset {
-        subject,
-        per,
-        key: key.0,
-        claimed_by: caller.key_number(),
-        note,
-    }))
+    faults.or(per.map(AdminEntry::Reset))
 }
 
 describe! {
@@ -57,10 +44,7 @@ pub async fn post(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let now = claims.instance.now();
-    let name = subject.0.as_str().to_owned();
-    let reset = check(body.0, subject.0, key, &caller)?;
-    let admission = claims.admit(&caller.key())?;
-    let outcome = claims.reset(admission, &policy.0, reset).await?;
-    answer_by_hand(&claims, &policy.0, &name, Units::ONE, outcome, now).await
+    let asked = check(&body.0)?;
+    let account = (policy.0, subject.0);
+    enter_by_hand(&caller, account, key.0, asked, body.0.reason, &claims).await
 }

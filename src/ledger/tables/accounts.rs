@@ -10,6 +10,7 @@ use domain::correction::{Hold, Holds};
 use domain::forecast::{HOLDS_MOST, HoldsAhead};
 use domain::grant::{Entry, Line};
 use domain::identity::{AccountId, KeyId};
+use domain::line_text::top_ups_of;
 
 /// How many open holds are read in addition to those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
@@ -18,6 +19,8 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
     Ok(Hold {
         grant: row.get("id")?,
         units: row.get("units")?,
+        granted: row.get("granted")?,
+        top_ups: top_ups_of(&row.get::<String>("totals")?)?,
         until: row.get("held_until")?,
         version: row.get("version")?,
     })
@@ -28,7 +31,7 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
 const LAPSED_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units, e.policy_version AS version
+    ) AS units, e.units AS granted, e.totals, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until <= $4
@@ -40,7 +43,7 @@ const LAPSED_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
 const NEXT_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units, e.policy_version AS version
+    ) AS units, e.units AS granted, e.totals, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND hold.held_until > $4
@@ -52,7 +55,7 @@ const NEXT_HOLDS: &str = "SELECT hold.id, hold.held_until, e.units - (
 const HOLDS_TO_COME: &str = "SELECT hold.id, hold.held_until, e.units - (
         SELECT CAST(COALESCE(SUM(part.units), 0) AS bigint) FROM partial_reversals AS part
         WHERE part.of_grant = hold.id AND part.number <= $2
-    ) AS units, e.policy_version AS version
+    ) AS units, e.units AS granted, e.totals, e.policy_version AS version
     FROM entry_details AS hold
     JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
     WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3

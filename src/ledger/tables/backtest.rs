@@ -9,10 +9,11 @@ use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use domain::backtest::Replayed;
 use domain::identity::{AccountId, EntryId};
-use domain::line_text::decode_calendar;
+use domain::line_text::{decode_calendar, top_ups_of};
 use domain::policy::PolicyId;
 
 fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
+    let own: Option<String> = row.get("own")?;
     Ok(Replayed {
         account: row.get("account")?,
         id: row.get("id")?,
@@ -24,17 +25,15 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
         )?,
         units: row.get("units")?,
         is_given_back: row.get("is_given_back")?,
-        calendar: match row.get::<Option<String>>("own")? {
-            Some(totals) => decode_calendar(&totals)?,
-            None => None,
-        },
+        calendar: own.as_deref().map_or(Ok(None), decode_calendar)?,
+        top_ups: own.as_deref().map_or(Ok(None), top_ups_of)?,
     })
 }
 
 /// A subquery with LIMIT: for EXISTS, PostgreSQL would hash all reversals again for each page.
 const REPLAYED: Texts = Texts {
     postgres: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units,
-            CASE WHEN e.totals LIKE '@%' THEN e.totals END AS own, e.kind = 1 AND (
+            CASE WHEN substr(e.totals, 1, 1) IN ('@', '+') THEN e.totals END AS own, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back
@@ -47,7 +46,7 @@ const REPLAYED: Texts = Texts {
         LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
         ORDER BY e.id",
     sqlite: "SELECT e.account, e.id, e.kind, d.of_grant, d.per, e.units,
-            CASE WHEN e.totals LIKE '@%' THEN e.totals END AS own, e.kind = 1 AND (
+            CASE WHEN substr(e.totals, 1, 1) IN ('@', '+') THEN e.totals END AS own, e.kind = 1 AND (
             SELECT id FROM entry_details WHERE of_grant = e.id
                 AND kind IN (SELECT kind FROM entry_kinds WHERE sign < 0) LIMIT 1
         ) IS NOT NULL AS is_given_back

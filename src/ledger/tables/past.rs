@@ -4,27 +4,44 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::accounts::CUT_AT;
 use crate::encoding::decode_kind;
-use crate::query::query;
+use crate::query::{Texts, query};
 use crate::row::{StoredRow, only};
 use crate::{ClaimTables, LedgerError};
+use domain::claim::Units;
 use domain::grant::Line;
 use domain::identity::{AccountId, EntryId};
+use domain::line_text::top_ups_of;
 use domain::past::{LimitWindow, Movement, Past, WantedPast, WindowSum};
 use domain::window::Window;
 
 /// The running sum of what an account's entries add and give back. It never falls below zero on the
 /// way.
-const SUM: &str = "SELECT CAST(COALESCE(
-        SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
-    ) AS bigint) FROM (
-        SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-            SELECT e.number, k.sign * e.units AS added
-            FROM entries AS e JOIN entry_kinds AS k ON k.kind = e.kind
-            LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
-            WHERE e.account = $1 AND e.number <= $2 AND COALESCE(d.of_grant, e.id) >= $3
-                AND COALESCE(d.of_grant, e.id) < $4
-        ) AS steps
-    ) AS sums";
+///
+/// A line with top-ups begins with a plus sign and the units of its entry that count in no window.
+macro_rules! sum {
+    ($aside:literal) => {
+        concat!(
+            "SELECT CAST(COALESCE(
+                SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
+            ) AS bigint) FROM (
+                SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+                    SELECT e.number, k.sign * (e.units - CASE
+                        WHEN substr(e.totals, 1, 1) = '+' THEN CAST(",
+            $aside,
+            " AS bigint) ELSE 0 END) AS added
+                    FROM entries AS e JOIN entry_kinds AS k ON k.kind = e.kind
+                    LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+                    WHERE e.account = $1 AND e.number <= $2 AND COALESCE(d.of_grant, e.id) >= $3
+                        AND COALESCE(d.of_grant, e.id) < $4
+                ) AS steps
+            ) AS sums"
+        )
+    };
+}
+const SUM: Texts = Texts {
+    postgres: sum!("split_part(substr(e.totals, 2), ':', 1)"),
+    sqlite: sum!("substr(e.totals, 2)"),
+};
 
 /// The last reset of the limit $5, up to the number $2, that counts in the window.
 const RESET: &str = "SELECT id FROM entry_details
@@ -35,7 +52,8 @@ const RESET: &str = "SELECT id FROM entry_details
 
 /// The entries that changed the usage of the account $1 after the instant $3, up to the number $2.
 /// Instants never decrease as numbers increase.
-const TAIL: &str = "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.held_until, d.per
+const TAIL: &str =
+    "SELECT e.number, e.id, e.kind, e.units, e.at, e.totals, d.of_grant, d.held_until, d.per
     FROM entries AS e
     LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
     WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
@@ -45,6 +63,9 @@ const TAIL: &str = "SELECT e.number, e.id, e.kind, e.units, e.at, d.of_grant, d.
     ORDER BY e.number";
 
 fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
+    let top_ups = top_ups_of(&row.get::<String>("totals")?)?;
+    let aside = top_ups.map_or(0, |top_ups| top_ups.aside);
+    let units: Units = row.get("units")?;
     Ok(Movement {
         number: row.get("number")?,
         id: row.get("id")?,
@@ -54,7 +75,7 @@ fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
             row.get("held_until")?,
             row.get("per")?,
         )?,
-        units: row.get("units")?,
+        units: units.get().saturating_sub(aside),
         at: row.get("at")?,
     })
 }
@@ -97,14 +118,14 @@ impl ClaimTables {
         window: LimitWindow,
     ) -> Result<WindowSum, LedgerError> {
         let LimitWindow { per, window } = window;
-        let inside = |statement: &'static str, start| {
+        let inside = |statement: Texts, start| {
             let statement = query(statement).bind(account).bind(number);
             let statement = statement.bind(EntryId::first_at(start));
             statement.bind(EntryId::first_at(window.end))
         };
         self.ledger
             .in_time(async |mut session| {
-                let reset = inside(RESET, window.start).bind(per.to_string());
+                let reset = inside(RESET.into(), window.start).bind(per.to_string());
                 let reset: Option<EntryId> = session.first(reset, only).await?;
                 let reset_at = reset.map(EntryId::at);
                 let start = reset_at.unwrap_or(window.start);

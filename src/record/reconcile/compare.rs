@@ -334,6 +334,7 @@ mod tests {
             policy_version: 1,
             lapses_at: None,
             calendar: None,
+            top_ups: None,
             totals: Arc::new([Total {
                 max: 9,
                 reset_at: None,

@@ -223,6 +223,7 @@ impl Account {
                 Flaw::WrongCalendar => {
                     alarm(DifferenceKind::WrongCalendar, self.id, number, number)
                 }
+                Flaw::WrongTopUps => alarm(DifferenceKind::WrongTopUps, self.id, number, number),
                 Flaw::WrongTotals(windows) => Difference {
                     windows,
                     ..alarm(DifferenceKind::WrongTotal, self.id, number, number)

@@ -381,6 +381,31 @@ async fn usage_is_adjusted_once_and_a_subject_is_erased_by_its_name() {
         .is(200);
     let kinds = entries["items"].as_array().expect("items").iter();
     assert_eq!(kinds.filter(|entry| entry["kind"] == "reset").count(), 1);
+    let ask = browser
+        .page("/console/subjects/member-1/top-up?policy=benefit")
+        .await;
+    let form = ask
+        .form("/top-up")
+        .with("units", "2")
+        .with("until", "2099-12-31T00:00:00Z")
+        .with("reason", "goodwill");
+    for (field, value) in [
+        ("units", "two"),
+        ("units", "0"),
+        ("until", "soon"),
+        ("reason", ""),
+    ] {
+        let got = browser.send(&form.clone().with(field, value)).await;
+        assert_eq!(got.status, 422, "{field} {value}: {got:?}");
+    }
+    browser.act(&form).await.says("2 units more under benefit");
+    let page = browser.act(&form).await;
+    let usage = app.get("/v1/policies/benefit/subjects/member-1").await;
+    let id = usage.at("/top_ups/0/id");
+    let id = id.as_str().expect("an id");
+    let ends = format!("/top-up/{id}");
+    let form = page.form(&ends).with("reason", "a mistake");
+    browser.act(&form).await.says("2 units taken back");
     let ask = browser.page("/console/subjects/member-1/erase").await;
     let form = ask.form("/erase").with("reason", "request 7");
     let got = browser

@@ -85,6 +85,7 @@ impl Furnished {
             "overrides" => "member-3",
             "blocks" => "member-4",
             "tiers" => "member-5",
+            "top-up" => "01980000-0000-7000-8000-000000000000",
             "grants" => &self.grant,
             "bundles" => &self.bundle,
             "keys" => &self.key,
@@ -98,7 +99,7 @@ impl Furnished {
             path.push(if part == "{}" { thing(before) } else { part });
         }
         let path = path.join("/");
-        let needs_policy = ["/adjust", "/reset"]
+        let needs_policy = ["/adjust", "/reset", "/top-up"]
             .iter()
             .any(|end| pattern.ends_with(end));
         if needs_policy {

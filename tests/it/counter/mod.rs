@@ -133,6 +133,7 @@ fn line(number: u64) -> Line {
         policy_version: 3,
         lapses_at: None,
         calendar: None,
+        top_ups: None,
         totals: Arc::new([
             total(Length::Day, number * 2, 1),
             total(Length::Week, number * 3, 7),

@@ -127,6 +127,7 @@ impl Bench {
                 policy_version: 3,
                 lapses_at: None,
                 calendar: None,
+                top_ups: None,
                 totals: grant.totals.clone().into(),
             },
             confirmed_at: instant(NOON),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::Breach;
 use super::corrections::Holds;
 use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores};
+use super::top_ups::TopUps;
 use super::totals::{RuleLimit, State, Total, micros, told_name};
 use super::windows::Own;
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
@@ -27,6 +28,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
         let had_block = overrides.iter().any(|limits| limits.is_empty());
         let mut holds = Holds::default();
         let mut plain = PlainAccount::default();
+        let mut top_ups = TopUps::default();
         for (index, entry) in entries.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| entries[before]);
             // 2. Check the number, the time and the version against the entry before.
@@ -41,6 +43,7 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
             check_totals(entry, before, rule, so_far, &mut breaches);
             check_calendar(entry, before, rule, &mut breaches);
+            top_ups.follow(entry, &mut breaches);
             if let Some(rule) = rule {
                 check_levels(entry, rule, &mut breaches);
             }
@@ -110,10 +113,11 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
     let is_decided = entry.provisional.is_none() && !entry.would_deny;
     let place = |of: Option<Uuid>| before.iter().position(|other| Some(other.id) == of);
     let effect = match entry.kind {
+        _ if entry.own_units() == 0 => Effect::Nothing,
         Kind::Grant if is_decided => Effect::Grant,
         Kind::Grant | Kind::AdjustmentUp => Effect::Take,
         Kind::AdjustmentDown => Effect::TakeOff,
-        Kind::Confirmation | Kind::Calendar => Effect::Nothing,
+        Kind::Confirmation | Kind::Calendar | Kind::TopUp | Kind::TopUpReversal => Effect::Nothing,
         Kind::Reset => reset(entry),
         Kind::Reversal | Kind::PartialReversal | Kind::Lapse => {
             place(entry.of).map_or(Effect::Nothing, Effect::GiveBack)
@@ -121,7 +125,7 @@ fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
     };
     PlainEntry {
         effect,
-        units: entry.units,
+        units: entry.own_units(),
         at: entry.at.timestamp_micros(),
         counted_at: entry.counted_at.timestamp_micros(),
     }
@@ -154,7 +158,7 @@ fn check_returning<'a>(
     let at = entry.at.timestamp_micros();
     // 1. Before the entry: which limit has no room?
     let lacks_room = |(_, limit, _): &(&Total, &PlainLimit, &PlainState)| {
-        plain.state(limit, at).left(limit) < entry.units
+        plain.state(limit, at).left(limit) < entry.own_units()
     };
     let over = returning(entry).find(lacks_room).map(|(total, ..)| total);
     // 2. Add the entry to the plain model.
@@ -293,7 +297,7 @@ fn check_levels(entry: &Entry, rule: &Rule, breaches: &mut Vec<Breach>) {
         let is_counted = total.contains(entry.counted_at);
         let most = u128::from(total.max) * u128::from(percent);
         let after = u128::from(total.used);
-        let before = after.saturating_sub(entry.units.into());
+        let before = after.saturating_sub(entry.own_units().into());
         is_counted && most > 0 && before * 100 < most && most <= after * 100
     };
     // An adjustment may count before a reset, which only sums show.
@@ -352,7 +356,9 @@ fn check_fit(
         .totals
         .iter()
         .filter(|total| !matches!(total.state, State::Returns(..)));
+    let takes = entry.own_units() > 0;
     let over = of_calendar.find(is_over).or(lacked_room);
+    let over = over.filter(|_| takes);
     match (entry.provisional, over) {
         (None, over) if entry.would_deny || rule.observes => {
             let is_of_blocked = had_block && entry.would_deny;
@@ -453,5 +459,5 @@ fn sum(entries: &[&Entry], per: &str, is_inside: impl Fn(&Entry) -> bool) -> i12
     let reset_at = reset_at(entries, per, &is_inside);
     let counts = |entry: &&&Entry| is_inside(entry) && reset_at <= Some(entry.counted_at);
     let inside = entries.iter().filter(counts);
-    inside.fold(0, |used: i128, entry| (used + entry.added()).max(0))
+    inside.fold(0, |used: i128, entry| (used + entry.own_added()).max(0))
 }

@@ -42,9 +42,15 @@ impl<'a> Holds<'a> {
             Kind::Lapse => until
                 .is_some_and(|until| entry.at == self.last_at.map_or(until, |at| until.max(at))),
             Kind::Reversal | Kind::PartialReversal => until.is_none_or(|until| entry.at < until),
-            Kind::AdjustmentUp | Kind::AdjustmentDown | Kind::Reset | Kind::Calendar => true,
+            Kind::AdjustmentUp
+            | Kind::AdjustmentDown
+            | Kind::Reset
+            | Kind::Calendar
+            | Kind::TopUp
+            | Kind::TopUpReversal => true,
         };
-        if let Some(of) = entry.of {
+        // `top_ups` checks what ends a top-up.
+        if let Some(of) = entry.of.filter(|_| entry.kind != Kind::TopUpReversal) {
             let returned = self.returned.entry(of).or_default();
             let left = self.grants.get(&of).map(|grant| grant.units - *returned);
             let is_right = match entry.kind {

@@ -217,7 +217,7 @@ fn sums(stores: &Stores) -> (Figures, Doubts) {
                     add("subjects_at_limit", 1);
                 }
             }
-            Kind::Confirmation | Kind::Calendar => {}
+            Kind::Confirmation | Kind::Calendar | Kind::TopUp | Kind::TopUpReversal => {}
             Kind::Reset => add("resets", 1),
             Kind::Reversal => {
                 add("reversed_grants", 1);

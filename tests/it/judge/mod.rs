@@ -20,6 +20,7 @@ mod history;
 mod planted;
 mod shared;
 mod stores;
+mod top_ups;
 mod totals;
 mod windows;
 
@@ -51,6 +52,8 @@ pub enum Breach {
     NotTheWindow { entry: Uuid, total: Total },
     /// The calendar of the account is another one than before, and nobody moved it.
     NotItsCalendar { entry: Uuid },
+    /// The top-ups of a line do not follow from the entries, or are used before the windows.
+    NotItsTopUps { entry: Uuid },
     /// A number is missing or out of order.
     Gap { entry: Uuid, number: i64 },
     /// An instant or a policy version is before its predecessor's.

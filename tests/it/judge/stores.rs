@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row as _, SqliteConnection};
 use uuid::Uuid;
 
-use super::totals::{RuleLimit, SharedRule, Total};
+use super::totals::{RuleLimit, SharedRule, ToldTopUps, Total};
 use super::windows::{Calendar, Own, Zone};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +39,7 @@ pub struct Entry {
     pub lapses_at: Option<DateTime<Utc>>,
     pub totals: Vec<Total>,
     pub own: Own,
+    pub top_ups: ToldTopUps,
     /// The limit that a reset names. `None` for all limits, and for other kinds.
     pub per: Option<String>,
     /// The line in the form of a counter, without its number.
@@ -56,6 +57,8 @@ pub enum Kind {
     AdjustmentDown,
     Reset,
     Calendar,
+    TopUp,
+    TopUpReversal,
 }
 
 /// The mark of a grant that Redis alone decided, set when it was appended.
@@ -375,7 +378,8 @@ impl Entry {
         let wish = row.json()["wish"].as_u64().map(|wish| wish as usize);
         let lapses_at = row.at();
         let totals = row.text().expect("totals");
-        let (own, told) = Own::parse(&totals);
+        let (top_ups, rest) = ToldTopUps::parse(&totals);
+        let (own, told) = Own::parse(rest);
         let lapse = lapses_at.map_or("-".to_owned(), |at| at.timestamp_micros().to_string());
         Self {
             account,
@@ -398,16 +402,35 @@ impl Entry {
             line: format!("{} {version} {lapse} {totals}", at.timestamp_micros()),
             totals: Total::parse(told),
             own,
+            top_ups,
             per: row.text(),
         }
     }
 
-    /// The units that the entry adds to the usage.
+    /// The units that the entry adds to what was handed out.
     pub fn added(&self) -> i128 {
-        let units = i128::from(self.units);
+        self.signed(self.units)
+    }
+
+    /// The units that count in windows: the others came from top-ups, or returned to them.
+    pub fn own_units(&self) -> u64 {
+        self.units.saturating_sub(self.top_ups.aside)
+    }
+
+    /// The units that the entry adds to the usage of windows.
+    pub fn own_added(&self) -> i128 {
+        self.signed(self.own_units())
+    }
+
+    fn signed(&self, units: u64) -> i128 {
+        let units = i128::from(units);
         match self.kind {
             Kind::Grant | Kind::AdjustmentUp => units,
-            Kind::Confirmation | Kind::Reset | Kind::Calendar => 0,
+            Kind::Confirmation
+            | Kind::Reset
+            | Kind::Calendar
+            | Kind::TopUp
+            | Kind::TopUpReversal => 0,
             Kind::Reversal | Kind::PartialReversal | Kind::Lapse | Kind::AdjustmentDown => -units,
         }
     }
@@ -425,6 +448,8 @@ impl Kind {
             7 => Self::PartialReversal,
             8 => Self::Reset,
             9 => Self::Calendar,
+            10 => Self::TopUp,
+            11 => Self::TopUpReversal,
             other => panic!("no kind has the number {other}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::plain::{PlainBucket, PlainLimit, PlainState, Return};
 
@@ -294,5 +295,47 @@ fn period(seconds: i64) -> String {
         _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
         _ if seconds % 60 == 0 => format!("{}m", seconds / 60),
         _ => format!("{seconds}s"),
+    }
+}
+
+/// What a line says of top-ups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToldTopUps {
+    /// The units of the entry that count in no window.
+    pub aside: u64,
+    pub each: Vec<ToldTopUp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldTopUp {
+    pub id: Uuid,
+    pub units: u64,
+    pub left: u64,
+    pub ends_at: DateTime<Utc>,
+}
+
+impl ToldTopUps {
+    /// Reads what stands first in a line, and the rest of it.
+    pub fn parse(line: &str) -> (Self, &str) {
+        let Some((told, rest)) = line.strip_prefix('+').and_then(|line| line.split_once(';'))
+        else {
+            return (Self::default(), line);
+        };
+        let (aside, each) = told.split_once(':').expect("units and top-ups");
+        let each = each.split('/').filter(|_| !each.is_empty()).map(|top_up| {
+            let parts: Vec<&str> = top_up.split(',').collect();
+            let micros = parts[3].parse().expect("microseconds");
+            ToldTopUp {
+                id: parts[0].parse().expect("an id"),
+                units: parts[1].parse().expect("units"),
+                left: parts[2].parse().expect("units"),
+                ends_at: DateTime::from_timestamp_micros(micros).expect("an instant"),
+            }
+        });
+        let told = Self {
+            aside: aside.parse().expect("units"),
+            each: each.collect(),
+        };
+        (told, rest)
     }
 }

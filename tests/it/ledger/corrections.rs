@@ -11,6 +11,8 @@ use perdiem::domain::identity::EntryId;
 use perdiem::domain::own_calendar::{CalendarOwner, OwnCalendar};
 use perdiem::domain::past::Past;
 use perdiem::domain::reset::reset;
+use perdiem::domain::top_up::Returned;
+use perdiem::domain::topping_up::{end_top_up, top_up};
 use perdiem::domain::warning::Levels;
 use perdiem::domain::zone::Zone;
 use perdiem::ledger::{Draft, LedgerError, Look};
@@ -72,7 +74,19 @@ impl Statement {
                 EntryKind::Confirmation { .. } => carry_on(policy, after, &past, now),
                 EntryKind::Reversal { of }
                 | EntryKind::PartialReversal { of }
-                | EntryKind::Lapse { of } => give_back(policy, units, of, after, &past, now),
+                | EntryKind::Lapse { of } => {
+                    let returned = Returned::new(of, None, 0, units);
+                    give_back(policy, &returned, after, &past, now)
+                }
+                EntryKind::TopUp => {
+                    let until = now + TimeDelta::days(1);
+                    let given = top_up(policy, until, after, &past, now);
+                    given.map(|line| line.expect("the policy takes top-ups"))
+                }
+                EntryKind::TopUpReversal { of } => {
+                    let ended = end_top_up(policy, of, after, &past, now);
+                    ended.map(|ended| ended.expect("a unit is left").0)
+                }
                 EntryKind::Adjustment(direction) => {
                     let adjusted = adjust(policy, units, direction, now, after, &past, now);
                     adjusted.map(|line| line.expect("the adjustment is allowed"))
@@ -106,7 +120,8 @@ impl Statement {
         };
         line.lapses_at = lapses_at;
         let is_grant = matches!(kind, EntryKind::Grant { .. });
-        Entry {
+        let until = line.at + TimeDelta::days(1);
+        let mut entry = Entry {
             account,
             id: EntryId::new(line.at, line.number, Uuid::new_v4().as_u64_pair().1),
             kind,
@@ -128,7 +143,11 @@ impl Statement {
                 reason: Some("a test".to_owned()),
             }),
             line,
+        };
+        if kind == EntryKind::TopUp {
+            entry.add_top_up(until);
         }
+        entry
     }
 
     fn draft(&self, entries: Vec<Entry>) -> Draft {
@@ -283,14 +302,21 @@ async fn entries_come_back_as_they_were(stack: Stack) {
     statement.enter(UP, 5, None).await;
     statement.enter(DOWN, 2, None).await;
     statement.enter(EntryKind::Calendar, 1, None).await;
+    let given = statement.enter(EntryKind::TopUp, 3, None).await;
+    let ended = EntryKind::TopUpReversal { of: given };
+    statement.enter(ended, 3, None).await;
     let account = statement.desk.account("a");
     // There is no audit here, because no observing policy made the mark.
     let books = Books::open(&statement.desk.ground).await;
     let mut expected = books.entries().await.remove(&account).expect("an account");
-    assert_eq!(expected.len(), 7);
+    assert_eq!(expected.len(), 9);
+    assert_eq!(expected[7].topped_up_units(), 0);
+    assert_eq!(expected[7].top_up().map(|it| it.left), Some(3));
+    assert_eq!(expected[8].kind, EntryKind::TopUpReversal { of: given });
+    assert_eq!(expected[8].line.top_ups, None);
     assert_eq!(expected[6].kind, EntryKind::Calendar);
     let calendars = expected.iter().filter(|it| it.line.calendar.is_some());
-    assert_eq!(calendars.count(), 1);
+    assert_eq!(calendars.count(), 3);
     assert_eq!(expected[0].held_until(), until);
     assert_eq!(expected[1].id, marked);
     assert!(expected[1].would_deny && !expected[0].would_deny);
@@ -310,7 +336,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         page.expect("entries")
     };
     assert_eq!(page(i64::MAX.cast_unsigned(), 100).await, expected);
-    assert_eq!(page(4, 2).await, expected[4..6]);
+    assert_eq!(page(4, 2).await, expected[6..8]);
     assert_eq!(page(1, 2).await, []);
     // The end of the hold is found by the hold's id.
     let look = Look {
@@ -325,7 +351,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         .await
         .expect("a look");
     seen.entries.sort_by_key(|entry| entry.line.number);
-    assert_eq!(seen.entries, [expected[4].clone(), expected[3].clone()]);
+    assert_eq!(seen.entries, [expected[6].clone(), expected[5].clone()]);
     let grant = statement
         .desk
         .ledger
@@ -335,7 +361,7 @@ async fn entries_come_back_as_they_were(stack: Stack) {
         .expect("an answer");
     let followers = grant.expect("a grant").followers;
     let ids = [followers.confirmation, followers.closing].map(|found| found.map(|found| found.id));
-    assert_eq!(ids, [Some(expected[4].id), Some(expected[3].id)]);
+    assert_eq!(ids, [Some(expected[6].id), Some(expected[5].id)]);
 }
 
 async fn open_holds_are_told_as_of_a_line(stack: Stack) {

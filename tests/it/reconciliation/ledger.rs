@@ -97,6 +97,8 @@ async fn planted_faults_are_found(stack: Stack) {
     };
     // An adjustment moves no calendar.
     let own_calendar = second("kind = 5, totals = '@Asia/Tokyo,;' || totals");
+    let top_up =
+        second("totals = '+0:01980000000070008000000000000000,1,1,4000000000000000,0;' || totals");
     let no_kind = format!("{unchecked}; {}", second("kind = 99"));
     #[rustfmt::skip]
     let faults = [
@@ -109,6 +111,7 @@ async fn planted_faults_are_found(stack: Stack) {
         ("another policy", second("policy = 999"), "foreign_entry"),
         ("totals that cannot be read", second("totals = 'junk'"), "unreadable_entry"),
         ("a calendar that nobody moved", own_calendar, "wrong_calendar"),
+        ("a top-up that nobody gave", top_up, "wrong_top_ups wrong_top_ups"),
         ("no such kind", no_kind, "unreadable_entry"),
         ("an entry once more", copy(4, "account", "totals"), "time_backwards wrong_total"),
         // The entry's id, which contains its instant, was made elsewhere.

@@ -44,6 +44,12 @@ const RESETS: [(u8, Option<Per>, Option<u8>); 3] = [
 /// The moves of admins: the subject, the zone, and the key.
 const MOVES: [(u8, usize, Option<u8>); 3] =
     [(0, 1, None), (0, 2, Some(KEYS + 4)), (1, 0, Some(KEYS + 4))];
+/// The top-ups of admins: the subject, the units, the seconds until the end, and the key.
+const TOP_UPS: [(u8, u64, i64, Option<u8>); 3] = [
+    (0, 1, 8, None),
+    (0, 2, 7_200, Some(KEYS + 5)),
+    (1, 1, 7_200, Some(KEYS + 5)),
+];
 /// The number of open calls at which clients stop sending.
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
@@ -374,6 +380,22 @@ impl World {
             possible.extend(RESETS.map(|(subject, per, key)| {
                 Event::Send(instance, Wish::Reset { subject, per, key })
             }));
+            possible.extend(TOP_UPS.map(|(subject, units, seconds, key)| {
+                let wish = Wish::TopUp {
+                    subject,
+                    units,
+                    ends_after: TimeDelta::seconds(seconds),
+                    key,
+                };
+                Event::Send(instance, wish)
+            }));
+            let is_top_up = |entry: &&Entry| entry.kind == EntryKind::TopUp;
+            let given = self.ledger.entries.iter().rev().filter(is_top_up);
+            // Few histories have top-ups, so their ends have more weight.
+            for given in given.take(1) {
+                let ended = Wish::EndTopUp(Arc::new(given.clone()));
+                possible.extend([(); 4].map(|()| Event::Send(instance, ended.clone())));
+            }
             if self.has_own_zones() {
                 possible.extend(MOVES.map(|(subject, zone, key)| {
                     Event::Send(instance, Wish::Move { subject, zone, key })

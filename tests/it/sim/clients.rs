@@ -65,6 +65,15 @@ pub enum Wish {
         zone: usize,
         key: Option<u8>,
     },
+    TopUp {
+        subject: u8,
+        units: u64,
+        /// How long after the start of the history it ends.
+        ends_after: TimeDelta,
+        key: Option<u8>,
+    },
+    /// Take back what is left of a top-up.
+    EndTopUp(Arc<Entry>),
 }
 
 /// The zones of subjects, with their hours ahead of UTC.
@@ -213,6 +222,24 @@ pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
             subject: Some(self::subject(*subject)),
             calendar: Some(calendar(*zone)),
             key: name.map(key),
+            ..plain
+        },
+        Wish::TopUp {
+            subject,
+            units: given,
+            ends_after,
+            key: name,
+        } => Work {
+            task: Task::TopUp(Time::START.by_clock(*ends_after)),
+            account: account(*subject),
+            subject: Some(self::subject(*subject)),
+            units: units(*given),
+            key: name.map(key),
+            ..plain
+        },
+        Wish::EndTopUp(top_up) => Work {
+            task: Task::EndTopUp(top_up.id),
+            account: top_up.account,
             ..plain
         },
         Wish::Confirmation(grant, settled) => Work {

@@ -146,7 +146,12 @@ impl Ledger {
             let reset_at = reset.map(|entry| entry.line.at);
             for entry in inside {
                 if reset_at <= Some(counted_at(entry)) {
-                    sum += added(entry);
+                    let has_all = self.planted == Planted::SumsTopUps;
+                    sum += if has_all {
+                        entry.units_added()
+                    } else {
+                        added(entry)
+                    };
                     lowest = lowest.min(sum);
                 }
             }
@@ -165,7 +170,9 @@ impl Ledger {
             | EntryKind::PartialReversal { .. }
             | EntryKind::Adjustment(_)
             | EntryKind::Reset { .. }
-            | EntryKind::Calendar => None,
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => None,
         };
         ended == Some(hold)
     }
@@ -197,6 +204,8 @@ impl Ledger {
                 Some(Hold {
                     grant: entry.id,
                     units: self.units_left(entry, last.number),
+                    granted: entry.units,
+                    top_ups: entry.line.top_ups.clone(),
                     until: entry.held_until()?,
                     version: entry.line.policy_version,
                 })
@@ -429,10 +438,14 @@ pub fn names(kind: EntryKind) -> Option<EntryId> {
 
 /// The units that an entry adds to the windows in which it counts.
 fn added(entry: &Entry) -> i64 {
-    let units = i64::try_from(entry.units.get()).expect("few units");
+    let units = i64::try_from(entry.own_units()).expect("few units");
     match entry.kind {
         EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
-        EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => 0,
+        EntryKind::Confirmation { .. }
+        | EntryKind::Reset { .. }
+        | EntryKind::Calendar
+        | EntryKind::TopUp
+        | EntryKind::TopUpReversal { .. } => 0,
         EntryKind::Reversal { .. }
         | EntryKind::PartialReversal { .. }
         | EntryKind::Lapse { .. }

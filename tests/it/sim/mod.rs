@@ -107,6 +107,8 @@ pub enum Planted {
     AdjustsTwice,
     /// The ledger leaves adjustments out of the sum of a window.
     ForgetsAdjustments,
+    /// A sum has the units of grants that came from top-ups.
+    SumsTopUps,
     /// The ledger does not begin the sum of a window at a reset.
     ForgetsResets,
     /// An instance decides a batch again whose append has no answer, as if it had lost.
@@ -338,6 +340,8 @@ finds! {
         SCENE, AdjustsTwice, "a key has one entry";
     a_sum_without_adjustments_is_found:
         SCENE, ForgetsAdjustments, "totals are sums";
+    a_sum_with_units_of_top_ups_is_found:
+        SCENE, SumsTopUps, "a claim that fits is granted";
     a_sum_from_before_a_reset_is_found:
         SCENE, ForgetsResets, "a claim that fits is granted";
     a_batch_that_is_decided_again_unseen_is_found:

@@ -192,6 +192,7 @@ impl Pair {
             policy_version: 3 + u32::from(number == 4),
             lapses_at,
             calendar: None,
+            top_ups: None,
             totals: totals(self.divisions, told_of, used).into(),
         };
         let keys = maybe(dice, 50, key_id).into_iter().collect();

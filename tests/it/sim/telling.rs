@@ -97,6 +97,8 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Adjustment(direction) => format!("adjustment {direction:?}"),
         EntryKind::Reset { per } => format!("reset{}", per_in_words(per)),
         EntryKind::Calendar => "move of the calendar".to_owned(),
+        EntryKind::TopUp => "top-up".to_owned(),
+        EntryKind::TopUpReversal { of } => format!("end of {}'s", of_claim(of)),
     };
     let line = &entry.line;
     let account = subject(entry.account);
@@ -104,9 +106,10 @@ fn entry_in_words(entry: &Entry) -> String {
     let version = line.policy_version;
     let number = line.number;
     format!(
-        "{account} #{number} {what} of claim {}, units {}, used {used:?} under {version}",
+        "{account} #{number} {what} of claim {}, units {}, {} of top-ups, used {used:?} under {version}",
         nonce(entry),
-        entry.units.get()
+        entry.units.get(),
+        entry.topped_up_units()
     )
 }
 
@@ -133,6 +136,18 @@ fn wish_in_words(wish: &Wish) -> String {
             let claim = nonce(grant);
             format!("reverse {units} of the grant of claim {claim} with key {key}")
         }
+        Wish::TopUp {
+            subject,
+            units,
+            ends_after,
+            key,
+        } => {
+            let key = key.map(|key| format!(" with key {key}"));
+            let key = key.unwrap_or_default();
+            let seconds = ends_after.num_seconds();
+            format!("top subject {subject} up with {units} until second {seconds}{key}")
+        }
+        Wish::EndTopUp(top_up) => format!("end the top-up of claim {}", nonce(top_up)),
         Wish::Confirmation(grant, units) => {
             let units = units.map_or("all".to_owned(), |units| units.to_string());
             format!("confirm {units} of the hold of claim {}", nonce(grant))

@@ -96,5 +96,6 @@ sessions!(
     policy_changes,
     taking_back,
     tiers,
+    top_ups,
     totals
 );

@@ -14,7 +14,7 @@ pub type Checked = Result<(), TestCaseError>;
 
 impl Model {
     /// Checks the limits in an answer for a subject.
-    fn check_limits(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
+    pub fn check_limits(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
         self.check_limits_with(subject, None, 0, now, told)
     }
 
@@ -148,7 +148,8 @@ impl Model {
     ) -> Checked {
         let told = answer.json();
         let (outcome, units) = match self.expect(claim, now) {
-            Expected::Granted => ("granted", claim.units),
+            // The rest would come from top-ups.
+            Expected::Granted => ("granted", claim.units.min(self.room(claim, now))),
             // A known change of the limits can make room for more units than fit now.
             Expected::NeverFits if answer.status == 200 => ("denied", 0),
             Expected::Denied => ("denied", 0),
@@ -218,6 +219,10 @@ impl Model {
         let is_reversed = matches!(grant.closed, Some(Closed::Reversed(_)));
         prop_assert_eq!(told.get("reversal").is_some(), is_reversed);
         prop_assert_eq!(told["returned_units"].as_u64().unwrap_or(0), grant.returned);
+        prop_assert_eq!(
+            told["topped_up_units"].as_u64().unwrap_or(0),
+            grant.topped_up
+        );
         let is_confirmed = grant.confirmed.is_some();
         prop_assert_eq!(told.get("confirmation").is_some(), is_confirmed);
         Ok(())
@@ -254,6 +259,8 @@ impl Model {
         let units = grant.left().cast_signed();
         let at = grant.at;
         self.enter(subject, What::Reversal(grant.entry), -units, at, now);
+        let own = self.give_units_back(place, units.unsigned_abs());
+        self.count_last(-own.cast_signed());
         self.grants[place].closed = Some(Closed::Reversed(told.clone()));
         self.check_grant(place, now, &told["grant"])?;
         self.check_limits(subject, now, &told["limits"])
@@ -289,6 +296,8 @@ impl Model {
             at,
             now,
         );
+        let own = self.give_units_back(place, units);
+        self.count_last(-own.cast_signed());
         self.grants[place].returned += units;
     }
 
@@ -346,9 +355,7 @@ impl Model {
             Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
                 return is_repeated(answer, &self.adjustments[*place].answer);
             }
-            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_) | Done::Move(_)) => {
-                return is_problem(status, &told, 422, "idempotency-key-reused");
-            }
+            Some(_) => return is_problem(status, &told, 422, "idempotency-key-reused"),
             None => {}
         }
         if self.is_archived(now) {
@@ -388,9 +395,7 @@ impl Model {
             Some(Done::Reset(place)) if is_same(&self.resets[*place]) => {
                 return is_repeated(answer, &self.resets[*place].1);
             }
-            Some(Done::Adjustment(_) | Done::Grant(_) | Done::Reset(_) | Done::Move(_)) => {
-                return is_problem(status, &told, 422, "idempotency-key-reused");
-            }
+            Some(_) => return is_problem(status, &told, 422, "idempotency-key-reused"),
             None => {}
         }
         if self.is_archived(now) {
@@ -464,6 +469,7 @@ impl Model {
         }
         let own = told.get("calendar").is_some();
         prop_assert_eq!(own, self.takes_calendars(now));
+        self.check_top_ups(subject, now, &told["top_ups"])?;
         self.check_limits(subject, now, &told["limits"])
     }
 
@@ -503,7 +509,7 @@ pub fn is_problem(status: u16, told: &Value, expected: u16, kind: &str) -> Check
 }
 
 /// Checks that the answer to a repeated request equals the first answer.
-fn is_repeated(answer: &Answer, first: &Value) -> Checked {
+pub fn is_repeated(answer: &Answer, first: &Value) -> Checked {
     prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
     let [mut told, mut first] = [answer.json(), first.clone()];
     for answer in [&mut told, &mut first] {

@@ -5,6 +5,9 @@ use perdiem::domain::limit::per::Per;
 use perdiem::domain::limit::shape::Limit;
 use perdiem::domain::own_calendar::OwnCalendar;
 use perdiem::domain::window::Window;
+use serde_json::Value;
+
+use super::steps::TopUpChoice;
 
 #[derive(Clone)]
 pub struct Entry {
@@ -14,6 +17,8 @@ pub struct Entry {
     pub what: What,
     /// The units that the entry adds to the usage.
     pub units: i64,
+    /// Those of them that count in windows.
+    pub in_windows: i64,
     /// The instant in whose windows the units count.
     pub at: DateTime<Utc>,
     pub entered_at: DateTime<Utc>,
@@ -37,6 +42,8 @@ pub enum What {
     /// Of one limit, or of all.
     Reset(Option<Per>),
     Calendar,
+    TopUp,
+    TopUpReversal,
 }
 
 impl What {
@@ -50,6 +57,8 @@ impl What {
             Self::Adjustment => "adjustment",
             Self::Reset(_) => "reset",
             Self::Calendar => "calendar",
+            Self::TopUp => "top_up",
+            Self::TopUpReversal => "top_up_reversal",
         }
     }
 
@@ -57,3 +66,17 @@ impl What {
         matches!(self, Self::Reset(per) if per.is_none_or(|per| per == limit))
     }
 }
+
+/// A top-up that was given, with its answer.
+#[derive(Clone)]
+pub struct Given {
+    pub choice: TopUpChoice,
+    pub until: DateTime<Utc>,
+    pub left: u64,
+    pub answer: Value,
+    /// The answer to its reversal.
+    pub ended: Option<Value>,
+}
+
+/// Where a unit of a grant came from: one of the top-ups, or the windows.
+pub type Source = Option<usize>;

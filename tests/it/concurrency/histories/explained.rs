@@ -130,6 +130,8 @@ impl Answered {
         let explanation = app.get(&path).await.json();
         prop_assert_eq!(&explanation["entry"]["id"], id);
         prop_assert_eq!(&explanation["since"], &json!([]), "{}", explanation);
+        let topped_up = self.told["grant"]["topped_up_units"].as_u64();
+        let own = self.claim.units - topped_up.unwrap_or(0);
         let mut after = usage(&explanation);
         for (limit, took) in after
             .as_array_mut()
@@ -140,7 +142,7 @@ impl Answered {
             let [used, left] = ["used", "remaining"].map(|name| limit[name].as_u64());
             prop_assert_eq!(&took["first"], used.expect("units") + 1);
             limit["used"] = took["last"].clone();
-            limit["remaining"] = json!(left.expect("units") - self.claim.units);
+            limit["remaining"] = json!(left.expect("units") - own);
         }
         let mut told = self.told["limits"].clone();
         for limits in [&mut after, &mut told] {

@@ -59,7 +59,7 @@ fn used_in(per: Per, window: Window, entries: &[&Entry]) -> u64 {
     let reset_at = reset_at(per, window, entries);
     let counts = |entry: &&&Entry| window.contains(entry.at) && reset_at <= Some(entry.at);
     let inside = entries.iter().filter(counts);
-    let used = inside.fold(0, |used: i64, entry| (used + entry.units).max(0));
+    let used = inside.fold(0, |used: i64, entry| (used + entry.in_windows).max(0));
     used.cast_unsigned()
 }
 
@@ -71,9 +71,16 @@ fn account(entries: &[&Entry]) -> PlainAccount {
             Effect::GiveBack(place.expect("the grant's entry"))
         };
         let effect = match entry.what {
+            What::Grant | What::Reversal(_) | What::PartialReversal(_) | What::Lapse(_)
+                if entry.in_windows == 0 =>
+            {
+                Effect::Nothing
+            }
             What::Grant => Effect::Grant,
             What::Reversal(of) | What::PartialReversal(of) | What::Lapse(of) => grant_of(of),
-            What::Confirmation | What::Calendar => Effect::Nothing,
+            What::Confirmation | What::Calendar | What::TopUp | What::TopUpReversal => {
+                Effect::Nothing
+            }
             What::Reset(None) => Effect::Reset(None),
             What::Reset(Some(Per::Elapsed(per))) => Effect::Reset(Some(per.micros())),
             What::Reset(Some(_)) => Effect::Nothing,
@@ -82,7 +89,7 @@ fn account(entries: &[&Entry]) -> PlainAccount {
         };
         let plain = PlainEntry {
             effect,
-            units: entry.units.unsigned_abs(),
+            units: entry.in_windows.unsigned_abs(),
             at: entry.entered_at.timestamp_micros(),
             counted_at: entry.at.timestamp_micros(),
         };

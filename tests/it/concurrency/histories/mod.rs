@@ -21,8 +21,9 @@ mod limits;
 mod plain;
 mod steps;
 mod tampering;
+mod top_ups;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use perdiem::domain::grant::GrantState;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -37,7 +38,7 @@ use checks::{Checked, is_problem};
 use explained::Answers;
 use plain::{Model, counted_at};
 use steps::{
-    Adjustment, Claim, Move, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice,
+    Adjustment, Claim, Move, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice, TopUpChoice,
     calendar_body, draw_subject,
 };
 use tampering::Tamperer;
@@ -290,6 +291,40 @@ impl Play {
         self.model.move_calendar(moved, now, &answer)
     }
 
+    async fn top_up(&mut self, number: usize, choice: TopUpChoice) -> Checked {
+        self.note(format!("{choice:?}"));
+        let now = self.fleet.clock.now();
+        let until = choice
+            .until(now)
+            .to_rfc3339_opts(SecondsFormat::Micros, true);
+        let subject = subject_text(choice.subject);
+        let path = format!("/v1/policies/benefit/subjects/{subject}/top-ups");
+        let body = json!({ "units": choice.units, "until": until, "reason": "a top-up" });
+        let request = self.fleet.app(number).request(Method::POST, &path);
+        let request = match key_text(choice.key) {
+            Some(key) => request.header("Idempotency-Key", key),
+            None => request,
+        };
+        let answer = Answer::of(request.json(&body)).await;
+        self.model.top_up(choice, now, &answer)
+    }
+
+    async fn end_top_up(&mut self, number: usize, dice: &mut Dice) -> Checked {
+        let given = &self.model.top_ups;
+        if given.is_empty() {
+            return Ok(());
+        }
+        let place = dice.below(given.len());
+        let now = self.fleet.clock.now();
+        let subject = subject_text(given[place].choice.subject);
+        let id = given[place].answer["id"].as_str().expect("an id");
+        let path = format!("/v1/policies/benefit/subjects/{subject}/top-ups/{id}/reversal");
+        self.note(format!("end the top-up {place}"));
+        let request = self.fleet.app(number).request(Method::POST, &path);
+        let answer = Answer::of(request.json(&json!({ "reason": "an end" }))).await;
+        self.model.end_top_up(place, now, &answer)
+    }
+
     /// Reverses, confirms or reads one of the grants. Before the first grant, the request names no
     /// grant.
     async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
@@ -346,7 +381,7 @@ impl Play {
     /// Executes the step that a number selects.
     async fn step(&mut self, number: usize, choice: u64) -> Checked {
         let dice = &mut Dice::new(choice);
-        match dice.below(79) {
+        match dice.below(85) {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
@@ -388,6 +423,8 @@ impl Play {
             }
             71 => self.end_tier(draw_subject(dice)).await,
             76..79 => self.move_calendar(number, Move::draw(dice)).await,
+            79..83 => self.top_up(number, TopUpChoice::draw(dice)).await,
+            83..85 => self.end_top_up(number, dice).await,
             _ => {
                 self.tamper(dice).await;
                 Ok(())

@@ -11,7 +11,7 @@ use perdiem::domain::window::{Calendar, Length};
 use perdiem::domain::zone::Zone;
 use serde_json::Value;
 
-use super::entries::{Entry, What};
+use super::entries::{Entry, Given, Source, What};
 use super::limits::{Dividing, can_take_off, used_and_left};
 use super::steps::{Adjustment, CALENDARS, Claim, Move, OverrideChoice, Reset, RuleChoice};
 
@@ -29,6 +29,10 @@ pub struct Grant {
     pub confirmed: Option<Value>,
     /// The units that partial reversals gave back.
     pub returned: u64,
+    /// Where each unit that is left came from, in the order in which they were taken.
+    pub sources: Vec<Source>,
+    /// The units that came from top-ups.
+    pub topped_up: u64,
     pub closed: Option<Closed>,
 }
 
@@ -61,6 +65,8 @@ pub enum Done {
     Reset(usize),
     /// The move in this place.
     Move(usize),
+    /// The top-up in this place.
+    TopUp(usize),
 }
 
 /// The expected outcome of a claim.
@@ -104,6 +110,7 @@ pub struct Model {
     pub resets: Vec<(Reset, Value)>,
     /// The moves that were made, with their answers.
     pub moves: Vec<(Move, Value)>,
+    pub top_ups: Vec<Given>,
     pub keys: HashMap<usize, Done>,
     /// Until this instant, counters that were rolled back may deny as if no unit was given back.
     pub doubtful_until: Option<DateTime<Utc>>,
@@ -369,9 +376,7 @@ impl Model {
                     _ => Expected::Repeated(*place),
                 };
             }
-            Some(Done::Grant(_) | Done::Adjustment(_) | Done::Reset(_) | Done::Move(_)) => {
-                return Expected::KeyReused;
-            }
+            Some(_) => return Expected::KeyReused,
             None => {}
         }
         if self.is_archived(now) {
@@ -383,23 +388,41 @@ impl Model {
         if claim.calendar.is_some() && !self.takes_calendars(now) {
             return Expected::NoCalendar;
         }
+        let mut after = self.clone();
+        after.lapse(claim.subject, now);
+        let topped_up = after.topped_up(claim.subject, now);
+        let most = after.given_to(claim.subject, now);
         let limits = self.limits(claim.subject, now);
-        if limits.iter().any(|limit| claim.units > limit.ceiling) {
+        if limits
+            .iter()
+            .any(|limit| claim.units > limit.ceiling + most)
+        {
             return Expected::NeverFits;
         }
-        let left = self.used_and_left(claim.subject, claim.calendar, now);
-        let mut left = left.into_iter();
-        if left.all(|(_, left)| claim.units <= left) {
+        if claim.units <= self.room(claim, now) + topped_up {
             Expected::Granted
         } else {
             Expected::Denied
         }
     }
 
+    /// The units that all windows have room for.
+    pub fn room(&self, claim: Claim, now: DateTime<Utc>) -> u64 {
+        let left = self.used_and_left(claim.subject, claim.calendar, now);
+        let left = left.into_iter().map(|(_, left)| left);
+        left.min().expect("a limit")
+    }
+
     /// Records a grant, with the id and the limits of the answer.
     pub fn grant(&mut self, claim: Claim, now: DateTime<Utc>, id: String, limits: Value) {
+        self.lapse(claim.subject, now);
+        let room = self.room(claim, now);
+        let sources = self.draw(claim.subject, claim.units, room, now);
+        let topped_up = sources.iter().flatten().count() as u64;
         let units = claim.units.cast_signed();
         self.enter_in(claim.calendar, claim.subject, What::Grant, units, now, now);
+        let own = claim.units - topped_up;
+        self.count_last(own.cast_signed());
         if let Some(key) = claim.key {
             self.keys.insert(key, Done::Grant(self.grants.len()));
         }
@@ -411,6 +434,8 @@ impl Model {
             limits,
             confirmed: None,
             returned: 0,
+            sources,
+            topped_up,
             closed: None,
         });
     }
@@ -432,11 +457,13 @@ impl Model {
             let units = grant.left().cast_signed();
             let at = grant.at;
             let entry = grant.entry;
+            let own = self.give_units_back(place, units.unsigned_abs());
             let before = self.entries_of(subject).next_back().expect("the grant");
             let lapse = Entry {
                 number: self.entries.len(),
                 what: What::Lapse(entry),
                 units: -units,
+                in_windows: -own.cast_signed(),
                 at,
                 entered_at: until.max(before.entered_at),
                 ..before.clone()
@@ -466,7 +493,8 @@ impl Model {
         let of_override = self.overrides.get(&subject).and_then(|(_, until)| *until);
         let of_tier = self.tiers.get(&subject).and_then(|(_, until)| *until);
         let far = now + TimeDelta::days(800);
-        let ends = of_override.into_iter().chain(of_tier);
+        let of_top_ups = self.top_ups.iter().map(|given| given.until);
+        let ends = of_override.into_iter().chain(of_tier).chain(of_top_ups);
         let all = versions.chain(holds).chain(ends).chain([now, far]);
         all.filter(|at| *at >= now).collect()
     }
@@ -557,12 +585,19 @@ impl Model {
             number: self.entries.len(),
             what,
             units,
+            in_windows: units,
             at,
             entered_at: now,
             limits,
             own,
             windows,
         });
+    }
+
+    /// Says how many units of the last entry count in windows.
+    pub fn count_last(&mut self, in_windows: i64) {
+        let last = self.entries.last_mut().expect("an entry");
+        last.in_windows = in_windows;
     }
 
     pub fn entries_of(&self, subject: usize) -> impl DoubleEndedIterator<Item = &Entry> {

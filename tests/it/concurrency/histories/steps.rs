@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::limit::draft::LimitDraft;
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::own_calendar::CalendarOwner;
@@ -61,6 +62,32 @@ impl Move {
             calendar: dice.below(CALENDARS.len()),
             key: draw_key(dice),
         }
+    }
+}
+
+/// Units beside the windows of a subject.
+#[derive(Debug, Clone, Copy)]
+pub struct TopUpChoice {
+    pub subject: usize,
+    pub units: u64,
+    /// After so many seconds the top-up ends.
+    seconds: i64,
+    pub key: Option<usize>,
+}
+
+impl TopUpChoice {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let seconds = [dice.between(1, 19), dice.between(600, 400_000)][dice.below(2)];
+        Self {
+            subject: draw_subject(dice),
+            units: dice.between(1, 5),
+            seconds: seconds.cast_signed(),
+            key: draw_key(dice),
+        }
+    }
+
+    pub fn until(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now + TimeDelta::seconds(self.seconds)
     }
 }
 

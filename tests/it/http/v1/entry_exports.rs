@@ -19,7 +19,7 @@ on_every_store!(
 
 const COLUMNS: &str = "position,recorded_at,policy,subject,counted_on,number,id,kind,units,at,\
     counted_at,held_until,grant,per,by,reason,policy_version,crossed,limits,key_id,key_name,metadata,bundle,own_time_zone,\
-    anchor";
+    anchor,topped_up_units,top_up,top_up_until";
 
 /// The rows of an export as bytes, and the manifest.
 struct Exported {
@@ -154,6 +154,8 @@ async fn files_equal_the_list(stack: Stack) {
                     "key_name" => &item["key"]["name"],
                     "own_time_zone" => &item["calendar"]["time_zone"],
                     "anchor" => &item["calendar"]["anchor"],
+                    "top_up" => &item["top_up"]["id"],
+                    "top_up_until" => &item["top_up"]["until"],
                     _ => &item[name],
                 };
                 let written = match value {

@@ -21,6 +21,7 @@ mod resets;
 mod sandbox;
 pub mod statistics;
 mod subjects;
+mod top_ups;
 mod warnings;
 mod windows;
 mod zones;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
 use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores};
-use super::totals::{RuleLimit, RuleReturn, SharedRule, State, Total};
+use super::totals::{RuleLimit, RuleReturn, SharedRule, State, ToldTopUp, ToldTopUps, Total};
 use super::windows::{Calendar, Own, Zone};
 use super::{Breach::*, judge};
 use crate::support::app::instant;
@@ -75,6 +75,7 @@ fn entry(number: u64) -> Entry {
         wish: Some(number as usize - 1),
         totals: vec![total(number)],
         own: Own::default(),
+        top_ups: ToldTopUps::default(),
         per: None,
         line: format!("line {number}"),
     }
@@ -163,6 +164,15 @@ fn tokyo() -> Own {
     Own {
         zone: Some(Zone::parse("Asia/Tokyo")),
         anchor: None,
+    }
+}
+
+fn nobodys_top_up() -> ToldTopUp {
+    ToldTopUp {
+        id: Uuid::nil(),
+        units: 1,
+        left: 1,
+        ends_at: DateTime::<Utc>::MAX_UTC,
     }
 }
 
@@ -297,6 +307,12 @@ planted! {
         // A day that begins is one of Tokyo.
         |_, stores| { of_subjects(stores); stores.entries.iter_mut().for_each(|it| it.own = tokyo()); }
             => { only NotTheWindow { .. } }
+    }
+    top_ups_on_lines {
+        |_, stores| stores.entries[2].top_ups.each.push(nobodys_top_up())
+            => { only NotItsTopUps { .. } }
+        // The windows lack a unit then, too.
+        |_, stores| stores.entries[2].top_ups.aside = 1 => { NotItsTopUps { .. } }
     }
     a_provisional_grant {
         // A marked grant may be over the limit.

@@ -6,11 +6,11 @@ use perdiem::domain::window::Window;
 use perdiem::domain::zone::Zone;
 
 use super::counted::Counts;
+use super::grants::{closes, open_until};
 use super::sums::{
-    EVER, closes, name_of, open_until, plain_account, reset_at, told, used, used_by_all,
-    version_of, window, window_of,
+    EVER, name_of, plain_account, reset_at, told, used, used_by_all, version_of, window, window_of,
 };
-use super::{Broken, nonce, parts, promise};
+use super::{Broken, nonce, parts, promise, top_ups};
 use crate::sim::clients::ZONES;
 use crate::sim::courses::{Course, Version, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
@@ -31,6 +31,7 @@ pub fn check(
     check_returning(course, entry, with_it)?;
     check_mark(course, entry, with_it)?;
     check_calendar(entry, with_it)?;
+    top_ups::check(entry, with_it)?;
     check_holds(entry, with_it)
 }
 
@@ -113,7 +114,7 @@ fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), 
                 total.used()
             )
         })?;
-        promise(!is_decided(entry) || sum <= *max, || {
+        promise(!takes(entry) || sum <= *max, || {
             format!("never over: {sum} of {max} a {per}")
         })?;
     }
@@ -192,9 +193,9 @@ fn check_returning(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(
         promise(said == model, || {
             format!("totals are sums: {limit:?} says {said:?} and has {model:?}")
         })?;
-        let fits = before.state(&limit, at).left(&limit) >= entry.units.get();
+        let fits = before.state(&limit, at).left(&limit) >= entry.own_units();
         let is_over = !fits || after.has_span_over(&limit);
-        promise(!is_decided(entry) || !is_over, || {
+        promise(!takes(entry) || !is_over, || {
             format!("never over: {said:?} of {limit:?}")
         })?;
     }
@@ -232,6 +233,11 @@ fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Br
     })
 }
 
+/// Whether the ledger's rule granted the entry units of its windows.
+fn takes(entry: &Entry) -> bool {
+    is_decided(entry) && entry.own_units() > 0
+}
+
 /// Whether the ledger's rule granted the entry.
 fn is_decided(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none()
@@ -255,6 +261,9 @@ fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     let is_named = |kind| before.iter().any(|other| other.kind == kind);
     let is_closed = before.iter().any(|other| closes(other.kind) == Some(of));
     promise(!is_closed, || "a grant is given back once".to_owned())?;
+    if matches!(entry.kind, EntryKind::TopUpReversal { .. }) {
+        return top_ups::check_end(entry, of, before);
+    }
     parts::check(entry, grant, before)?;
     let until = grant.held_until();
     let at = entry.line.at;

@@ -3,7 +3,7 @@
 
 use perdiem::domain::grant::{Entry, EntryKind};
 
-use super::sums::{open_until, units_left};
+use super::grants::{open_until, units_left};
 use super::{Broken, nonce, promise};
 
 /// Checks an entry that names a grant, after the entries before it. A part leaves units. What closes a

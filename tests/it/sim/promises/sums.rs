@@ -9,6 +9,8 @@ use perdiem::domain::limit::total::{LimitState, Total};
 use perdiem::domain::window::Window;
 use perdiem::domain::zone::Zone;
 
+use super::grants::{open_until, units_left};
+use super::top_ups;
 use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, PlainState, Return};
 use crate::sim::clients::ZONES;
 use crate::sim::courses::{Course, Version, VersionLimit};
@@ -70,7 +72,8 @@ fn room_in(
         let used = used_by_all(course, version, entries, at, Some((account, at)));
         u64::try_from(i64::try_from(total.max).expect("few") - used).unwrap_or(0)
     });
-    rooms.chain(shared).min().expect("a limit")
+    let own = rooms.min().expect("a limit") + top_ups::left(entries, account, at);
+    shared.into_iter().chain([own]).min().expect("a limit")
 }
 
 /// The units of all subjects that count in the window of a version's total that contains an instant, without the
@@ -285,10 +288,14 @@ pub fn used(
     let mut own: Vec<&Entry> = entries.iter().filter(counts).collect();
     own.sort_by_key(|entry| entry.line.number);
     let used = own.iter().fold(0, |used: u64, entry| {
-        let units = entry.units.get();
+        let units = entry.own_units();
         match entry.kind {
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => used + units,
-            EntryKind::Confirmation { .. } | EntryKind::Reset { .. } | EntryKind::Calendar => used,
+            EntryKind::Confirmation { .. }
+            | EntryKind::Reset { .. }
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => used,
             EntryKind::Reversal { .. }
             | EntryKind::PartialReversal { .. }
             | EntryKind::Lapse { .. }
@@ -297,47 +304,8 @@ pub fn used(
     });
     let is_due = |grant: &&Entry| open_until(grant, entries).is_some_and(|until| until <= at);
     let due = own.into_iter().filter(is_due);
-    let lapsed: u64 = due.map(|grant| units_left(grant, entries)).sum();
+    let lapsed: u64 = due.map(|grant| top_ups::own_left(grant, entries)).sum();
     used.saturating_sub(lapsed)
-}
-
-/// The units of a grant that no entry gave back.
-pub fn units_left(grant: &Entry, entries: &[Entry]) -> u64 {
-    let gives_back = |entry: &&Entry| {
-        let is_part = entry.kind == EntryKind::PartialReversal { of: grant.id };
-        is_part || closes(entry.kind) == Some(grant.id)
-    };
-    let given_back = entries.iter().filter(gives_back);
-    let given_back = given_back.map(|entry| entry.units.get()).sum();
-    grant.units.get().saturating_sub(given_back)
-}
-
-/// When an open hold lapses.
-pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
-    let is_ended = entries.iter().any(|other| match other.kind {
-        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-            of == grant.id
-        }
-        EntryKind::Grant { .. }
-        | EntryKind::PartialReversal { .. }
-        | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. }
-        | EntryKind::Calendar => false,
-    });
-    grant.held_until().filter(|_| !is_ended)
-}
-
-/// The grant that an entry closes: its last units are given back.
-pub fn closes(kind: EntryKind) -> Option<EntryId> {
-    match kind {
-        EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
-        EntryKind::Grant { .. }
-        | EntryKind::Confirmation { .. }
-        | EntryKind::PartialReversal { .. }
-        | EntryKind::Adjustment(_)
-        | EntryKind::Reset { .. }
-        | EntryKind::Calendar => None,
-    }
 }
 
 /// Turns an account's entries into the plain model's form.
@@ -346,10 +314,14 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
     for (index, entry) in own.iter().enumerate() {
         let place = |of| own[..index].iter().position(|other| other.id == of);
         let effect = match entry.kind {
+            _ if entry.own_units() == 0 => Effect::Nothing,
             EntryKind::Grant { .. } if entry.provisional.is_none() => Effect::Grant,
             EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
             EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
-            EntryKind::Confirmation { .. } | EntryKind::Calendar => Effect::Nothing,
+            EntryKind::Confirmation { .. }
+            | EntryKind::Calendar
+            | EntryKind::TopUp
+            | EntryKind::TopUpReversal { .. } => Effect::Nothing,
             EntryKind::Reset { per: None } => Effect::Reset(None),
             EntryKind::Reset {
                 per: Some(Per::Elapsed(per)),
@@ -364,7 +336,7 @@ pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
         plain.push(
             PlainEntry {
                 effect,
-                units: entry.units.get(),
+                units: entry.own_units(),
                 at: entry.line.at.timestamp_micros(),
                 counted_at: counted_at.timestamp_micros(),
             },
@@ -393,9 +365,12 @@ fn lapse(
     let mut due: Vec<(DateTime<Utc>, EntryId, usize)> = open.collect();
     due.sort_unstable();
     for (until, id, place) in due {
+        if top_ups::own_left(own[place], entries) == 0 {
+            continue;
+        }
         let lapse = PlainEntry {
             effect: Effect::GiveBack(place),
-            units: units_left(own[place], entries),
+            units: top_ups::own_left(own[place], entries),
             at: until.max(line.at).timestamp_micros(),
             counted_at: id.at().timestamp_micros(),
         };
