@@ -70,7 +70,7 @@ pub async fn export(
     Ok(file_answer(format, "grants").streaming(rows))
 }
 
-const CSV_COLUMNS: [&str; 17] = [
+const CSV_COLUMNS: [&str; 18] = [
     "id",
     "policy",
     "policy_version",
@@ -88,6 +88,7 @@ const CSV_COLUMNS: [&str; 17] = [
     "returned_units",
     "crossed",
     "bundle",
+    "topped_up_units",
 ];
 
 fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
@@ -97,7 +98,7 @@ fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
     }
 }
 
-fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 17] {
+fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 18] {
     let body = GrantBody::new(grant, now);
     let reversal = body.reversal.as_ref();
     [
@@ -123,5 +124,6 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 17] {
         body.bundle
             .map(|bundle| bundle.to_string())
             .unwrap_or_default(),
+        body.topped_up_units.to_string(),
     ]
 }

@@ -111,6 +111,8 @@ async fn pages_go_on_until_the_list_ends(stack: Stack) {
         ("kind=lapse", &|_| false),
         ("kind=reset", &|it| it["kind"] == "reset"),
         ("kind=calendar", &|_| false),
+        ("kind=top_up", &|_| false),
+        ("kind=top_up_reversal", &|_| false),
         ("policy=benefit&on=2026-11-20", &|it| {
             it["policy"] == "benefit" && it["counted_on"] == "2026-11-20"
         }),

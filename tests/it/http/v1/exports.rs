@@ -11,7 +11,8 @@ use crate::support::direct::Direct;
 use crate::support::servers::Postgres;
 
 const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata,\
-    provisional,over,would_deny,held_until,reversed_at,reversal_reason,returned_units,crossed,bundle";
+    provisional,over,would_deny,held_until,reversed_at,reversal_reason,returned_units,crossed,bundle,\
+    topped_up_units";
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
@@ -181,6 +182,7 @@ async fn exports_equal_the_list(stack: Stack) {
             assert_eq!(row[13], cell(&grant["reversal"]["reason"]));
             let returned = grant["returned_units"].as_u64().unwrap_or(0);
             assert_eq!(row[14], returned.to_string());
+            assert_eq!(row[17], "0");
         }
     }
     let answer = app.get("/v1/grants/export?format=csv&policy=nothing").await;

@@ -160,10 +160,10 @@ pub fn check(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let grant = entry.kind.gives_back();
     let grant = grant.and_then(|of| with_it.iter().find(|it| it.id == of));
     let expected = grant.map_or(aside, |grant| {
-        let (before, after) = (with_it[..with_it.len() - 1].to_vec(), with_it);
+        let before = with_it[..with_it.len() - 1].to_vec();
         let drawn =
             |entries: &[Entry]| units_left(grant, entries).saturating_sub(grant.own_units());
-        drawn(&before) - drawn(after)
+        drawn(&before) - drawn(with_it)
     });
     promise(aside == expected, || {
         format!(
