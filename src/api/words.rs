@@ -90,7 +90,7 @@ pub const CHANGE_KINDS: [&str; 12] = [
 ];
 
 /// The kinds of problems. `http/answer/problem.rs` describes them, and a test there compares the two.
-pub const PROBLEM_CODES: [&str; 35] = [
+pub const PROBLEM_CODES: [&str; 36] = [
     "malformed",
     "unauthorized",
     "forbidden",
@@ -112,6 +112,7 @@ pub const PROBLEM_CODES: [&str; 35] = [
     "reconciliation-in-progress",
     "not-sealed",
     "nothing-used",
+    "nothing-left",
     "archived",
     "orphaned-overrides",
     "needs-approval",
