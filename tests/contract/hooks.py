@@ -31,7 +31,7 @@ BEYOND_SCHEMAS = [
     (r"#(/policy)?/(limits|total)/\d+/(max|burst)", "without a step|units a second|returns within"),
     (r"#(/policy)?/(limits|total)/\d+/from", "only a limit per 2 weeks|write the first day of a window"),
     (r"#(/policy)?/(limits|total)/\d+/per", "does not divide a day|this is the name of windows"),
-    (r"(#(/policy)?/(limits|total)/\d+/)?(per|step)", "from 1s to 400d"),
+    (r"(#/|#(/policy)?/(limits|total)/\d+/)?(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # White space of Unicode.
     ("#(/policy)?/reason|reason", "^the reason is empty; say why$"),
