@@ -1,5 +1,7 @@
 //! Top-ups: units that a subject has beside its windows.
 
+use chrono::{DateTime, Utc};
+
 use super::entries::enter_by_hand;
 use crate::answer::{ApiError, END_HAS_PASSED, HttpAnswer};
 use crate::operation::{ACCOUNT, TOP_UP, describe};
@@ -10,19 +12,23 @@ use crate::request::{
 use api::entries::EntryBody;
 use api::problem::InvalidPart;
 use api::top_ups::{TopUpRequest, TopUpReversalRequest};
-use chrono::{DateTime, Utc};
-use domain::claim::Units;
+use domain::claim::{IdempotencyKey, Units};
 use domain::identity::{EntryId, to_micros};
 use domain::policy::check_reason;
 use engine::AdminEntry;
 
-fn check(body: &TopUpRequest, now: DateTime<Utc>) -> Result<AdminEntry, ApiError> {
+fn check(
+    body: &TopUpRequest,
+    key: Option<&IdempotencyKey>,
+    now: DateTime<Utc>,
+) -> Result<AdminEntry, ApiError> {
     let mut faults = Faults::default();
     let units = faults.body("/units", Units::new(body.units.0));
     let until = faults.body_instant("/until", Some(&body.until));
     let until = until.map(to_micros);
     faults.body("/reason", check_reason(&body.reason));
-    if until.is_some_and(|until| until <= now) {
+    // With a key this can repeat a top-up that has ended since.
+    if key.is_none() && until.is_some_and(|until| until <= now) {
         faults.add(InvalidPart::body("/until", END_HAS_PASSED));
     }
     let asked = units
@@ -55,7 +61,7 @@ pub async fn post(
     >,
     claims: ClaimsData,
 ) -> HttpAnswer {
-    let asked = check(&body.0, claims.instance.now())?;
+    let asked = check(&body.0, key.0.as_ref(), claims.instance.now())?;
     let account = (policy.0, subject.0);
     enter_by_hand(&caller, account, key.0, asked, body.0.reason, &claims).await
 }

@@ -466,7 +466,7 @@ async fn every_view_knows_the_top_ups(stack: Stack) {
 }
 
 async fn a_retry_gives_nothing_twice(stack: Stack) {
-    let (app, _) = App::with_clock(stack).await;
+    let (app, clock) = App::with_clock(stack).await;
     put(&app, json!([{ "max": 1, "per": "day" }])).await;
     let until = "2026-11-28T00:00:00Z";
     let first = give(&app, 2, until, Some("top-up-1")).await.is(201);
@@ -480,6 +480,12 @@ async fn a_retry_gives_nothing_twice(stack: Stack) {
     let claimed = app.claim(SUBJECT, Some("top-up-1")).await;
     problem(&claimed, 422, "idempotency-key-reused");
     assert_eq!(left(&app).await, [2]);
+    // Also after the end.
+    clock.advance(TimeDelta::days(9));
+    let again = give(&app, 2, until, Some("top-up-1")).await;
+    assert_eq!(again.is(200)["id"], first["id"]);
+    let other = give(&app, 2, until, Some("top-up-2")).await;
+    assert_eq!(invalid_places(&other), ["#/until"]);
 }
 
 async fn what_is_wrong_is_told(stack: Stack) {
