@@ -1,13 +1,12 @@
 //! Calendars of subjects.
 
-use super::entries::enter_by_hand;
+use super::entries::{enter_by_hand, once_by_hand};
 use crate::answer::{ApiError, HttpAnswer};
-use crate::operation::{ACCOUNT, describe};
+use crate::operation::describe;
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, PolicyPath, Then,
 };
 use api::calendars::MoveRequest;
-use api::entries::EntryBody;
 use domain::own_calendar::OwnCalendarDraft;
 use domain::policy::check_reason;
 use engine::AdminEntry;
@@ -30,13 +29,7 @@ describe! {
     /// time after them. The next window counts what was used in it already, so a move hands out nothing twice.
     /// A later claim that tells a calendar moves it again. A retry with the same `Idempotency-Key` is safe. The key
     /// is unique in the policy.
-    POST: "move_calendar" of "entries", |it| it
-        .json::<EntryBody>(201, "Moved.")
-        .json::<EntryBody>(200, "Moved before with the same key.")
-        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
-        .problem(409, "`claim-in-progress`: a request with the same key is being decided now.")
-        .needs_entries()
-        .follows("claim", 201, ACCOUNT)
+    POST: "move_calendar" of "entries", |it| once_by_hand(it, "Moved", "")
 }
 pub async fn post(
     caller: Caller<Admin>,

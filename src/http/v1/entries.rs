@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 
 use crate::answer::{ApiError, HttpAnswer, entered, entered_once};
-use crate::operation::{ACCOUNT, describe};
+use crate::operation::{ACCOUNT, Operation, describe};
 use crate::request::{
     Admin, Auditor, Body, Caller, ClaimsData, Faults, KeyHeader, NewSubjectPath, Page, PolicyPath,
     RecordData, SubjectPath, Then,
@@ -48,13 +48,7 @@ describe! {
     /// An adjustment up can go over a limit, because it records what was already used. An adjustment down
     /// subtracts at most what is used in each window in which it counts, and nothing that was taken later.
     /// Claims and adjustments of a policy share their keys.
-    ADJUST: "adjust" of "entries", |it| it
-        .json::<EntryBody>(201, "Entered.")
-        .json::<EntryBody>(200, "Entered before with the same key.")
-        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
-        .problem(409, "`claim-in-progress`: a request with the same key is being decided now.")
-        .needs_entries()
-        .follows("claim", 201, ACCOUNT)
+    ADJUST: "adjust" of "entries", |it| once_by_hand(it, "Entered", "")
 }
 pub async fn adjust(
     caller: Caller<Admin>,
@@ -67,6 +61,18 @@ pub async fn adjust(
     let asked = check(&body.0, claims.instance.now())?;
     let account = (policy.0, subject.0);
     enter_by_hand(&caller, account, key.0, asked, body.0.reason, &claims).await
+}
+
+/// The answers of an operation that enters something for a subject, and a repetition of it once. `refusals` are its own.
+pub fn once_by_hand<'a>(it: &'a mut Operation, done: &str, refusals: &str) -> &'a mut Operation {
+    let repeated = format!("{done} before with the same key.");
+    let is_busy = "`claim-in-progress`: a request with the same key is being decided now.";
+    it.json::<EntryBody>(201, &format!("{done}."))
+        .json::<EntryBody>(200, &repeated)
+        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
+        .problem(409, &format!("{refusals}{is_busy}"))
+        .needs_entries()
+        .follows("claim", 201, ACCOUNT)
 }
 
 /// Enters what an admin enters for a subject, and answers with the entry and what is foretold for its limits. Nothing

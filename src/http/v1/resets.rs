@@ -1,12 +1,12 @@
 //! Resets: limits of a subject begin again with nothing used.
 
-use super::entries::enter_by_hand;
+use super::entries::{enter_by_hand, once_by_hand};
 use crate::answer::{ApiError, HttpAnswer};
-use crate::operation::{ACCOUNT, describe};
+use crate::operation::describe;
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, PolicyPath, SubjectPath, Then,
 };
-use api::entries::{EntryBody, ResetRequest};
+use api::entries::ResetRequest;
 use domain::limit::per::Per;
 use domain::policy::check_reason;
 use engine::AdminEntry;
@@ -27,14 +27,11 @@ describe! {
     /// that is dated before the reset changes nothing there. Other limits, blocks and overrides stay as they
     /// are, and grants stay granted. A retry with the same `Idempotency-Key` is safe. The key is unique in the
     /// policy: claims, adjustments and resets share their keys.
-    POST: "reset" of "entries", |it| it
-        .json::<EntryBody>(201, "Reset.")
-        .json::<EntryBody>(200, "Reset before with the same key.")
-        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
-        .problem(409, "`nothing-used`: nothing is used of the limit, or of any limit. `claim-in-progress`: a \
-                       request with the same key is being decided now.")
-        .needs_entries()
-        .follows("claim", 201, ACCOUNT)
+    POST: "reset" of "entries", |it| once_by_hand(
+        it,
+        "Reset",
+        "`nothing-used`: nothing is used of the limit, or of any limit. ",
+    )
 }
 pub async fn post(
     caller: Caller<Admin>,

@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::entries::enter_by_hand;
+use super::entries::{enter_by_hand, once_by_hand};
 use crate::answer::{ApiError, END_HAS_PASSED, HttpAnswer};
-use crate::operation::{ACCOUNT, TOP_UP, describe};
+use crate::operation::{TOP_UP, describe};
 use crate::request::{
     Admin, Body, Caller, ClaimsData, Faults, KeyHeader, NeedlessKey, NewSubjectPath, PolicyPath,
     SubjectPath, Then, TopUpPath,
@@ -45,13 +45,7 @@ describe! {
     /// all subjects share. A reversal or a lapse gives back in the opposite order. A top-up is an entry of the
     /// account. A subject has at most 16 at the same time. A retry with the same `Idempotency-Key` is safe. The key
     /// is unique in the policy.
-    POST: "top_up" of "entries", |it| it
-        .json::<EntryBody>(201, "Given.")
-        .json::<EntryBody>(200, "Given before with the same key.")
-        .header::<String>("Idempotent-Replayed", "`true` for a repeated key.")
-        .problem(409, "`claim-in-progress`: a request with the same key is being decided now.")
-        .needs_entries()
-        .follows("claim", 201, ACCOUNT)
+    POST: "top_up" of "entries", |it| once_by_hand(it, "Given", "")
 }
 pub async fn post(
     caller: Caller<Admin>,
