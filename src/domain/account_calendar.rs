@@ -78,8 +78,9 @@ impl Rule {
         begun.next().map(|begun| begun.window)
     }
 
-    /// The first end of a window that has begun under another calendar than the one that counts after the last
-    /// line of an account, if `asked` moves it.
+    /// The first instant at which more than the ends of windows moves the totals: the end of a window that has
+    /// begun under another calendar than the one that counts after the last line of an account, if `asked` moves
+    /// it, or the next day, if the next entry begins the anchor, and so another day another one.
     pub fn turns_at(
         &self,
         last: Option<&Line>,
@@ -90,14 +91,24 @@ impl Rule {
         if !self.calendar_owner.lets_subjects_own() {
             return None;
         }
-        let own = self.own_calendar(calendar_of(last), asked, at);
+        let had = calendar_of(last);
+        let own = self.own_calendar(had, asked, at);
         let almanac = self.almanac(own.as_deref());
+        let begins_anchor = self.calendar_owner == CalendarOwner::FirstGrant
+            && [had.map(|had| &**had), asked]
+                .into_iter()
+                .flatten()
+                .all(|own| own.anchor.is_none());
         let ends = totals.iter().filter_map(|total| {
             let LimitState::Calendar(begun) = &total.state else {
                 return None;
             };
             let window = almanac.window(begun.division?, at);
-            (window != begun.window && at < begun.window.end).then_some(begun.window.end)
+            if window != begun.window {
+                return (at < begun.window.end).then_some(begun.window.end);
+            }
+            let day = almanac.window(Length::Day, at);
+            (begins_anchor && total.used() > 0 && day.end < window.end).then_some(day.end)
         });
         ends.min()
     }

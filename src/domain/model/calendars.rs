@@ -134,18 +134,21 @@ struct PlainAccount {
     own: OwnCalendar,
     /// The window of each limit at the last entry.
     begun: Vec<(Per, Window)>,
-    from_first_grant: bool,
+    owner: CalendarOwner,
 }
 
 impl PlainAccount {
     /// What the account has of its own at its next entry.
     fn own_then(&self, zone: &Zone, asked: Option<&OwnCalendar>, at: DateTime<Utc>) -> OwnCalendar {
         let mut own = self.own.clone();
+        if self.owner == CalendarOwner::Policy {
+            return own;
+        }
         if let Some(asked) = asked {
             own.zone = asked.zone.clone().or(own.zone);
             own.anchor = asked.anchor.or(own.anchor);
         }
-        if self.from_first_grant && own.anchor.is_none() {
+        if self.owner == CalendarOwner::FirstGrant && own.anchor.is_none() {
             let zone = own.zone.as_ref().unwrap_or(zone);
             own.anchor = Some(zone.latest_local(at).date());
         }
@@ -155,6 +158,9 @@ impl PlainAccount {
     fn window(&self, per: Per, zone: &Zone, own: &OwnCalendar, at: DateTime<Utc>) -> Window {
         let begun = self.begun.iter().find(|(of, _)| *of == per);
         match begun.filter(|(_, window)| window.contains(at)) {
+            _ if self.owner == CalendarOwner::Policy => {
+                window_of(&per.to_string(), zone, None, at)
+            }
             Some((_, window)) => *window,
             None => {
                 let zone = own.zone.as_ref().unwrap_or(zone);
@@ -196,7 +202,9 @@ proptest! {
     #[test]
     fn each_calendar_is_what_the_plain_model_says(
         steps in calendar_steps(),
+        before in proptest::sample::subsequence(LIMITS.to_vec(), 1..=4),
         limits in proptest::sample::subsequence(LIMITS.to_vec(), 1..=4),
+        shared_for in prop_oneof![1 => Just(0), 2 => 0usize..12],
         from_first_grant in any::<bool>(),
         zones in proptest::collection::vec(0usize..3, 60),
     ) {
@@ -204,22 +212,29 @@ proptest! {
             history: History::default(),
             own: OwnCalendar::default(),
             begun: Vec::new(),
-            from_first_grant,
+            owner: CalendarOwner::Policy,
         };
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
         let mut version = 1;
-        for (step, zone) in steps.iter().zip(zones) {
+        for (number, (step, zone)) in steps.iter().zip(zones).enumerate() {
             now += TimeDelta::hours(step.hours);
             // The policy changes its zone seldom.
             let zone = ["UTC", "UTC", "Asia/Kolkata"][zone];
             version += 1;
-            let mut policy = policy_of(version, zone, &limits);
-            policy.rule.calendar_owner = if from_first_grant {
-                CalendarOwner::FirstGrant
-            } else {
-                CalendarOwner::Subject
+            // At first the policy may have other limits, and one calendar for all.
+            let is_shared = number < shared_for;
+            let mut policy = policy_of(version, zone, if is_shared { &before } else { &limits });
+            account.owner = match (is_shared, from_first_grant) {
+                (true, _) => CalendarOwner::Policy,
+                (false, true) => CalendarOwner::FirstGrant,
+                (false, false) => CalendarOwner::Subject,
             };
-            let asked = match &step.what {
+            policy.rule.calendar_owner = account.owner;
+            let what = match &step.what {
+                What::GrantIn(_) | What::MoveTo(_) if is_shared => &What::Grant,
+                what => what,
+            };
+            let asked = match what {
                 What::GrantIn(own) | What::MoveTo(own) => Some(own),
                 _ => None,
             };
@@ -229,7 +244,7 @@ proptest! {
             let known = account.history.entries.len();
             let zone = policy.rule.calendar.zone.clone();
             let own = account.own_then(&zone, asked, at);
-            let verdict = account.history.step(&policy, units, &step.what, now);
+            let verdict = account.history.step(&policy, units, what, now);
             // 1. A claim is granted if every window of the model has room.
             match verdict {
                 Some(Verdict::Granted(_)) => prop_assert!(fits),
@@ -297,7 +312,7 @@ proptest! {
             history: History::default(),
             own: OwnCalendar::default(),
             begun: Vec::new(),
-            from_first_grant,
+            owner: draft.rule.calendar_owner,
         };
         let zone = draft.rule.calendar.zone.clone();
         let mut denied = 0;
