@@ -6,8 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::blocks::BlockAnswer;
-use super::grants::GrantBody;
-use super::grants::is_zero;
+use super::grants::{GrantBody, is_zero};
 use super::keys::KeyName;
 use super::limits::LimitUsage;
 use super::overrides::OverrideAnswer;

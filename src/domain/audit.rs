@@ -172,12 +172,7 @@ fn top_ups_after(before: Option<&Line>, entry: &Entry) -> TopUps {
     match entry.kind {
         EntryKind::TopUp => {
             if let Some(given) = entry.top_up() {
-                expected.add(TopUp {
-                    units: entry.units.get(),
-                    left: entry.units.get(),
-                    moved: 0,
-                    ..given.clone()
-                });
+                expected.add(TopUp::new(entry.id, entry.units, given.ends_at));
             }
         }
         EntryKind::TopUpReversal { of } => {
@@ -188,7 +183,7 @@ fn top_ups_after(before: Option<&Line>, entry: &Entry) -> TopUps {
         EntryKind::Grant { .. } => moved().for_each(|draw| expected.take(draw)),
         // What returned to a top-up that has ended is on no line.
         _ if entry.kind.gives_back().is_some() => {
-            expected.give_back(&moved().collect::<Vec<_>>());
+            expected.give_back(moved());
             let aside = told.map_or(0, |told| told.aside);
             expected.aside = aside.clamp(expected.aside, entry.units.get());
         }

@@ -210,7 +210,7 @@ fn top_ups_with(
     at: DateTime<Utc>,
 ) -> Option<Arc<TopUps>> {
     let mut top_ups = top_ups_at(last, at);
-    top_ups.give_back(&returned.draws);
+    top_ups.give_back(returned.draws.iter().copied());
     top_ups.on_line()
 }
 

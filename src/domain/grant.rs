@@ -44,6 +44,11 @@ impl Line {
         let before = self.top_ups.as_deref();
         before.map(|top_ups| top_ups.at(at)).unwrap_or_default()
     }
+
+    /// The units of its entry that came from top-ups, or returned to them.
+    pub fn topped_up_units(&self) -> u64 {
+        self.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside)
+    }
 }
 
 /// Whether a provisional grant fitted into its windows when it was recorded.
@@ -272,7 +277,7 @@ impl Entry {
 
     /// The units of the entry that came from top-ups, or returned to them.
     pub fn topped_up_units(&self) -> u64 {
-        self.line.top_ups.as_ref().map_or(0, |it| it.aside)
+        self.line.topped_up_units()
     }
 
     /// The units that the entry adds to the usage of windows; negative if it gives units back.
@@ -283,13 +288,7 @@ impl Entry {
     /// Puts the top-up of this entry on its line.
     pub fn add_top_up(&mut self, ends_at: DateTime<Utc>) {
         let mut top_ups = self.line.top_ups_at(self.line.at);
-        top_ups.add(TopUp {
-            id: self.id,
-            units: self.units.get(),
-            left: self.units.get(),
-            ends_at,
-            moved: 0,
-        });
+        top_ups.add(TopUp::new(self.id, self.units, ends_at));
         self.line.top_ups = top_ups.on_line();
     }
 

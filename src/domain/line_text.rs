@@ -30,7 +30,7 @@ const OWN: char = '@';
 /// @,20484;…    @Asia/Tokyo,;…               one of them
 /// ```
 ///
-/// SQL reads the number after the plus sign (`own_units` of the crate `ledger`).
+/// SQL reads the number after the plus sign (`ledger/tables/past.rs`).
 pub fn encode_state(line: &Line) -> String {
     let totals = encode_totals(&line.totals);
     if line.top_ups.is_none() && line.calendar.is_none() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::claim::Units;
 use super::identity::{AccountId, EntryId};
 use super::kind::{EntryKind, KindWord};
-use super::top_up::{Draw, Returned, TopUp, TopUps};
+use super::top_up::{Returned, TopUp, TopUps};
 
 /// The top-ups of each account that has some, and what grants took of them.
 #[derive(Default)]
@@ -88,18 +88,18 @@ impl ReplayedTopUps {
             return Some(units);
         };
         let returned = Returned::new(grant, Some(&drawn.top_ups), drawn.returned, units);
+        let own_units = returned.own_units();
         drawn.returned += units.get();
         if let Some(own) = self.accounts.get_mut(&account) {
-            own.give_back(&returned.draws);
+            own.give_back(returned.draws);
         }
-        Units::new(returned.own_units().into()).ok()
+        Units::new(own_units.into()).ok()
     }
 
     /// Gives back what an entry gave back of a grant that is older than the replay.
     pub fn give_back_as(&mut self, account: AccountId, told: Option<&Arc<TopUps>>) {
-        let draws: Vec<Draw> = told.into_iter().flat_map(|told| told.draws()).collect();
         if let Some(own) = self.accounts.get_mut(&account) {
-            own.give_back(&draws);
+            own.give_back(told.into_iter().flat_map(|told| told.draws()));
         }
     }
 }

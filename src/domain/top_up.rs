@@ -31,6 +31,19 @@ pub struct TopUp {
     pub moved: u64,
 }
 
+impl TopUp {
+    /// A top-up of which nothing was used yet.
+    pub fn new(id: EntryId, units: Units, ends_at: DateTime<Utc>) -> Self {
+        Self {
+            id,
+            units: units.get(),
+            left: units.get(),
+            ends_at,
+            moved: 0,
+        }
+    }
+}
+
 /// The top-ups on a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopUps {
@@ -105,7 +118,7 @@ impl TopUps {
     }
 
     /// Gives units back to the top-ups from which they came.
-    pub fn give_back(&mut self, draws: &[Draw]) {
+    pub fn give_back(&mut self, draws: impl IntoIterator<Item = Draw>) {
         for draw in draws {
             self.aside += draw.units;
             if let Some(top_up) = self.each.iter_mut().find(|it| it.id == draw.top_up) {

@@ -97,7 +97,7 @@ impl Stepwise {
             }
             EntryKind::Confirmation { .. } | EntryKind::Calendar => {}
         }
-        let aside = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
+        let aside = line.topped_up_units();
         movements.push(Movement {
             number: line.number,
             id: entry.id,

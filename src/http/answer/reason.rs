@@ -45,7 +45,7 @@ pub fn describe_verdict(
             );
         }
         Some(Verdict::Granted(line)) => {
-            let topped_up = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
+            let topped_up = line.topped_up_units();
             let room = format!(
                 "there was room for {} more in every limit",
                 units - topped_up

@@ -157,8 +157,7 @@ fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation
     let met = found.met.as_ref();
     let own_units = match met.map(|(_, verdict)| verdict) {
         Some(Verdict::Granted(line) | Verdict::WouldDeny(line)) => {
-            let topped_up = line.top_ups.as_ref().map_or(0, |top_ups| top_ups.aside);
-            units.get().saturating_sub(topped_up)
+            units.get().saturating_sub(line.topped_up_units())
         }
         Some(Verdict::Refused(Refusal::Denied(denied))) => denied.own_units,
         Some(Verdict::Refused(_)) | None => units.get(),
