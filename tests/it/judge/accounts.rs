@@ -229,7 +229,7 @@ fn check_totals(
             }
             _ => true,
         };
-        if !(total.contains(entry.at) || is_left(total)) || !is_window {
+        if !(is_left(total) || total.contains(entry.at) && is_window) {
             breaches.push(Breach::NotTheWindow {
                 entry: entry.id,
                 total: total.clone(),

@@ -127,11 +127,13 @@ impl Model {
         Ok(())
     }
 
-    /// Checks the top-ups in a subject's usage. Lapses that are due are not recorded yet.
+    /// Checks the top-ups in a subject's usage, which has the lapses that are due.
     pub fn check_top_ups(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
-        let live = self.live(subject, now).into_iter();
+        let mut after = self.clone();
+        after.lapse(subject, now);
+        let live = after.live(subject, now).into_iter();
         let expected = live.map(|place| {
-            let given = &self.top_ups[place];
+            let given = &after.top_ups[place];
             json!([given.answer["id"], given.left])
         });
         let told = told.as_array().into_iter().flatten();
