@@ -162,6 +162,8 @@ pub type AnsweredClaim = (InFlight, Result<Outcome, Undecided>);
 pub struct Hints {
     /// The number of the last line that the counter had; `None` without a counter.
     pub counter: Option<u64>,
+    /// Whether the counter denied the claim, and had to be confirmed.
+    pub is_denied: bool,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
     /// Whether this instance knew the last line, or took the account to be new, and knows no

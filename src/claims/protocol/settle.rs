@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
-use super::in_flight::{AnsweredClaim, InFlight};
+use super::in_flight::{AnsweredClaim, InFlight, Outcome};
 use super::plan::{CounterNeed, Plan};
 use crate::instance::{Metrics, Stage};
 use counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
@@ -119,11 +119,11 @@ impl Settling {
         let line = line.or(draft.after.as_ref())?;
         // Only the next claim that asks the counter gains by a confirmation.
         let asks = |claim: &InFlight| counts || claim.work.key.is_none();
-        let is_denied = plan
-            .others
-            .iter()
-            .any(|(claim, outcome)| outcome.has_no_room() && asks(claim));
-        if entries.is_empty() && !is_denied {
+        // A claim that the counter denied can be denied for another reason: then the counter may be too high.
+        let confirms = |(claim, outcome): &(InFlight, Outcome)| {
+            asks(claim) && (outcome.has_no_room() || claim.hints.is_denied)
+        };
+        if entries.is_empty() && !plan.others.iter().any(confirms) {
             return None;
         }
         let has_keys = counts && plan.claims().any(|claim| claim.work.key.is_some());

@@ -117,6 +117,7 @@ pub fn after_ask(claim: &mut InFlight, answer: Option<Answer>, present: &Present
     let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
         return Step::Join;
     };
+    claim.hints.is_denied = true;
     // 5. A denial is valid only if the ledger confirmed the counter recently, and the terms are
     //    fresh.
     let is_confirmed = (present.now - counter.confirmed_at).abs() <= CONFIRMED;

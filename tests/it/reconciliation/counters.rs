@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Scene, kinds, nothing_differs, reconcile, with_redis};
+use crate::http::{problem, replace};
 use crate::support::app::{Stack, eventually, on_every_stack};
 use crate::support::desk::on_every_store;
 use crate::support::servers::Redis;
@@ -15,6 +16,7 @@ use crate::support::servers::Redis;
 on_every_stack!(a_sound_ledger_has_nothing_that_differs);
 on_every_store!(
     counters_that_are_wrong_are_found_and_healed,
+    a_denial_by_a_total_heals_a_counter,
     what_is_no_counter_is_replaced,
     orphans_are_deleted,
     other_keys_are_left_alone,
@@ -114,6 +116,28 @@ async fn counters_that_are_wrong_are_found_and_healed(stack: Stack) {
         assert!(ttl > 0, "{subject}: {ttl}");
     }
     nothing_differs(&scene.app, true).await;
+}
+
+/// A counter that denies what the total of all subjects denies is confirmed too.
+async fn a_denial_by_a_total_heals_a_counter(stack: Stack) {
+    let scene = Scene::new(with_redis(stack)).await;
+    scene.grants("member-1", 3).await;
+    let limits = json!([{ "max": 5, "per": "day" }]);
+    let total = json!([{ "max": 1, "per": "day" }]);
+    let put = json!({ "limits": limits, "total": total });
+    replace(&scene.app, put).await;
+    scene.app.claim("member-2", None).await.is(201);
+    plant(&scene, "member-1", 9, 5).await;
+    let name = scene.counter_of("member-1");
+    let _: i64 = scene.run(&["HSET", &name, "confirmed", "0"]).await;
+    let denied = scene.app.claim("member-1", None).await;
+    let body = problem(&denied, 429, "quota-exceeded");
+    assert_eq!(body["violated-policies"], json!(["total day"]));
+    eventually("the counter follows", || async {
+        number(&scene, "member-1").await == Some(3)
+    })
+    .await;
+    nothing_differs(&scene.app, false).await;
 }
 
 async fn what_is_no_counter_is_replaced(stack: Stack) {
