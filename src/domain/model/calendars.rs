@@ -158,9 +158,7 @@ impl PlainAccount {
     fn window(&self, per: Per, zone: &Zone, own: &OwnCalendar, at: DateTime<Utc>) -> Window {
         let begun = self.begun.iter().find(|(of, _)| *of == per);
         match begun.filter(|(_, window)| window.contains(at)) {
-            _ if self.owner == CalendarOwner::Policy => {
-                window_of(&per.to_string(), zone, None, at)
-            }
+            _ if self.owner == CalendarOwner::Policy => window_of(&per.to_string(), zone, None, at),
             Some((_, window)) => *window,
             None => {
                 let zone = own.zone.as_ref().unwrap_or(zone);

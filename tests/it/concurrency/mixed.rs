@@ -3,6 +3,7 @@
 //! every instance while the clock moves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use reqwest::{Method, StatusCode};
@@ -131,8 +132,11 @@ impl Client<'_> {
             limit.retain(|name, _| !["more_at", "resets_at"].contains(&name.as_str()));
         }
         self.fleet.told(Correction {
+            began: Duration::ZERO,
+            ended: self.fleet.time(),
             kind,
             of,
+            reason: String::new(),
             is_new: status == 201,
             answer: if kind == Kind::Lapse {
                 Value::Null

@@ -2,23 +2,25 @@
 //! outcome is unknown.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::admin::Admin;
+use super::setup::is_of_ledger;
 use crate::judge::{Attempt, History, LostPart, Mark, Outcome, Why, Wish};
 use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;
 
 pub const CLIENTS: usize = 16;
-/// The number of subjects that clients claim for at a time.
-const SLOTS: usize = 8;
 /// After so many claims without a grant, another subject takes the slot.
 const FAILURES: u32 = 6;
 /// How many earlier subjects of a slot a client still claims for.
@@ -47,6 +49,12 @@ pub struct Habits {
     pub resets: u64,
     /// Whether the clients of each instance claim for their own subjects.
     pub apart: bool,
+    /// The number of subjects that clients claim for at a time.
+    pub slots: usize,
+    /// How many of a hundred claims are holds, where the ledger decides.
+    pub holds: u64,
+    /// How many of a hundred claims are bundles, where the ledger decides.
+    pub bundles: u64,
 }
 
 impl Default for Habits {
@@ -59,6 +67,9 @@ impl Default for Habits {
             repeats: 5,
             resets: 0,
             apart: false,
+            slots: 8,
+            holds: 0,
+            bundles: 0,
         }
     }
 }
@@ -75,14 +86,14 @@ pub struct Desk {
     pub name: String,
     /// The URLs of the instances.
     pub urls: Vec<String>,
-    pub policies: Vec<String>,
+    pub policies: Vec<(&'static str, Value)>,
     pub habits: Habits,
 }
 
 /// The state that all clients share.
-struct Shared {
+pub struct Shared {
     desk: Desk,
-    began: Instant,
+    pub began: Instant,
     history: Mutex<History>,
     slots: Mutex<Vec<Slot>>,
     stopping: AtomicBool,
@@ -95,13 +106,13 @@ struct Slot {
 }
 
 impl Load {
-    /// Starts the clients.
-    pub fn start(desk: Desk, seed: u64) -> Self {
+    /// Starts the clients, and an admin if there is one.
+    pub fn start(desk: Desk, has_admin: bool, seed: u64) -> Self {
         let shared = Arc::new(Shared {
             began: Instant::now(),
             history: Mutex::default(),
+            slots: Mutex::new(vec![Slot::default(); desk.habits.slots]),
             desk,
-            slots: Mutex::new(vec![Slot::default(); SLOTS]),
             stopping: AtomicBool::new(false),
         });
         let mut clients = JoinSet::new();
@@ -115,6 +126,10 @@ impl Load {
                 open: Vec::new(),
             };
             clients.spawn(person.claim_on_and_on());
+        }
+        if has_admin {
+            let admin = Admin::new(shared.clone(), Dice::of(seed, CLIENTS));
+            clients.spawn(admin.enter_on_and_on());
         }
         Self { shared, clients }
     }
@@ -223,7 +238,7 @@ impl Closing {
     pub async fn claim(&mut self, policy: &str, subject: &str) {
         let mut wish = Wish::of(subject);
         wish.policy = policy.to_owned();
-        let wish = self.person.shared.add(wish);
+        let wish = self.person.shared.add(vec![wish]);
         self.person.decide(wish).await;
     }
 }
@@ -237,22 +252,31 @@ impl std::ops::Deref for Shared {
 }
 
 impl Shared {
-    fn history(&self) -> MutexGuard<'_, History> {
+    pub fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().expect("no panic")
     }
 
-    fn add(&self, wish: Wish) -> usize {
+    /// Adds the wishes that are sent together: one, or those of a bundle. Returns the place of the first.
+    fn add(&self, wishes: Vec<Wish>) -> usize {
         let mut history = self.history();
-        history.wishes.push(wish);
-        history.wishes.len() - 1
+        let first = history.wishes.len();
+        let bundle = (wishes.len() > 1).then_some(first);
+        let wishes = wishes.into_iter().map(|wish| Wish { bundle, ..wish });
+        history.wishes.extend(wishes);
+        first
     }
 
-    fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// The policy of a slot.
+    pub fn policy(&self, slot: usize) -> &(&'static str, Value) {
+        &self.policies[slot % self.policies.len()]
+    }
+
     /// A slot's present subject, or an earlier one.
-    fn subject(&self, slot: usize, back: usize) -> String {
+    pub fn subject(&self, slot: usize, back: usize) -> String {
         let generation = self.slots.lock().expect("no panic")[slot].generation;
         let generation = generation.saturating_sub(back);
         format!("{}-{slot}-{generation}", self.name)
@@ -267,6 +291,38 @@ impl Shared {
             slot.failures = 0;
             slot.generation += 1;
         }
+    }
+}
+
+/// The answer to a request, or why there is none.
+pub async fn answer_of(request: RequestBuilder) -> Result<(StatusCode, String), Why> {
+    let why = |error: reqwest::Error| {
+        if error.is_timeout() {
+            Why::Silence
+        } else {
+            Why::Broken
+        }
+    };
+    let response = request.timeout(PATIENCE).send().await.map_err(why)?;
+    let status = response.status();
+    Ok((status, response.text().await.map_err(why)?))
+}
+
+/// A part of a calendar, or all of it.
+pub fn any_calendar(dice: &mut Dice) -> Value {
+    let zones = [
+        "Asia/Kolkata",
+        "America/St_Johns",
+        "+14:00",
+        "UTC",
+        "Asia/Kathmandu",
+    ];
+    let zone = json!(zones[dice.below(zones.len())]);
+    let anchor = json!(["2026-01-31", "2024-02-29", "2025-06-04"][dice.below(3)]);
+    match dice.below(3) {
+        0 => json!({ "time_zone": zone }),
+        1 => json!({ "anchor": anchor }),
+        _ => json!({ "time_zone": zone, "anchor": anchor }),
     }
 }
 
@@ -308,13 +364,19 @@ impl Person {
             } else {
                 self.dice.below(GENERATIONS)
             };
-            let policies = &self.shared.policies;
-            let wish = self.shared.add(Wish {
-                policy: policies[slot % policies.len()].clone(),
-                units: if self.dice.percent(15) { 2 } else { 1 },
-                has_key: !self.dice.percent(self.shared.habits.keyless),
-                ..Wish::of(&self.shared.subject(slot, back))
-            });
+            let has_key = !self.dice.percent(self.shared.habits.keyless);
+            let mut wishes = vec![self.wish(slot, back, has_key)];
+            if is_of_ledger(&self.shared.policy(slot).1)
+                && self.dice.percent(self.shared.habits.bundles)
+            {
+                for _ in 0..self.dice.between(1, 2) {
+                    let other = self.slot();
+                    if is_of_ledger(&self.shared.policy(other).1) {
+                        wishes.push(self.wish(other, 0, has_key));
+                    }
+                }
+            }
+            let wish = self.shared.add(wishes);
             if self.decide(wish).await.told().is_none() && is_current {
                 self.shared.note_failure(slot);
             }
@@ -324,15 +386,31 @@ impl Person {
         }
     }
 
+    /// A new claim for a subject of a slot.
+    fn wish(&mut self, slot: usize, back: usize, has_key: bool) -> Wish {
+        let (policy, rule) = self.shared.policy(slot).clone();
+        let is_hold = is_of_ledger(&rule) && self.dice.percent(self.shared.habits.holds);
+        let tells_calendar = !rule["calendar"].is_null() && self.dice.percent(40);
+        Wish {
+            policy: policy.to_owned(),
+            units: if self.dice.percent(15) { 2 } else { 1 },
+            has_key,
+            hold_seconds: is_hold.then(|| self.dice.between(1, 5)),
+            calendar: tells_calendar.then(|| any_calendar(&mut self.dice)),
+            ..Wish::of(&self.shared.subject(slot, back))
+        }
+    }
+
     /// The slot of the client's next claim.
     fn slot(&mut self) -> usize {
-        let slot = self.dice.below(SLOTS);
-        let count = self.shared.urls.len();
-        if self.shared.habits.apart {
-            slot / count * count + self.home % count
+        let all = self.shared.habits.slots;
+        let (first, every) = if self.shared.habits.apart {
+            let count = self.shared.urls.len();
+            (self.home % count, count)
         } else {
-            slot
-        }
+            (0, 1)
+        };
+        first + every * self.dice.below((all - first).div_ceil(every))
     }
 
     /// One of the latest granted claims that may be sent again.
@@ -399,19 +477,45 @@ impl Person {
 
     async fn attempt(&self, wish: usize, instance: usize) -> Outcome {
         let began = self.shared.began.elapsed();
-        let outcome = match self.request(wish, instance).send().await {
-            Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
-            Err(_) => Outcome::Unknown(Why::Broken),
-            Ok(response) => {
-                let status = response.status();
-                match response.text().await {
-                    Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
-                    Err(_) => Outcome::Unknown(Why::Broken),
-                    Ok(text) => Outcome::of(status, &text),
-                }
+        match answer_of(self.request(wish, instance)).await {
+            Ok((status, text)) => {
+                let outcomes = self.outcomes(wish, status, &text);
+                self.note(wish, instance, began, outcomes)
             }
+            Err(why) => self.note_unknown(wish, instance, began, why),
+        }
+    }
+
+    /// The wishes that are sent in one request with a wish.
+    fn together(&self, wish: usize) -> Range<usize> {
+        let history = self.shared.history();
+        let Some(first) = history.wishes[wish].bundle else {
+            return wish..wish + 1;
         };
-        self.note(wish, instance, began, outcome)
+        let others = history.wishes[first..].iter();
+        first
+            ..first
+                + others
+                    .take_while(|other| other.bundle == Some(first))
+                    .count()
+    }
+
+    /// The outcomes of the wishes of a request, by its answer.
+    fn outcomes(&self, wish: usize, status: StatusCode, text: &str) -> Vec<Outcome> {
+        let together = self.together(wish);
+        if together.len() == 1 || status != StatusCode::OK {
+            return vec![Outcome::of(status, text); together.len()];
+        }
+        let told: Value = serde_json::from_str(text).expect("JSON");
+        let items = told["items"].as_array().expect("items").iter();
+        let outcome = |item: &Value| {
+            let status = item["status"].as_u64().expect("a status") as u16;
+            Outcome::of(
+                StatusCode::from_u16(status).expect("a status"),
+                &item.to_string(),
+            )
+        };
+        items.map(outcome).collect()
     }
 
     /// Sends a part or all of a request, and resets the connection (SO_LINGER 0) before the answer,
@@ -443,31 +547,64 @@ impl Person {
             sleep(pause).await;
             let _ = stream.set_zero_linger();
         }
-        self.note(wish, instance, began, Outcome::Unknown(Why::Broken))
+        self.note_unknown(wish, instance, began, Why::Broken)
     }
 
-    fn request(&self, wish: usize, instance: usize) -> reqwest::RequestBuilder {
+    fn request(&self, wish: usize, instance: usize) -> RequestBuilder {
+        let together = self.together(wish);
         let claim = self.shared.history().wishes[wish].clone();
-        let instance = &self.shared.urls[instance];
-        let url = format!("{instance}/v1/policies/{}/claims", claim.policy);
-        let request = self.http.post(url).bearer_auth(KEY).timeout(PATIENCE);
-        let request = request.json(&claim.body(wish));
+        let (path, body) = if together.len() == 1 {
+            (
+                format!("policies/{}/claims", claim.policy),
+                claim.body(wish),
+            )
+        } else {
+            let history = self.shared.history();
+            let claims = together.clone().map(|place| {
+                let mut body = history.wishes[place].body(place);
+                body["policy"] = json!(history.wishes[place].policy);
+                body
+            });
+            let claims: Vec<Value> = claims.collect();
+            (
+                "claims".to_owned(),
+                json!({ "claims": claims, "atomic": true }),
+            )
+        };
+        let url = format!("{}/v1/{path}", self.shared.urls[instance]);
+        let request = self.http.post(url).bearer_auth(KEY).json(&body);
         if claim.has_key {
-            request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name))
+            let key = format!("{}-{}", self.shared.name, together.start);
+            request.header("Idempotency-Key", key)
         } else {
             request
         }
     }
 
-    fn note(&self, wish: usize, instance: usize, began: Duration, outcome: Outcome) -> Outcome {
-        let mut history = self.shared.history();
-        history.attempts.push(Attempt {
+    /// Notes the outcomes of the wishes of a request. Returns that of `wish`.
+    fn note(
+        &self,
+        wish: usize,
+        instance: usize,
+        began: Duration,
+        outcomes: Vec<Outcome>,
+    ) -> Outcome {
+        let together = self.together(wish);
+        let ended = self.shared.began.elapsed();
+        let own = outcomes[wish - together.start].clone();
+        let attempts = together.zip(outcomes).map(|(wish, outcome)| Attempt {
             wish,
             instance,
             began,
-            ended: self.shared.began.elapsed(),
-            outcome: outcome.clone(),
+            ended,
+            outcome,
         });
-        outcome
+        self.shared.history().attempts.extend(attempts);
+        own
+    }
+
+    fn note_unknown(&self, wish: usize, instance: usize, began: Duration, why: Why) -> Outcome {
+        let outcomes = vec![Outcome::Unknown(why); self.together(wish).len()];
+        self.note(wish, instance, began, outcomes)
     }
 }

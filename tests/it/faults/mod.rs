@@ -1,6 +1,7 @@
 //! The fault suite. The real processes of perdiem, PostgreSQL and Redis and the network between
 //! them break under load. Afterwards the judge compares the stores with the answers to clients.
 
+mod admin;
 mod copies;
 mod copy;
 mod failover;

@@ -35,6 +35,8 @@ pub struct Setup {
     pub habits: Habits,
     /// The policies of the claims.
     pub policies: Vec<(&'static str, Value)>,
+    /// Whether an admin enters something by hand, beside the clients.
+    pub has_admin: bool,
 }
 
 impl Setup {
@@ -54,6 +56,7 @@ impl Setup {
             database_url,
             redis_urls: redis_url.into_iter().collect(),
             settings: Vec::new(),
+            has_admin: false,
             habits: Habits::default(),
             policies: vec![
                 ("benefit", daily()),
@@ -104,6 +107,30 @@ pub fn from_the_first() -> Value {
         { "max": 3, "per": "1s", "kind": "from_first_claim" },
         { "max": 8, "per": "3s", "kind": "sliding", "step": "1s" },
     ] })
+}
+
+/// A rule for each member's own calendar, with windows that zones divide in different ways.
+pub fn of_members() -> Value {
+    json!({
+        "time_zone": "UTC",
+        "calendar": "first_grant",
+        "limits": [{ "max": 3, "per": "hour" }, { "max": 5, "per": "week" }],
+        "tiers": [{ "name": "gold", "limits": [{ "max": 6, "per": "hour" }, { "max": 9, "per": "week" }] }],
+    })
+}
+
+/// A rule with a total of all subjects, which is used up after some seconds.
+pub fn of_the_crowd() -> Value {
+    json!({
+        "time_zone": "+08:00",
+        "limits": [{ "max": 2, "per": "day" }],
+        "total": [{ "max": 200, "per": "day" }],
+    })
+}
+
+/// Whether Redis decides no claim alone, so that a rule has bundles, holds and top-ups.
+pub fn is_of_ledger(rule: &Value) -> bool {
+    rule["durability"].is_null() && rule["on_ledger_outage"].is_null()
 }
 
 /// A rule with one or two limits of any kind.

@@ -1,19 +1,24 @@
 //! Random faults, for as long as you like: see `scripts/torture`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::copy::Means;
 use super::fault::Fault;
+use super::load::Habits;
 use super::seed::Seed;
-use super::setup::{from_the_first, roomy};
+use super::setup::{from_the_first, of_members, of_the_crowd, roomy};
 use super::trial::Trial;
 use super::world::World;
+use crate::judge::{History, Kind, Outcome};
 use crate::support::dice::Dice;
 use crate::support::proxy::Mode;
 
 /// After this time the judge checks the stores, and new clients start.
 const ROUND: Duration = Duration::from_secs(45);
+/// A round of fewer attempts may lack something that it draws.
+const ATTEMPTS_FEW: usize = 8000;
 /// The fail points at which an instance may abort.
 const POINTS: [&str; 12] = [
     "claim.received",
@@ -30,8 +35,8 @@ const POINTS: [&str; 12] = [
     "drain.appended",
 ];
 
-fn draw(dice: &mut Dice) -> Fault {
-    let instance = dice.below(2);
+fn draw(dice: &mut Dice, instances: usize) -> Fault {
+    let instance = dice.below(instances);
     let modes = [
         Mode::Refuse,
         Mode::Hold,
@@ -67,6 +72,27 @@ fn draw(dice: &mut Dice) -> Fault {
     faults[dice.below(faults.len())]
 }
 
+/// The number of bundles that were granted, and of what the admin entered, by its kind. There is some of each.
+fn drawn(history: &History) -> BTreeMap<String, usize> {
+    let granted = history.attempts.iter().filter(|attempt| {
+        let is_first = history.wishes[attempt.wish].bundle == Some(attempt.wish);
+        is_first && matches!(attempt.outcome, Outcome::Granted(_))
+    });
+    let mut drawn = BTreeMap::from([("Bundle".to_owned(), granted.count())]);
+    for kind in [
+        Kind::AdjustmentUp,
+        Kind::AdjustmentDown,
+        Kind::Reset,
+        Kind::Calendar,
+        Kind::TopUp,
+        Kind::TopUpReversal,
+    ] {
+        let entered = history.corrections.iter().filter(|one| one.kind == kind);
+        drawn.insert(format!("{kind:?}"), entered.count());
+    }
+    drawn
+}
+
 /// Runs random faults for some time, and then checks the stores. Returns the number of faults and
 /// the number of attempts. In every other round, each instance has its own subjects. Then it knows
 /// the last lines of the subjects that have room.
@@ -75,7 +101,16 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
     let mut setup = world.setup();
     setup.policies.push(("visits", from_the_first()));
     setup.policies.push(("points", roomy()));
-    setup.habits.apart = seed.is_multiple_of(2);
+    setup.policies.push(("members", of_members()));
+    setup.policies.push(("crowd", of_the_crowd()));
+    setup.habits = Habits {
+        apart: seed.is_multiple_of(2),
+        slots: 2 * setup.policies.len(),
+        holds: 10,
+        bundles: 12,
+        ..setup.habits
+    };
+    setup.has_admin = true;
     let seed = Seed {
         name: "torture",
         number: seed,
@@ -87,7 +122,7 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
         // 2. Choose one to three faults.
         let mut faults: Vec<Fault> = Vec::new();
         for _ in 0..trial.dice.between(1, 3) {
-            let fault = draw(&mut trial.dice);
+            let fault = draw(&mut trial.dice, trial.instances.len());
             let mut others = faults.iter();
             // Two faults at the same time never affect the same part.
             if others.all(|other| other.part() != fault.part()) {
@@ -114,7 +149,11 @@ async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
     }
     // 5. End the load, and let the judge check the stores.
     let judge = trial.judge().await;
-    let attempts = judge.attempts();
+    let attempts = judge.history.attempts.len();
+    let drawn = drawn(&judge.history);
+    let lacks = drawn.values().any(|count| *count == 0);
+    assert!(!lacks || attempts < ATTEMPTS_FEW, "{drawn:?} of {attempts}");
+    let _ = writeln!(std::io::stderr(), "torture: {drawn:?}");
     judge.finds_nothing().await;
     (count, attempts)
 }
@@ -131,7 +170,7 @@ async fn torture() {
     let seconds = number("PERDIEM_TORTURE_SECONDS", 60);
     let end = Instant::now() + Duration::from_secs(seconds);
     let seed = Seed::choose("torture").number;
-    let mut world = World::counting_with_log().await;
+    let mut world = World::of_three().await;
     let mut rounds = 0;
     let mut faults = 0;
     let mut attempts = 0;

@@ -79,14 +79,13 @@ impl Trial {
         let name = seed.name;
         let urls = instances.iter().map(|one| one.process.url.clone());
         let urls: Vec<String> = urls.chain(apps.iter().map(|app| app.url.clone())).collect();
-        let policies = setup.policies.iter().map(|(name, _)| (*name).to_owned());
         let desk = Desk {
             name: name.replace(' ', "-"),
             urls: urls.clone(),
-            policies: policies.collect(),
+            policies: setup.policies.clone(),
             habits: setup.habits.clone(),
         };
-        let load = Load::start(desk, seed.number);
+        let load = Load::start(desk, setup.has_admin, seed.number);
         let trial = Self {
             dice: Dice::new(seed.number),
             seed,

@@ -43,11 +43,6 @@ impl Ended {
         judge(&self.history, &read(&self.setup).await)
     }
 
-    /// The number of attempts.
-    pub fn attempts(&self) -> usize {
-        self.history.attempts.len()
-    }
-
     /// Asserts that each claim was decided at the first or second attempt.
     pub fn nobody_failed_twice(&self) {
         for attempts in self.history.by_wish() {
@@ -135,12 +130,13 @@ async fn read(setup: &Setup) -> Stores {
         .expect("the ledger can be read")
 }
 
-/// Sends committed claims again, and asserts that the counters follow the ledger. After a lost
-/// settlement, one more claim corrects a counter. Returns how many counters needed one.
+/// Waits until every hold has lapsed. Sends committed claims again, and asserts that the counters follow
+/// the ledger. After a lost settlement, one more claim corrects a counter. Returns how many counters needed one.
 pub async fn close(closing: &mut Closing, setup: &Setup, seed: u64) -> usize {
     let mut stores = read(setup).await;
     let deadline = Instant::now() + DEADLINE;
-    while !stores.others.is_empty() && Instant::now() < deadline {
+    let is_quiet = |stores: &Stores| stores.others.is_empty() && !stores.has_open_holds();
+    while !is_quiet(&stores) && Instant::now() < deadline {
         sleep(Duration::from_millis(100)).await;
         stores = read(setup).await;
     }

@@ -11,8 +11,9 @@ pub struct World {
     /// `None` for a database in the PostgreSQL cluster that all tests share.
     pub own_postgres: Option<Postgres>,
     pub redis: Redis,
-    pub to_ledger: [Proxy; 2],
-    pub to_redis: [Proxy; 2],
+    /// One way for each instance.
+    pub to_ledger: Vec<Proxy>,
+    pub to_redis: Vec<Proxy>,
     /// A session that holds a lock.
     pub locker: Option<Child>,
     /// The copy that will replace the ledger.
@@ -28,8 +29,8 @@ impl World {
         let ledger = ledger.port();
         let counters = redis.port();
         Self {
-            to_ledger: [Proxy::before(ledger).await, Proxy::before(ledger).await],
-            to_redis: [Proxy::before(counters).await, Proxy::before(counters).await],
+            to_ledger: ways(2, ledger).await,
+            to_redis: ways(2, counters).await,
             own_postgres,
             redis,
             locker: None,
@@ -70,6 +71,16 @@ impl World {
         }
     }
 
+    /// As [`World::counting_with_log`], with three instances.
+    pub async fn of_three() -> Self {
+        let world = Self::counting_with_log().await;
+        Self {
+            to_ledger: ways(3, world.postgres().port()).await,
+            to_redis: ways(3, world.redis.port()).await,
+            ..world
+        }
+    }
+
     pub fn postgres(&self) -> &Postgres {
         let own = self.own_postgres.as_ref();
         own.unwrap_or_else(|| servers::postgres())
@@ -80,11 +91,13 @@ impl World {
         own.expect("the shared cluster must keep running")
     }
 
-    /// A new ledger, with each of the two instances' connections to it. Where Redis counts there
+    /// A new ledger, with each instance's connections to it. Where Redis counts there
     /// are four policies: Redis decides one in an outage, and one always. The ledger alone decides
     /// two, one of which has limits that only the ledger can decide.
     pub fn setup(&self) -> Setup {
-        let mut setup = Setup::plain(self.postgres().create_database(), self.redis.url());
+        let database_url = self.postgres().create_database();
+        let count = self.to_ledger.len();
+        let mut setup = Setup::of(count, database_url, Some(self.redis.url()));
         let ways = self.to_ledger.iter().zip(&self.to_redis);
         for (place, (ledger, redis)) in setup.places.iter_mut().zip(ways) {
             place.database_url = ledger.url(&place.database_url);
@@ -110,4 +123,12 @@ impl World {
         }
         setup
     }
+}
+
+async fn ways(count: usize, port: u16) -> Vec<Proxy> {
+    let mut ways = Vec::new();
+    for _ in 0..count {
+        ways.push(Proxy::before(port).await);
+    }
+    ways
 }

@@ -1,6 +1,6 @@
 //! Compares the answers to claims with the ledger.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -28,8 +28,10 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
             }),
         }
     }
+    // 2. A bundle has all its grants, or none.
+    breaches.extend(half_bundles(history, &by_wish));
     for (number, attempts) in history.by_wish().into_iter().enumerate() {
-        // 2. A claim has one entry, which equals the claim and its answers.
+        // 3. A claim has one entry, which equals the claim and its answers.
         let entries = by_wish.remove(&number).unwrap_or_default();
         if entries.len() > 1 {
             breaches.push(Breach::Doubled {
@@ -41,9 +43,9 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         for entry in &entries {
             check_claimed(number, entry, history, &attempts, &answers, &mut breaches);
         }
-        // 3. The ledger has the grant of each answer, and one grant for each key.
+        // 4. The ledger has the grant of each answer, and one grant for each key.
         check_answers(number, history, &answers, &entries, &mut breaches);
-        // 4. No claim is denied after its grant was known.
+        // 5. No claim is denied after its grant was known.
         let since = granted_since(history, &answers, &entries);
         let denied = |began| since.is_some_and(|since| began > since);
         let is_denial =
@@ -52,7 +54,7 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        // 5. A retry is told that its grant has ended only if it has, or if its hold's end came while
+        // 6. A retry is told that its grant has ended only if it has, or if its hold's end came while
         //    its confirmation was being committed.
         let mut ends = attempts
             .iter()
@@ -61,13 +63,13 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if ends.any(|attempt| !history.may_be_lost(attempt)) && !entries.iter().any(is_ended) {
             breaches.push(Breach::NotEnded { wish: number });
         }
-        // 6. Every claim is decided.
+        // 7. Every claim is decided.
         // A wish that nobody has sent is no claim.
         let is_claim = history.wishes[number].has_key && !attempts.is_empty();
         if is_claim && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
         }
-        // 7. Every answer is in the contract.
+        // 8. Every answer is in the contract.
         for attempt in attempts {
             if let Outcome::Wrong(answer) = &attempt.outcome {
                 breaches.push(Breach::Wrong {
@@ -78,6 +80,20 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         }
     }
     breaches
+}
+
+fn half_bundles(history: &History, by_wish: &HashMap<usize, Vec<&Entry>>) -> Vec<Breach> {
+    let mut bundles: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
+    for (number, wish) in history.wishes.iter().enumerate() {
+        let is_granted = by_wish.contains_key(&number);
+        let bundle = wish.bundle.map(|bundle| bundles.entry(bundle).or_default());
+        bundle
+            .into_iter()
+            .for_each(|bundle| bundle.push(is_granted));
+    }
+    let is_half = |granted: &[bool]| granted.iter().any(|one| *one != granted[0]);
+    let half = bundles.into_iter().filter(|(_, granted)| is_half(granted));
+    half.map(|(wish, _)| Breach::HalfBundle { wish }).collect()
 }
 
 /// Whether an entry gave the units of a grant back, or confirmed it before its end.

@@ -18,6 +18,11 @@ pub struct Wish {
     /// Whether the claim has an `Idempotency-Key`, and so may be sent again.
     pub has_key: bool,
     pub hold_seconds: Option<u64>,
+    /// What the claim tells of the subject's calendar.
+    pub calendar: Option<Value>,
+    /// The place of the first wish of its bundle. The wishes of a bundle follow one another, and are sent in
+    /// one atomic batch with one key.
+    pub bundle: Option<usize>,
 }
 
 /// One request for a claim, and its outcome. Times are relative to the beginning of the history.
@@ -102,13 +107,17 @@ pub struct History {
     pub quiet_since: Option<Duration>,
 }
 
-/// An answer to a correction.
+/// An answer to a correction. Times are relative to the beginning of the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Correction {
+    pub began: Duration,
+    pub ended: Duration,
     pub kind: Kind,
-    /// The grant; for an adjustment, its own id.
+    /// The grant or the top-up; its own id if it corrects none.
     pub of: Uuid,
-    /// Whether the answer says that the correction is new.
+    /// The reason of the request: where parts of the ledger are lost, each request has its own.
+    pub reason: String,
+    /// Whether the answer says that the correction is new, or the answer that may have said so was lost.
     pub is_new: bool,
     pub answer: Value,
 }
@@ -122,6 +131,8 @@ impl Wish {
             units: 1,
             has_key: false,
             hold_seconds: None,
+            calendar: None,
+            bundle: None,
         }
     }
 
@@ -142,6 +153,7 @@ impl Wish {
             "subject": self.subject,
             "units": self.units,
             "hold_seconds": self.hold_seconds,
+            "calendar": self.calendar,
             "metadata": { "wish": place },
         })
     }
@@ -211,9 +223,18 @@ impl History {
     pub fn may_be_lost(&self, attempt: &Attempt) -> bool {
         let told = attempt.outcome.told();
         let is_late = told.is_some_and(|told| told.provisional);
-        self.lost_parts
-            .iter()
-            .any(|part| attempt.began <= part.replaced && (is_late || part.copied <= attempt.ended))
+        let ended = if is_late {
+            Duration::MAX
+        } else {
+            attempt.ended
+        };
+        self.is_in_lost_part(attempt.began, ended)
+    }
+
+    /// Whether what was committed between two moments may be only in a lost part of the ledger.
+    pub fn is_in_lost_part(&self, began: Duration, ended: Duration) -> bool {
+        let mut parts = self.lost_parts.iter();
+        parts.any(|part| began <= part.replaced && part.copied <= ended)
     }
 
     /// The attempts of each wish, in the order of their ends.

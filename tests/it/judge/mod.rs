@@ -72,6 +72,8 @@ pub enum Breach {
     Lost { wish: usize, id: Uuid },
     /// A claim has several entries.
     Doubled { wish: usize, ids: Vec<Uuid> },
+    /// The ledger has some grants of a bundle, and not all.
+    HalfBundle { wish: usize },
     /// Nobody asked for the entry, or every attempt of its claim was denied.
     Foreign { entry: Uuid, wish: Option<usize> },
     /// An entry differs from its claim, or from the answer.
@@ -132,6 +134,7 @@ impl Breach {
         match self {
             Self::Lost { wish, .. }
             | Self::Doubled { wish, .. }
+            | Self::HalfBundle { wish }
             | Self::Altered { wish, .. }
             | Self::TwoGrants { wish, .. }
             | Self::NotEnded { wish }

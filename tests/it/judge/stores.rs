@@ -1,6 +1,6 @@
 //! Reads a ledger and its Redis, with the judge's own queries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use perdiem::domain::identity::EntryId;
@@ -42,6 +42,8 @@ pub struct Entry {
     pub top_ups: ToldTopUps,
     /// The limit that a reset names. `None` for all limits, and for other kinds.
     pub per: Option<String>,
+    /// Why an admin entered it.
+    pub reason: Option<String>,
     /// The line in the form of a counter, without its number.
     pub line: String,
 }
@@ -113,6 +115,16 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// Whether a hold is neither confirmed nor closed.
+    pub fn has_open_holds(&self) -> bool {
+        let ended: HashSet<Uuid> = self.entries.iter().filter_map(|entry| entry.of).collect();
+        let holds = self
+            .entries
+            .iter()
+            .filter(|entry| entry.held_until.is_some());
+        holds.map(|hold| hold.id).any(|id| !ended.contains(&id))
+    }
+
     /// Reads a ledger, and its counters in these Redis servers.
     ///
     /// # Errors Returns the error of a store.
@@ -123,7 +135,7 @@ impl Stores {
         let entries = format!(
             "SELECT {}, p.name, a.subject, CAST(e.number AS text), {}, {}, CAST(e.kind AS text),
                  {}, {}, CAST(e.flags AS text), CAST(e.units AS text),
-                 CAST(e.policy_version AS text), e.metadata, {}, e.totals, d.per
+                 CAST(e.policy_version AS text), e.metadata, {}, e.totals, d.per, d.reason
              FROM entries e LEFT JOIN policies p ON p.id = e.policy
              LEFT JOIN accounts a ON a.id = e.account
              LEFT JOIN entry_details d ON d.account = e.account AND d.number = e.number
@@ -404,6 +416,7 @@ impl Entry {
             own,
             top_ups,
             per: row.text(),
+            reason: row.text(),
         }
     }
 

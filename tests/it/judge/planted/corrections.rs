@@ -1,5 +1,7 @@
 //! Breaches in corrections, in limits that overrides change, and in windows.
 
+use std::time::Duration;
+
 use chrono::{TimeDelta, Weekday};
 use serde_json::Value;
 use uuid::Uuid;
@@ -9,7 +11,7 @@ use super::super::history::{Correction, History};
 use super::super::judge;
 use super::super::stores::{Entry, Kind, Stores};
 use super::super::windows::{Calendar, Zone};
-use super::{account, at, entry, fourth, id, planted, sound, total};
+use super::{account, at, entry, fourth, id, lose, planted, sound, total};
 use crate::support::app::instant;
 
 /// A correct history. The first grant is a hold that was confirmed and reversed. The second grant
@@ -55,8 +57,11 @@ fn corrected() -> (History, Stores) {
         history.wishes[wish].hold_seconds = Some(60);
     }
     let told = |kind, of: u64| Correction {
+        began: Duration::from_secs(1),
+        ended: Duration::from_secs(2),
         kind,
         of: id(of),
+        reason: "a test".to_owned(),
         is_new: kind != Kind::Lapse,
         answer: Value::Null,
     };
@@ -104,6 +109,22 @@ planted! { in corrected;
         |history, _| tell_again(history, true, Value::Null) => { CorrectionDiffers { .. } }
         |history, _| tell_again(history, false, Value::Bool(true)) => { CorrectionDiffers { .. } }
         |history, _| history.corrections[3].is_new = false => { CorrectionDiffers { .. } }
+    }
+    corrections_in_a_lost_part {
+        // The copy lacks what was told in the second second, and not what was told before it was made.
+        |history, stores| lose(history, stores, 1500, 5000) => { nothing }
+        |history, stores| lose(history, stores, 2500, 5000) => { CorrectionLost { .. } }
+        // It can be entered once more under another id, and it can be new once more.
+        |history, stores| {
+            let reason = Some("a test".to_owned());
+            let again = Entry { id: id(8), reason, ..stores.entries[6].clone() };
+            lose(history, stores, 1500, 5000);
+            stores.entries.push(again);
+        } => { nothing }
+        |history, stores| {
+            lose(history, stores, 1500, 5000);
+            tell_again(history, true, Value::Null);
+        } => { nothing }
     }
 }
 

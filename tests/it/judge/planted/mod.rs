@@ -77,6 +77,7 @@ fn entry(number: u64) -> Entry {
         own: Own::default(),
         top_ups: ToldTopUps::default(),
         per: None,
+        reason: None,
         line: format!("line {number}"),
     }
 }
@@ -207,7 +208,7 @@ fn tell_provisional(history: &mut History, second: u64) {
     tell(history, 3, second, Outcome::Granted(told));
 }
 
-/// Moves the third grant, answered between 5.0 and 5.5 s, to a lost part. `copied` and `replaced`
+/// Moves the last entry, the third grant that was answered between 5.0 and 5.5 s, to a lost part. `copied` and `replaced`
 /// are in milliseconds and delimit that part.
 fn lose(history: &mut History, stores: &mut Stores, copied: u64, replaced: u64) {
     stores.entries.pop();
@@ -216,6 +217,13 @@ fn lose(history: &mut History, stores: &mut Stores, copied: u64, replaced: u64) 
         copied: Duration::from_millis(copied),
         replaced: Duration::from_millis(replaced),
     });
+}
+
+/// Makes two wishes a bundle.
+fn bundle(history: &mut History, wishes: [usize; 2]) {
+    for wish in wishes {
+        history.wishes[wish].bundle = Some(wishes[0]);
+    }
 }
 
 /// Grants the third wish once more, under another id.
@@ -403,6 +411,11 @@ planted! {
     a_doubled_row {
         |_, stores| stores.entries.push(Entry { wish: Some(1), ..entry(4) })
             => { Doubled { wish: 1, .. } }
+    }
+    half_a_bundle {
+        |history, _| bundle(history, [0, 1]) => { nothing }
+        // The fourth wish was denied.
+        |history, _| bundle(history, [2, 3]) => { only HalfBundle { wish: 2 } }
     }
     a_foreign_row {
         |_, stores| stores.entries.push(Entry { wish: None, ..entry(4) }) => { Foreign { .. } }
