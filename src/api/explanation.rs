@@ -38,9 +38,9 @@ pub struct ClaimExplanation {
     pub detail: String,
     /// The earliest instant at which it would be granted, by what was known at `at`, if nobody else claims.
     pub fits_at: Option<DateTime<Utc>>,
-    /// The limits without room for the units.
-    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
-    pub lacking: Vec<Per>,
+    /// The limits without room for the units; that of all subjects as `total day`.
+    #[schema(example = json!(["day"]))]
+    pub lacking: Vec<String>,
     /// Null where no version of the policy was in force.
     pub terms: Option<TermsBody>,
     /// Without the units of the claim.

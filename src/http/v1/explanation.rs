@@ -6,7 +6,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::history::parse_as_of;
-use crate::answer::{ApiError, HttpAnswer, describe_verdict, notes};
+use crate::answer::{ApiError, HttpAnswer, describe_verdict, notes, shared_name};
 use crate::operation::{GRANT, describe};
 use crate::request::{Auditor, ByHandler, Caller, Faults, GrantPath, Query, RecordData};
 use api::blocks::BlockAnswer;
@@ -174,7 +174,9 @@ fn describe_claim(asked: &ClaimQuery, found: ExplainedClaim) -> ClaimExplanation
         shared.iter().filter(|total| !total.fits(units)).collect();
     let (reason, detail) = describe_verdict(verdict, &lacking, &lacking_shared, units);
     let total = LimitUsage::shared(shared);
-    let lacking = lacking.iter().map(|total| total.per()).collect();
+    let lacking = lacking.iter().map(|total| total.per().to_string());
+    let lacking = lacking.chain(lacking_shared.into_iter().map(shared_name));
+    let lacking = lacking.collect();
     let fits_at = found.forecast.fits_at.filter(|_| is_refused);
     let parts = found.met.map(|(met, _)| describe(met, &found.forecast));
     let (terms, limits) = parts.unzip();
