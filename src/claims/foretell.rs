@@ -15,7 +15,7 @@ use domain::account::{UnitsAsked, Unknown, own_units, refuse};
 use domain::claim::Units;
 use domain::correction::HoldChange;
 use domain::course::Course;
-use domain::forecast::{Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
+use domain::forecast::{ClaimAhead, Forecast, Foreknown, HoldsAhead, foresee, is_by_time_alone};
 use domain::grant::{Entry, Line};
 use domain::identity::AccountId;
 use domain::limit::total::Total;
@@ -49,7 +49,7 @@ struct Question {
     policy: Arc<Policy>,
     account: AccountId,
     after: After,
-    asked: Option<UnitsAsked>,
+    claim: Option<ClaimAhead>,
     now: DateTime<Utc>,
     /// Whether the line is committed: the memory then keeps what is read for it.
     is_committed: bool,
@@ -119,7 +119,6 @@ impl Claims {
         deadline: Instant,
     ) -> Foretold {
         let until = deadline.min(self.forecast_deadline());
-        let units = asked.units;
         let forecast = match &outcome {
             Outcome::Entered(entry) => {
                 let foretelling = self.foretell_after(policy, account, &entry.line, until);
@@ -130,16 +129,13 @@ impl Claims {
                     policy: terms.clone(),
                     account,
                     after: After::Last,
-                    asked: Some(asked),
+                    claim: Some(asked.into()),
                     now: self.instance.clock.now(),
                     is_committed,
                     until,
                 };
                 match refusal {
-                    Refusal::Denied(denied) => {
-                        let own = self.foretell_denied(question, denied).await;
-                        own.after_shared(&denied.shared, units)
-                    }
+                    Refusal::Denied(denied) => self.foretell_denied(question, denied).await,
                     Refusal::NeverFits { .. } if self.may_be_granted(&question) => {
                         return self.deny_until_it_fits(question, outcome).await;
                     }
@@ -180,7 +176,7 @@ impl Claims {
             policy: policy.clone(),
             account,
             after: After::Line(Some(line.clone())),
-            asked: None,
+            claim: None,
             now: line.at,
             is_committed: line.number > 0,
             until,
@@ -238,10 +234,20 @@ impl Claims {
     ) -> Forecast {
         let DeniedClaim { totals, last, .. } = denied;
         let after = After::of(last.clone());
+        let units = question.units();
         if !matches!(after, After::Counted(_)) && self.is_by_time_alone(&question, last, totals) {
-            return Forecast::by_time_alone(denied);
+            return Forecast::by_time_alone(denied, units);
         }
-        self.read_in_time(Question { after, ..question }).await
+        let claim = question.claim.map(|claim| ClaimAhead {
+            shared: denied.shared.clone(),
+            ..claim
+        });
+        self.read_in_time(Question {
+            after,
+            claim,
+            ..question
+        })
+        .await
     }
 
     /// The denial of a claim with more units than fit under the present terms, if it fits under
@@ -259,11 +265,10 @@ impl Claims {
         let Question {
             policy,
             account,
-            asked,
             now,
             ..
         } = question.clone();
-        let units = asked.map_or(Units::ONE, |asked| asked.units);
+        let units = question.units();
         // 1. The totals of now. They are told, so they are not those of a second ago.
         let reading = self.instance.detached(async move {
             let last = claims.read_outlook(account).await?.last;
@@ -296,8 +301,8 @@ impl Claims {
         let course = self.course(question, None);
         let now = question.now;
         let mut instants = std::iter::successors(Some(now), |at| course.next_change(*at));
-        let asked = question.asked.clone();
-        let asked = asked.unwrap_or_else(|| Units::ONE.into());
+        let claim = question.claim.as_ref();
+        let asked = claim.map_or_else(|| Units::ONE.into(), |claim| claim.asked.clone());
         instants.any(|at| {
             let policy = course.policy_at(at);
             policy.is_some_and(|policy| refuse(policy, &asked, 0, at).is_none())
@@ -317,8 +322,8 @@ impl Claims {
 
     fn is_by_time_alone(&self, question: &Question, last: &Option<Line>, totals: &[Total]) -> bool {
         let course = self.course(question, last.as_ref());
-        let asked = question.asked.as_ref();
-        let calendar = asked.and_then(|asked| asked.calendar.as_deref());
+        let claim = question.claim.as_ref();
+        let calendar = claim.and_then(|claim| claim.asked.calendar.as_deref());
         is_by_time_alone(&course, last.as_ref(), calendar, totals, question.now)
     }
 
@@ -335,7 +340,7 @@ impl Claims {
             policy: policy.clone(),
             account,
             after: After::of(last.clone()),
-            asked: None,
+            claim: None,
             now,
             is_committed: true,
             until: self.forecast_deadline(),
@@ -369,7 +374,7 @@ impl Claims {
             ..Foreknown::default()
         };
         let course = self.course(&question, last);
-        let forecast = foresee(&course, last, &known, question.asked.as_ref(), question.now);
+        let forecast = foresee(&course, last, &known, question.claim.as_ref(), question.now);
         forecast.unwrap_or_default()
     }
 
@@ -407,7 +412,7 @@ impl Claims {
         let course = self.course(question, after);
         let mut known = seen.clone();
         let foresee = |known: &Foreknown| {
-            foresee(&course, after, known, question.asked.as_ref(), question.now)
+            foresee(&course, after, known, question.claim.as_ref(), question.now)
         };
         let forecast = once_foreknown(&self.ledger, account, last.as_ref(), &mut known, foresee);
         let forecast = forecast.await?;
@@ -441,6 +446,13 @@ impl Claims {
         let now = Instant::now();
         memory.outlooks.learn(account, outlook.clone(), epoch, now);
         Ok(outlook)
+    }
+}
+
+impl Question {
+    fn units(&self) -> Units {
+        let claim = self.claim.as_ref();
+        claim.map_or(Units::ONE, |claim| claim.asked.units)
     }
 }
 

@@ -5,8 +5,6 @@
 //! alone moves the totals, and each limit knows when its units return. At each event the rules of the
 //! decision itself make the totals, so a forecast is what a decision will be.
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 
 use super::account::{UnitsAsked, Unknown, Verdict, decide, instant_after, refuse, top_ups_at};
@@ -22,7 +20,7 @@ use super::own_calendar::OwnCalendar;
 use super::past::Past;
 use super::policy::Policy;
 use super::refusal::{DeniedClaim, Refusal};
-use super::shared::SharedTotal;
+use super::shared::{SharedTotal, used_by};
 
 /// The most events of a forecast. What comes later is not foretold.
 const STEPS_MOST: u32 = 2000;
@@ -59,20 +57,12 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// The forecast of a claim that also waits for the ends of the windows of limits that all subjects share.
-    pub fn after_shared(self, shared: &[SharedTotal], units: Units) -> Self {
-        let lacking = shared.iter().filter(|total| !total.fits(units));
-        let ends: Option<Vec<DateTime<Utc>>> = lacking.map(|total| total.ends_at).collect();
-        let fits_at = match ends {
-            Some(ends) => self.fits_at.into_iter().chain(ends).max(),
-            None => None,
-        };
-        Self { fits_at, ..self }
-    }
-
     /// The forecast for a claim that some limits have no room for, if only time passes.
-    pub fn by_time_alone(denied: &DeniedClaim) -> Self {
-        let fits_at: Option<Vec<_>> = denied.lacking().map(|(_, fits_at)| fits_at).collect();
+    pub fn by_time_alone(denied: &DeniedClaim, units: Units) -> Self {
+        let own = denied.lacking().map(|(_, fits_at)| fits_at);
+        let shared = denied.shared.iter().filter(|total| !total.fits(units));
+        let fits_at = own.chain(shared.map(|total| total.ends_at));
+        let fits_at: Option<Vec<_>> = fits_at.collect();
         Self {
             fits_at: fits_at.and_then(|fits_at| fits_at.into_iter().max()),
             returns: Vec::new(),
@@ -84,6 +74,23 @@ impl Forecast {
         let mut returns = self.returns.iter();
         let found = returns.find(|(per, _)| *per == total.per());
         found.map_or_else(|| Returns::of(total), |(_, returns)| *returns)
+    }
+}
+
+/// A claim whose grant is foretold.
+#[derive(Debug, Clone)]
+pub struct ClaimAhead {
+    pub asked: UnitsAsked,
+    /// What is used of the limits that all subjects share, if the claim waits for them.
+    pub shared: Box<[SharedTotal]>,
+}
+
+impl From<UnitsAsked> for ClaimAhead {
+    fn from(asked: UnitsAsked) -> Self {
+        Self {
+            asked,
+            shared: Box::default(),
+        }
     }
 }
 
@@ -143,8 +150,7 @@ struct ForecastWalk<'a> {
     /// The line that a decision at `at` would follow. Its lapses are up to the walk.
     line: Option<Line>,
     holds: std::slice::Iter<'a, Hold>,
-    /// What the claim tells of a calendar.
-    told: Option<Arc<OwnCalendar>>,
+    claim: Option<&'a ClaimAhead>,
 }
 
 /// What a limit waits for, from an instant on.
@@ -183,12 +189,11 @@ pub fn foresee(
     course: &Course,
     last: Option<&Line>,
     known: &Foreknown,
-    asked: Option<&UnitsAsked>,
+    claim: Option<&ClaimAhead>,
     now: DateTime<Utc>,
 ) -> Result<Forecast, Unknown> {
     // 1. The state of now, after the lapses that are due.
-    let told = asked.and_then(|asked| asked.calendar.clone());
-    let mut walk = ForecastWalk::begin(course, last, known, told, now)?;
+    let mut walk = ForecastWalk::begin(course, last, known, claim, now)?;
     let mut fits_at = None;
     let mut totals = walk.totals(walk.at)?;
     let waiting = totals.iter().map(|total| Awaited::of(total, walk.at));
@@ -196,14 +201,14 @@ pub fn foresee(
     for _ in 0..STEPS_MOST {
         let next = walk.next_event(&totals);
         // 2. Until the next event only time passes.
-        if let Some(asked) = asked.filter(|_| fits_at.is_none()) {
-            fits_at = walk.granted_at(asked, next)?;
+        if let Some(claim) = claim.filter(|_| fits_at.is_none()) {
+            fits_at = walk.granted_at(claim, next)?;
         }
         for limit in waiting.iter_mut().filter(|limit| !limit.is_over()) {
             walk.watch(limit, &totals, next)?;
         }
         // 3. The walk ends when everything is foretold, or nothing else is known to happen.
-        let is_foretold = asked.is_none() || fits_at.is_some();
+        let is_foretold = claim.is_none() || fits_at.is_some();
         let Some(next) = next.filter(|_| !is_foretold || !waiting.iter().all(Awaited::is_over))
         else {
             break;
@@ -213,13 +218,14 @@ pub fn foresee(
         totals = walk.totals(next)?;
     }
     // 4. Holds that were not read make room too, at the latest when the last of them ends.
-    if let (Some(asked), Some(holds), None) = (asked, &known.holds, fits_at)
+    if let (Some(claim), Some(holds), None) = (claim, &known.holds, fits_at)
         && let Some(ends_at) = holds.last_ends_at
     {
         if holds.holds.len() < HOLDS_MOST {
             return Err(Unknown::Holds);
         }
-        fits_at = first_open(course, asked, walk.line.as_ref(), ends_at.max(walk.at));
+        let from = ends_at.max(walk.at);
+        fits_at = first_open(course, &claim.asked, walk.line.as_ref(), from);
     }
     let returns = waiting.into_iter().map(|limit| (limit.per, limit.returns));
     Ok(Forecast {
@@ -251,7 +257,7 @@ impl<'a> ForecastWalk<'a> {
         course: &'a Course,
         last: Option<&Line>,
         known: &'a Foreknown,
-        told: Option<Arc<OwnCalendar>>,
+        claim: Option<&'a ClaimAhead>,
         now: DateTime<Utc>,
     ) -> Result<Self, Unknown> {
         let lapses_at = last.and_then(|line| line.lapses_at);
@@ -272,7 +278,7 @@ impl<'a> ForecastWalk<'a> {
                 ..line.clone()
             }),
             holds: holds.iter(),
-            told,
+            claim,
         };
         walk.lapse()?;
         Ok(walk)
@@ -298,6 +304,22 @@ impl<'a> ForecastWalk<'a> {
         Ok(())
     }
 
+    /// What the claim tells of a calendar.
+    fn told(&self) -> Option<&'a OwnCalendar> {
+        self.claim.and_then(|claim| claim.asked.calendar.as_deref())
+    }
+
+    /// The limits that all subjects share and that lack room for the claim now.
+    fn lacking_shared(&self) -> Vec<SharedTotal> {
+        let claim = self.claim.filter(|claim| !claim.shared.is_empty());
+        let (Some(claim), Some(policy)) = (claim, self.policy()) else {
+            return Vec::new();
+        };
+        let mut totals = policy.shared_totals(|key| used_by(&claim.shared, key), self.at);
+        totals.retain(|total| !total.fits(claim.asked.units));
+        totals
+    }
+
     fn policy(&self) -> Option<&'a Policy> {
         self.course.policy_at(self.at).map(|policy| &**policy)
     }
@@ -308,10 +330,7 @@ impl<'a> ForecastWalk<'a> {
     /// [`Unknown`].
     fn totals(&self, at: DateTime<Utc>) -> Result<Vec<Total>, Unknown> {
         match self.policy() {
-            Some(policy) => {
-                let told = self.told.as_deref();
-                totals_asked(policy, told, self.line.as_ref(), &self.past, at)
-            }
+            Some(policy) => totals_asked(policy, self.told(), self.line.as_ref(), &self.past, at),
             None => Ok(Vec::new()),
         }
     }
@@ -321,14 +340,14 @@ impl<'a> ForecastWalk<'a> {
         let lapses_at = self.next_hold().map(|hold| hold.until);
         let changes_at = self.course.next_change(self.at);
         let turns_at = self.policy().and_then(|policy| {
-            let told = self.told.as_deref();
-            policy
-                .rule
-                .turns_at(self.line.as_ref(), told, totals, self.at)
+            let rule = &policy.rule;
+            rule.turns_at(self.line.as_ref(), self.told(), totals, self.at)
         });
+        let shared = self.lacking_shared();
+        let share_ends = shared.iter().filter_map(|total| total.ends_at);
         let ends_at = top_ups_at(self.line.as_ref(), self.at).ends_at();
         let events = [lapses_at, changes_at, turns_at, ends_at];
-        let events = events.into_iter().flatten();
+        let events = events.into_iter().flatten().chain(share_ends);
         events.filter(|at| *at > self.at).min()
     }
 
@@ -338,12 +357,16 @@ impl<'a> ForecastWalk<'a> {
     /// [`Unknown`].
     fn granted_at(
         &self,
-        asked: &UnitsAsked,
+        claim: &ClaimAhead,
         next: Option<DateTime<Utc>>,
     ) -> Result<Option<DateTime<Utc>>, Unknown> {
         let Some(policy) = self.policy() else {
             return Ok(None);
         };
+        if !self.lacking_shared().is_empty() {
+            return Ok(None);
+        }
+        let asked = &claim.asked;
         let mut at = self.at;
         for _ in 0..STEPS_MOST {
             // 1. The rule itself decides.
@@ -353,7 +376,7 @@ impl<'a> ForecastWalk<'a> {
                 Verdict::Refused(_) => return Ok(None),
             };
             // 2. Each limit without room tells when it has room.
-            let later = Forecast::by_time_alone(&denied).fits_at;
+            let later = Forecast::by_time_alone(&denied, asked.units).fits_at;
             let is_before =
                 |later: &DateTime<Utc>| *later > at && next.is_none_or(|next| *later < next);
             match later.filter(is_before) {

@@ -185,6 +185,14 @@ pub fn calendar_faults(rule: &Rule, before: &Policy) -> Vec<Fault> {
     differ.map(|(place, _)| Fault::new(place, detail)).collect()
 }
 
+/// The units that some totals say are used in a window; 0 if none of them is of the window.
+pub fn used_by(totals: &[SharedTotal], key: &SharedKey) -> i64 {
+    let mut totals = totals.iter();
+    totals
+        .find(|total| total.key == *key)
+        .map_or(0, |total| total.used)
+}
+
 impl Policy {
     /// The shared limits at an instant.
     pub fn shared_totals(

@@ -11,12 +11,12 @@ use crate::listed::Misfit;
 use crate::{ListFailure, Record};
 use claims::once_foreknown;
 use claims::protocol::once_known;
-use domain::account::{Verdict, instant_after, own_units};
+use domain::account::{UnitsAsked, Verdict, instant_after, own_units};
 use domain::account_facts::AccountFacts;
 use domain::claim::{Subject, Units};
 use domain::correction::Hold;
 use domain::explanation::{Explanation, TermsThen};
-use domain::forecast::{Forecast, Foreknown, foresee};
+use domain::forecast::{ClaimAhead, Forecast, Foreknown, foresee};
 use domain::grant::{Followers, Grant, Line};
 use domain::identity::AccountId;
 use domain::limit::total::Total;
@@ -170,10 +170,13 @@ impl Record {
             .await?;
         let course = TermsThen::course(&versions, &exceptions, last, at);
         let mut known = Arc::default();
-        let asked = query.units.into();
-        let foresee = |known: &Foreknown| foresee(&course, last, known, Some(&asked), at);
-        let mut forecast =
-            once_foreknown(&self.claims.ledger, account, last, &mut known, foresee).await?;
+        let ledger = &self.claims.ledger;
+        let mut claim = ClaimAhead::from(UnitsAsked::from(query.units));
+        let foretell = async |claim: &ClaimAhead, known: &mut Arc<Foreknown>| {
+            let foresee = |known: &Foreknown| foresee(&course, last, known, Some(claim), at);
+            once_foreknown(ledger, account, last, known, foresee).await
+        };
+        let mut forecast = foretell(&claim, &mut known).await?;
         let met = match TermsThen::of_claim(&versions, &exceptions, last, at) {
             None => None,
             Some(terms) => {
@@ -193,8 +196,11 @@ impl Record {
                     lapsed,
                     verdict,
                 } = explanation;
-                if let Verdict::Refused(Refusal::Denied(denied)) = &verdict {
-                    forecast = forecast.after_shared(&denied.shared, query.units);
+                if let Verdict::Refused(Refusal::Denied(denied)) = &verdict
+                    && denied.has_own_room()
+                {
+                    claim.shared = denied.shared.clone();
+                    forecast = foretell(&claim, &mut known).await?;
                 }
                 let verdict = match verdict {
                     // The units fit one day: the claim is denied like every other.

@@ -30,6 +30,7 @@ on_every_store!(
     the_faults_of_totals_are_told,
     a_retry_is_no_second_grant_of_the_total,
     a_backtest_knows_the_total,
+    a_forecast_knows_what_the_subject_has_then,
     an_explanation_knows_the_total_of_then,
     a_reconciliation_sums_the_total_again,
 );
@@ -434,6 +435,32 @@ async fn a_backtest_knows_the_total(stack: Stack) {
     // The fifth one is denied, and the sixth one too.
     assert_eq!(try_on(json!([{ "max": 4, "per": "day" }])).await, 2);
     assert_eq!(try_on(json!([{ "max": 2, "per": "ever" }])).await, 4);
+}
+
+/// A top-up that ends before the total's next window fills no room then.
+async fn a_forecast_knows_what_the_subject_has_then(stack: Stack) {
+    let (app, _) = App::with_clock(stack).await;
+    let limits = json!([{ "max": 3, "per": "day" }]);
+    let total = json!([{ "max": 6, "per": "day" }]);
+    replace(&app, json!({ "limits": limits, "total": total })).await;
+    for subject in ["ann", "bob"] {
+        claim_units(&app, subject, 2).await.is(201);
+    }
+    let until = instant(NOON) + TimeDelta::hours(1);
+    let path = "/v1/policies/benefit/subjects/cid/top-ups";
+    let top_up = json!({ "units": 2, "until": until, "reason": "a test" });
+    app.ask(&format!("POST {path}"), top_up).await.is(201);
+    // The total has room for 2 today, and the subject for 5 until the top-up ends.
+    for (units, fits_at) in [(4, json!(null)), (3, json!("2026-11-21T16:00:00Z"))] {
+        let denied = claim_units(&app, "cid", units).await;
+        let body = problem(&denied, 429, "quota-exceeded");
+        assert_eq!(body["violated-policies"], json!(["total day"]));
+        assert_eq!(body["fits_at"], fits_at, "{units}");
+        let path = format!("/v1/policies/benefit/subjects/cid?at={NOON}&units={units}");
+        let explained = app.get(&path).await.is(200);
+        assert_eq!(explained["lacking"], json!(["total day"]));
+        assert_eq!(explained["fits_at"], fits_at, "{units}");
+    }
 }
 
 async fn an_explanation_knows_the_total_of_then(stack: Stack) {

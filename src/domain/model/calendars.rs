@@ -375,7 +375,7 @@ fn is_granted_then(
             holds: holds.clone(),
             ..Foreknown::default()
         };
-        foresee(&course, last, &known, Some(&asked), at)
+        foresee(&course, last, &known, Some(&asked.clone().into()), at)
     });
     let fits_at = forecast.fits_at.unwrap();
     let room = |at| account.has_room(policy, calendar, units.get(), at);

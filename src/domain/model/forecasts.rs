@@ -11,7 +11,7 @@ use super::plain::Book;
 use super::{
     MICROSECOND, ModelStep, SECOND, any_limit, any_rule, model_steps, passes, policy_then,
 };
-use crate::account::{Unknown, instant_after};
+use crate::account::{UnitsAsked, Unknown, instant_after};
 use crate::blocks::BlockTerms;
 use crate::claim::Units;
 use crate::correction::Hold;
@@ -142,7 +142,7 @@ impl Case {
                 &self.course,
                 book.history.last(),
                 &known,
-                Some(&units.into()),
+                Some(&UnitsAsked::from(units).into()),
                 at,
             ) {
                 Ok(forecast) => return forecast,
