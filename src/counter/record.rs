@@ -1,5 +1,7 @@
 //! A counter's hash: how a line and keys are written in it.
 
+use std::fmt::Write;
+
 use chrono::DateTime;
 use redis::{FromRedisValue, Value};
 use uuid::Uuid;
@@ -13,15 +15,25 @@ use domain::line_text::{LineState, decode_state, encode_state};
 /// policy version, when the first hold may lapse in microseconds (`-` without holds), and the
 /// totals.
 pub fn encode_line(line: &Line) -> String {
-    let lapses_at = line.lapses_at.map(|at| at.timestamp_micros().to_string());
-    format!(
-        "{} {} {} {}",
+    let state = encode_state(line);
+    let mut text = String::with_capacity(HEAD_LENGTH + state.len());
+    // Writing to a text does not fail.
+    let _ = write!(
+        text,
+        "{} {} ",
         line.at.timestamp_micros(),
-        line.policy_version,
-        lapses_at.as_deref().unwrap_or(NO_HOLDS),
-        encode_state(line)
-    )
+        line.policy_version
+    );
+    let _ = match line.lapses_at {
+        Some(at) => write!(text, "{} ", at.timestamp_micros()),
+        None => write!(text, "{NO_HOLDS} "),
+    };
+    text.push_str(&state);
+    text
 }
+
+/// The most bytes before the totals: two instants and a version.
+const HEAD_LENGTH: usize = 56;
 
 const NO_HOLDS: &str = "-";
 

@@ -62,40 +62,41 @@ pub fn decide(
     check_version(policy, last)?;
     // 2. Some claims are refused whatever the account holds.
     let asked = asked.into();
-    let topped_up = top_ups_at(last, instant_after(last, now)).given();
-    if let Some(refusal) = refuse(policy, &asked, topped_up, now) {
+    let at = instant_after(last, now);
+    let mut top_ups = top_ups_at(last, at);
+    if let Some(refusal) = refuse(policy, &asked, top_ups.given(), now) {
         return Ok(Verdict::Refused(refusal));
     }
     let UnitsAsked { units, calendar } = asked;
     let calendar = calendar.as_deref();
     // 3. Lapses that are due come first: they make room.
-    let at = instant_after(last, now);
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
     // 4. What the limits have no room for comes from top-ups. The rest must fit into every limit, unless the
     //    policy only observes. A policy that observes also grants the claims of a blocked subject.
     let mut totals = totals_asked(policy, calendar, last, past, at)?;
-    let room = room(&totals);
-    let mut top_ups = top_ups_at(last, at);
-    top_ups.draw(units.get().saturating_sub(room));
-    let own = units.get() - top_ups.aside;
-    let fits = policy.blocked.is_none() && own <= room;
+    if !top_ups.each.is_empty() {
+        top_ups.draw(units.get().saturating_sub(room(&totals)));
+    }
+    let own = units.less(top_ups.aside);
+    let has_room = |own: Units| totals.iter().all(|total| total.fits(own));
+    let fits = policy.blocked.is_none() && own.is_none_or(has_room);
     if !fits && policy.rule.mode == Mode::Enforce {
         let last = last.cloned();
         return Ok(Verdict::Refused(Refusal::Denied(DeniedClaim {
-            own_units: own,
+            own_units: own.map_or(0, Units::get),
             totals: totals.into(),
             last,
             shared: Box::default(),
         })));
     }
     // 5. The units are taken from all totals.
-    let took = match units.less(top_ups.aside) {
-        Some(own) => totals.iter_mut().try_for_each(|it| it.take(own, at, at)),
-        None => Ok(()),
-    };
-    if took.is_err() {
+    if let Some(own) = own
+        && (totals.iter_mut())
+            .try_for_each(|total| total.take(own, at, at))
+            .is_err()
+    {
         return Ok(Verdict::Refused(Refusal::TooMany));
     }
     let verdict = if fits {
@@ -103,10 +104,11 @@ pub fn decide(
     } else {
         Verdict::WouldDeny
     };
-    Ok(verdict(Line {
-        top_ups: top_ups.on_line(),
-        ..next_line(policy, calendar, last, at, totals)
-    }))
+    let mut line = next_line(policy, calendar, last, at, totals);
+    if top_ups.aside > 0 {
+        line.top_ups = top_ups.on_line();
+    }
+    Ok(verdict(line))
 }
 
 /// The most units that all limits have room for.

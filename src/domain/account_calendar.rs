@@ -49,6 +49,20 @@ impl Rule {
         }))
     }
 
+    /// The calendar after the last line of an account, and what a claim tells of it.
+    pub(super) fn almanac_after(
+        &self,
+        last: Option<&Line>,
+        asked: Option<&OwnCalendar>,
+        at: DateTime<Utc>,
+    ) -> Cow<'_, Almanac> {
+        if !self.calendar_owner.lets_subjects_own() {
+            return Cow::Borrowed(&self.calendar);
+        }
+        let own = self.own_calendar(calendar_of(last), asked, at);
+        self.almanac(own.as_deref())
+    }
+
     /// The calendar of an account.
     pub fn almanac(&self, own: Option<&OwnCalendar>) -> Cow<'_, Almanac> {
         match own {
@@ -91,11 +105,10 @@ impl Rule {
         if !self.calendar_owner.lets_subjects_own() {
             return None;
         }
-        let had = calendar_of(last);
-        let own = self.own_calendar(had, asked, at);
-        let almanac = self.almanac(own.as_deref());
+        let almanac = self.almanac_after(last, asked, at);
+        let had = calendar_of(last).map(|had| &**had);
         let begins_anchor = self.calendar_owner == CalendarOwner::FirstGrant
-            && [had.map(|had| &**had), asked]
+            && [had, asked]
                 .into_iter()
                 .flatten()
                 .all(|own| own.anchor.is_none());

@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account_calendar::calendar_of;
 use super::grant::Line;
 use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::Total;
@@ -76,14 +75,14 @@ fn totals_of<'a>(
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
     let rule = &policy.rule;
-    let own = rule.own_calendar(calendar_of(last), asked, at);
-    let almanac = rule.almanac(own.as_deref());
+    let almanac = rule.almanac_after(last, asked, at);
     let line = next_number(last);
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
     let mut wanted: Option<WantedPast> = None;
+    let may_be_begun = rule.calendar_owner.lets_subjects_own();
     for limit in limits {
         let mut total = Total::unused(limit, &almanac, at, line);
-        if let Some(begun) = rule.begun_window(&total, last, at) {
+        if may_be_begun && let Some(begun) = rule.begun_window(&total, last, at) {
             total.set_window(begun);
         }
         if let Err(more) = go_on_after(&mut total, last, past, at) {

@@ -97,6 +97,18 @@ struct TextParts<'a> {
     totals: &'a str,
 }
 
+impl TextParts<'_> {
+    fn top_ups(&self) -> Result<Option<Arc<TopUps>>, TotalsError> {
+        let read = |text| decode_top_ups(text).ok_or_else(|| unreadable(text));
+        Ok(self.top_ups.map(read).transpose()?.map(Arc::new))
+    }
+
+    fn calendar(&self) -> Result<Option<Arc<OwnCalendar>>, TotalsError> {
+        let read = |text| decode_own(text).ok_or_else(|| unreadable(text));
+        Ok(self.calendar.map(read).transpose()?.map(Arc::new))
+    }
+}
+
 fn parts(text: &str) -> Result<TextParts<'_>, TotalsError> {
     let (top_ups, rest) = part(TOP_UPS, text)?;
     let (calendar, totals) = part(OWN, rest)?;
@@ -133,10 +145,11 @@ pub struct LineState {
 /// # Errors
 /// [`TotalsError`] for any other text, and for a zone that this machine does not know.
 pub fn decode_state(text: &str) -> Result<LineState, TotalsError> {
+    let parts = parts(text)?;
     Ok(LineState {
-        top_ups: top_ups_of(text)?,
-        calendar: decode_calendar(text)?,
-        totals: totals_of(text)?.into(),
+        top_ups: parts.top_ups()?,
+        calendar: parts.calendar()?,
+        totals: decode_totals(parts.totals)?.into(),
     })
 }
 
@@ -153,9 +166,7 @@ pub fn totals_of(text: &str) -> Result<Vec<Total>, TotalsError> {
 /// # Errors
 /// [`TotalsError`] for one that cannot be read.
 pub fn decode_calendar(text: &str) -> Result<Option<Arc<OwnCalendar>>, TotalsError> {
-    let own = parts(text)?.calendar;
-    let own = own.map(|own| decode_own(own).ok_or_else(|| unreadable(text)));
-    Ok(own.transpose()?.map(Arc::new))
+    parts(text)?.calendar()
 }
 
 /// The top-ups in a text that [`encode_state`] wrote.
@@ -163,9 +174,7 @@ pub fn decode_calendar(text: &str) -> Result<Option<Arc<OwnCalendar>>, TotalsErr
 /// # Errors
 /// [`TotalsError`] for some that cannot be read.
 pub fn top_ups_of(text: &str) -> Result<Option<Arc<TopUps>>, TotalsError> {
-    let top_ups = parts(text)?.top_ups;
-    let top_ups = top_ups.map(|it| decode_top_ups(it).ok_or_else(|| unreadable(text)));
-    Ok(top_ups.transpose()?.map(Arc::new))
+    parts(text)?.top_ups()
 }
 
 fn decode_own(text: &str) -> Option<OwnCalendar> {

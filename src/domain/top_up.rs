@@ -77,7 +77,8 @@ impl TopUps {
 
     /// As a line keeps them.
     pub fn on_line(self) -> Option<Arc<Self>> {
-        (self != Self::default()).then(|| Arc::new(self))
+        let is_empty = self.aside == 0 && self.each.is_empty();
+        (!is_empty).then(|| Arc::new(self))
     }
 
     /// The units that are left.
