@@ -256,7 +256,10 @@ fn begun<'a>(
 ) -> Option<&'a Total> {
     let before = before.filter(|_| rule.owner != "policy")?;
     let mut totals = before.totals.iter();
-    totals.find(|begun| begun.per == total.per && begun.contains(at))
+    totals.find(|begun| {
+        let is_window = matches!(begun.state, State::Window { .. });
+        is_window && begun.per == total.per && begun.contains(at)
+    })
 }
 
 /// Only a claim and an admin move the calendar of an account. Any entry can begin its anchor,

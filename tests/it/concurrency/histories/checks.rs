@@ -81,8 +81,15 @@ impl Model {
 
     /// Checks when a claim that is not granted would be granted.
     fn check_forecast(&self, claim: Claim, now: DateTime<Utc>, told: &Value) -> Checked {
+        // A subject without room is told when it has some itself.
+        let own = claim.units > self.own_room(claim, now) && !self.exceeds_total(claim, now);
+        let known = if own {
+            self.without_totals()
+        } else {
+            self.clone()
+        };
         let is_granted = |at: DateTime<Utc>| {
-            let after = self.with_lapses(claim.subject, at);
+            let after = known.with_lapses(claim.subject, at);
             after.expect(claim, at) == Expected::Granted
         };
         match told["fits_at"].as_str() {
@@ -170,9 +177,15 @@ impl Model {
     pub fn claim_together(
         &mut self,
         claims: &[Claim],
+        key: Option<usize>,
         now: DateTime<Utc>,
         answer: &Answer,
     ) -> Checked {
+        // 1. A bundle that is known is told again.
+        if let Some((bundled, first)) = key.and_then(|key| self.bundles.get(&key)).cloned() {
+            return self.check_bundle(&bundled, first, claims, now, answer);
+        }
+        // 2. Each claim is expected after those before it.
         prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
         let told = answer.json()["items"].clone();
         let before = self.clone();
@@ -189,6 +202,7 @@ impl Model {
             expected.push(of_claim);
         }
         let is_refused = expected.iter().any(is_in_the_way);
+        // 3. All are granted, or none.
         for (number, (claim, expected)) in claims.iter().zip(expected).enumerate() {
             let item = &told[number];
             let status = item["status"].as_u64().expect("a status") as u16;
@@ -201,8 +215,42 @@ impl Model {
                 expected => self.check_claim(*claim, expected, now, status, item)?,
             }
         }
+        prop_assert_eq!(answer.json()["bundle"].is_string(), !is_refused);
         if is_refused {
             *self = before;
+        } else if let Some(key) = key {
+            self.bundles
+                .insert(key, (claims.to_vec(), before.grants.len()));
+        }
+        Ok(())
+    }
+
+    /// Checks the answer to a batch whose key has a bundle, with its first grant in this place.
+    fn check_bundle(
+        &mut self,
+        bundled: &[Claim],
+        first: usize,
+        claims: &[Claim],
+        now: DateTime<Utc>,
+        answer: &Answer,
+    ) -> Checked {
+        let places = first..first + bundled.len();
+        let mut both = places.clone().zip(claims);
+        let is_same = both.all(|(place, claim)| self.grants[place].is(*claim));
+        prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
+        let told = answer.json()["items"].clone();
+        if !is_same || claims.len() != bundled.len() {
+            // Some of its claims are others, and so nothing is granted.
+            let items = told.as_array().expect("items").iter();
+            let codes: Vec<Option<&str>> = items.map(|item| item["code"].as_str()).collect();
+            prop_assert!(codes.iter().all(Option::is_some), "{}", told);
+            prop_assert!(codes.contains(&Some("idempotency-key-reused")), "{}", told);
+            return Ok(());
+        }
+        for (number, (place, claim)) in places.zip(claims).enumerate() {
+            let item = &told[number];
+            let status = item["status"].as_u64().expect("a status") as u16;
+            self.check_claim(*claim, self.expect_again(place, now), now, status, item)?;
         }
         Ok(())
     }

@@ -14,6 +14,8 @@ pub struct Entry {
     pub subject: usize,
     /// The place among the entries of all subjects.
     pub number: usize,
+    /// The number of the policy's version that was in force.
+    pub version: usize,
     pub what: What,
     /// The units that the entry adds to the usage.
     pub units: i64,
@@ -47,6 +49,14 @@ pub enum What {
 }
 
 impl What {
+    /// The number of the grant's entry that this one corrects.
+    pub fn of(self) -> Option<usize> {
+        match self {
+            Self::Reversal(of) | Self::PartialReversal(of) | Self::Lapse(of) => Some(of),
+            _ => None,
+        }
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Self::Grant => "grant",

@@ -22,6 +22,7 @@ mod plain;
 mod steps;
 mod tampering;
 mod top_ups;
+mod totals;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use perdiem::domain::grant::GrantState;
@@ -39,7 +40,7 @@ use explained::Answers;
 use plain::{Model, counted_at};
 use steps::{
     Adjustment, Claim, Move, OverrideChoice, Reset, RuleChoice, SUBJECTS, TierChoice, TopUpChoice,
-    calendar_body, draw_subject,
+    calendar_body, draw_key, draw_subject,
 };
 use tampering::Tamperer;
 
@@ -105,6 +106,14 @@ impl Play {
     /// Puts the policy, and waits until every instance knows it.
     async fn put(&mut self, choice: RuleChoice, waits: bool) -> Checked {
         self.moment_passes();
+        // A total moves only at once.
+        let has_total = |choice: &RuleChoice| choice.total.is_some();
+        let had_total = self
+            .model
+            .versions
+            .last()
+            .is_some_and(|version| has_total(&version.choice));
+        let waits = waits && !had_total && !has_total(&choice);
         self.note(format!("put {choice:?}, waits: {waits}"));
         let now = self.fleet.clock.now();
         let choice = self.model.with_pause(choice, now);
@@ -209,6 +218,7 @@ impl Play {
     }
 
     async fn claim(&mut self, number: usize, claim: Claim) -> Result<StatusCode, TestCaseError> {
+        let claim = self.model.fit(claim, self.fleet.clock.now());
         self.note(format!("{claim:?}"));
         let key = key_text(claim.key);
         let app = self.fleet.app(number);
@@ -221,8 +231,20 @@ impl Play {
         Ok(answer.status)
     }
 
-    async fn claim_together(&mut self, number: usize, claims: &[Claim]) -> Checked {
-        self.note(format!("together: {claims:?}"));
+    /// Claims an atomic batch, as one claim if it has a key.
+    async fn claim_together(
+        &mut self,
+        number: usize,
+        claims: &[Claim],
+        key: Option<usize>,
+    ) -> Checked {
+        let now = self.fleet.clock.now();
+        let claims = claims.iter().map(|claim| Claim {
+            key: claim.key.filter(|_| key.is_none()),
+            ..self.model.fit(*claim, now)
+        });
+        let claims: &[Claim] = &claims.collect::<Vec<_>>();
+        self.note(format!("together: {claims:?}, key: {key:?}"));
         let claim = |claim: &Claim| {
             let mut body = claim.body();
             body["policy"] = json!("benefit");
@@ -232,12 +254,17 @@ impl Play {
         let bodies: Vec<Value> = claims.iter().map(claim).collect();
         let app = self.fleet.app(number);
         let request = app.request(Method::POST, "/v1/claims");
+        let request = match key {
+            Some(key) => request.header("Idempotency-Key", format!("bundle-{key}")),
+            None => request,
+        };
         let answer = Answer::of(request.json(&json!({ "claims": bodies, "atomic": true }))).await;
         let now = self.fleet.clock.now();
-        self.model.claim_together(claims, now, &answer)
+        self.model.claim_together(claims, key, now, &answer)
     }
 
     async fn rehearse(&mut self, number: usize, claim: Claim) -> Checked {
+        let claim = self.model.fit(claim, self.fleet.clock.now());
         self.note(format!("rehearse {claim:?}"));
         let mut body = claim.body();
         body["dry_run"] = json!(true);
@@ -362,6 +389,15 @@ impl Play {
         self.model.check_usage(subject, now, &usage)
     }
 
+    async fn look_at_total(&mut self, number: usize) -> Checked {
+        let usage = self
+            .fleet
+            .app(number)
+            .get("/v1/policies/benefit/total")
+            .await;
+        self.model.check_total(self.fleet.clock.now(), &usage)
+    }
+
     async fn list(&mut self, number: usize, state: GrantState) -> Checked {
         let state = state.as_str();
         let path = format!("/v1/grants?policy=benefit&state={state}&limit=1000");
@@ -385,8 +421,9 @@ impl Play {
             0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
             24..26 => self.rehearse(number, Claim::draw(dice)).await,
             26..30 => {
-                self.claim_together(number, &Claim::draw_together(dice))
-                    .await
+                let key = draw_key(dice);
+                let claims = Claim::draw_together(dice);
+                self.claim_together(number, &claims, key).await
             }
             30..34 => self.follow(number, Follow::Reverse, dice).await,
             34..36 => self.follow(number, Follow::ReverseOne, dice).await,
@@ -395,6 +432,7 @@ impl Play {
             42..44 => self.follow(number, Follow::Look, dice).await,
             44..48 => self.adjust(number, Adjustment::draw(dice)).await,
             48..51 => self.look_at_usage(number, draw_subject(dice)).await,
+            72..74 => self.look_at_total(number).await,
             51 => self.list(number, GrantState::ALL[dice.below(4)]).await,
             52..55 => self.put(RuleChoice::draw(dice), dice.percent(30)).await,
             55 => self.archive().await,

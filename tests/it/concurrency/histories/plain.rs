@@ -91,8 +91,8 @@ pub enum Expected {
 }
 
 #[derive(Clone)]
-struct Version {
-    choice: RuleChoice,
+pub struct Version {
+    pub choice: RuleChoice,
     effective_at: DateTime<Utc>,
     is_archived: bool,
 }
@@ -100,10 +100,10 @@ struct Version {
 /// The whole state of the model.
 #[derive(Clone, Default)]
 pub struct Model {
-    versions: Vec<Version>,
+    pub versions: Vec<Version>,
     overrides: HashMap<usize, (OverrideChoice, Option<DateTime<Utc>>)>,
     tiers: HashMap<usize, (&'static str, Option<DateTime<Utc>>)>,
-    entries: Vec<Entry>,
+    pub entries: Vec<Entry>,
     pub grants: Vec<Grant>,
     pub adjustments: Vec<Adjusted>,
     /// The resets that were made, with their answers.
@@ -112,6 +112,8 @@ pub struct Model {
     pub moves: Vec<(Move, Value)>,
     pub top_ups: Vec<Given>,
     pub keys: HashMap<usize, Done>,
+    /// The bundle of each key of a batch: its claims, and the place of its first grant.
+    pub bundles: HashMap<usize, (Vec<Claim>, usize)>,
     /// Until this instant, counters that were rolled back may deny as if no unit was given back.
     pub doubtful_until: Option<DateTime<Utc>>,
 }
@@ -143,7 +145,7 @@ impl Grant {
     }
 
     /// Whether two claims ask for the same.
-    fn is(&self, claim: Claim) -> bool {
+    pub fn is(&self, claim: Claim) -> bool {
         let what = |claim: Claim| (claim.subject, claim.units, claim.hold_seconds);
         what(self.claim) == what(claim)
     }
@@ -163,11 +165,15 @@ impl Model {
         self.versions.last().filter(|version| !version.is_archived)
     }
 
-    /// The highest version whose time has come.
-    fn in_force(&self, now: DateTime<Utc>) -> &Version {
-        let mut newest_first = self.versions.iter().rev();
-        let found = newest_first.find(|version| version.effective_at <= now);
+    /// The number of the highest version whose time has come.
+    pub fn version_at(&self, now: DateTime<Utc>) -> usize {
+        let mut versions = self.versions.iter();
+        let found = versions.rposition(|version| version.effective_at <= now);
         found.expect("the first version")
+    }
+
+    pub fn in_force(&self, now: DateTime<Utc>) -> &Version {
+        &self.versions[self.version_at(now)]
     }
 
     pub fn is_archived(&self, now: DateTime<Utc>) -> bool {
@@ -194,6 +200,16 @@ impl Model {
             |newest: &Version| newest.choice == choice && (waits || newest.effective_at <= now);
         if let Some(newest) = self.newest().filter(|newest| is_so(newest)) {
             return Some(newest.effective_at);
+        }
+        // The calendar stays while a total counts by it.
+        let before = self.newest().map(|version| version.choice);
+        let has_total = |choice: &RuleChoice| choice.total.is_some();
+        let calendar = |choice: RuleChoice| choice.rule().calendar;
+        if let Some(before) = before.filter(has_total)
+            && has_total(&choice)
+            && calendar(before) != calendar(choice)
+        {
+            return None;
         }
         let effective_at = if waits {
             self.newest()?;
@@ -370,11 +386,7 @@ impl Model {
     pub fn expect(&self, claim: Claim, now: DateTime<Utc>) -> Expected {
         match claim.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Grant(place)) if self.grants[*place].is(claim) => {
-                return match self.grants[*place].state(now) {
-                    "reversed" => Expected::Reversed,
-                    "lapsed" => Expected::Lapsed,
-                    _ => Expected::Repeated(*place),
-                };
+                return self.expect_again(*place, now);
             }
             Some(_) => return Expected::KeyReused,
             None => {}
@@ -390,20 +402,36 @@ impl Model {
         }
         let mut after = self.clone();
         after.lapse(claim.subject, now);
-        let topped_up = after.topped_up(claim.subject, now);
         let most = after.given_to(claim.subject, now);
         let limits = self.limits(claim.subject, now);
         if limits
             .iter()
             .any(|limit| claim.units > limit.ceiling + most)
+            || self.exceeds_total(claim, now)
         {
             return Expected::NeverFits;
         }
-        if claim.units <= self.room(claim, now) + topped_up {
+        if claim.units <= self.own_room(claim, now) && self.total_fits(claim, now) {
             Expected::Granted
         } else {
             Expected::Denied
         }
+    }
+
+    /// The expected outcome of a claim whose grant is known.
+    pub fn expect_again(&self, place: usize, now: DateTime<Utc>) -> Expected {
+        match self.grants[place].state(now) {
+            "reversed" => Expected::Reversed,
+            "lapsed" => Expected::Lapsed,
+            _ => Expected::Repeated(place),
+        }
+    }
+
+    /// The units that the subject itself has, in its windows and its top-ups.
+    pub fn own_room(&self, claim: Claim, now: DateTime<Utc>) -> u64 {
+        let mut after = self.clone();
+        after.lapse(claim.subject, now);
+        after.room(claim, now) + after.topped_up(claim.subject, now)
     }
 
     /// The units that all windows have room for.
@@ -583,6 +611,7 @@ impl Model {
         self.entries.push(Entry {
             subject,
             number: self.entries.len(),
+            version: self.version_at(now),
             what,
             units,
             in_windows: units,

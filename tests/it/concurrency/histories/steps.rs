@@ -117,6 +117,8 @@ pub struct RuleChoice {
     /// How many tiers the policy has.
     tiers: usize,
     pub owner: CalendarOwner,
+    /// The units of a day that all subjects share.
+    pub total: Option<u64>,
     pub is_paused: bool,
 }
 
@@ -140,7 +142,7 @@ pub fn draw_subject(dice: &mut Dice) -> usize {
     dice.below(SUBJECTS)
 }
 
-fn draw_key(dice: &mut Dice) -> Option<usize> {
+pub fn draw_key(dice: &mut Dice) -> Option<usize> {
     dice.percent(50).then(|| dice.below(KEYS))
 }
 
@@ -261,6 +263,7 @@ impl RuleChoice {
         day_starts_at: 0,
         tiers: 2,
         owner: CalendarOwner::Policy,
+        total: None,
         is_paused: false,
     };
 
@@ -274,6 +277,7 @@ impl RuleChoice {
             day_starts_at: dice.below(3),
             tiers: dice.below(3),
             owner: CalendarOwner::ALL[dice.below(5).min(2)],
+            total: dice.percent(30).then(|| dice.between(3, 15)),
             is_paused: false,
         }
     }
@@ -346,12 +350,12 @@ impl RuleChoice {
         ["00:00", "06:00", "17:30"][self.day_starts_at]
     }
 
-    /// The body of the client's request.
     /// The choice, paused or not.
     pub fn with_pause(self, is_paused: bool) -> Self {
         Self { is_paused, ..self }
     }
 
+    /// The body of the client's request.
     pub fn body(&self, waits: bool) -> Value {
         let limits = self.limits();
         let limits = limits.iter().map(|limit| {
@@ -378,7 +382,9 @@ impl RuleChoice {
             let limit = |(per, max)| json!({ "max": max, "per": per });
             json!({ "name": name, "limits": maxima.into_iter().map(limit).collect::<Vec<_>>() })
         });
+        let total = self.total.map(|max| json!({ "max": max, "per": "day" }));
         json!({
+            "total": total.into_iter().collect::<Vec<_>>(),
             "time_zone": ZONES[self.zone],
             "calendar": self.owner.as_str(),
             "tiers": tiers.collect::<Vec<_>>(),
