@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
+use perdiem::host::clock::Clock;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -79,7 +80,7 @@ impl Admin {
         match self.dice.below(100) {
             0..35 => {
                 let seconds = [self.dice.between(1, 4), 3600][self.dice.below(2)];
-                let until = Utc::now() + TimeDelta::seconds(seconds.cast_signed());
+                let until = Clock::system().now() + TimeDelta::seconds(seconds.cast_signed());
                 let body = json!({ "units": self.dice.between(1, 4), "until": until });
                 post(format!("{of_subject}/top-ups"), body, Kind::TopUp)
             }
