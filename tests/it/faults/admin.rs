@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::load::{Shared, answer_of, any_calendar};
-use super::setup::{DEADLINE, is_of_ledger};
+use super::load::{Shared, answer_of, any_calendar, is_of_ledger};
+use super::setup::DEADLINE;
 use crate::judge::{Correction, Kind};
 use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;

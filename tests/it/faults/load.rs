@@ -14,8 +14,6 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::admin::Admin;
-use super::setup::is_of_ledger;
 use crate::judge::{Attempt, History, LostPart, Mark, Outcome, Why, Wish};
 use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;
@@ -106,8 +104,8 @@ struct Slot {
 }
 
 impl Load {
-    /// Starts the clients, and an admin if there is one.
-    pub fn start(desk: Desk, has_admin: bool, seed: u64) -> Self {
+    /// Starts the clients.
+    pub fn start(desk: Desk, seed: u64) -> Self {
         let shared = Arc::new(Shared {
             began: Instant::now(),
             history: Mutex::default(),
@@ -127,11 +125,15 @@ impl Load {
             };
             clients.spawn(person.claim_on_and_on());
         }
-        if has_admin {
-            let admin = Admin::new(shared.clone(), Dice::of(seed, CLIENTS));
-            clients.spawn(admin.enter_on_and_on());
-        }
         Self { shared, clients }
+    }
+
+    /// Starts somebody else, who ends with the clients.
+    pub fn start_beside<F>(&mut self, other: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.clients.spawn(other(self.shared.clone()));
     }
 
     /// The time since the beginning of the history.
@@ -306,6 +308,11 @@ pub async fn answer_of(request: RequestBuilder) -> Result<(StatusCode, String), 
     let response = request.timeout(PATIENCE).send().await.map_err(why)?;
     let status = response.status();
     Ok((status, response.text().await.map_err(why)?))
+}
+
+/// Whether Redis decides no claim alone, so that a rule has bundles, holds and top-ups.
+pub fn is_of_ledger(rule: &Value) -> bool {
+    rule["durability"].is_null() && rule["on_ledger_outage"].is_null()
 }
 
 /// A part of a calendar, or all of it.

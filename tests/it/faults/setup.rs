@@ -128,11 +128,6 @@ pub fn of_the_crowd() -> Value {
     })
 }
 
-/// Whether Redis decides no claim alone, so that a rule has bundles, holds and top-ups.
-pub fn is_of_ledger(rule: &Value) -> bool {
-    rule["durability"].is_null() && rule["on_ledger_outage"].is_null()
-}
-
 /// A rule with one or two limits of any kind.
 pub fn of_any_kind(dice: &mut Dice) -> Value {
     let max = dice.between(2, 7);

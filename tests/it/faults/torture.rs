@@ -18,7 +18,7 @@ use crate::support::proxy::Mode;
 /// After this time the judge checks the stores, and new clients start.
 const ROUND: Duration = Duration::from_secs(45);
 /// A round of fewer attempts may lack something that it draws.
-const ATTEMPTS_FEW: usize = 8000;
+const ATTEMPTS_FEW: usize = 12_000;
 /// The fail points at which an instance may abort.
 const POINTS: [&str; 12] = [
     "claim.received",

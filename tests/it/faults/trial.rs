@@ -7,7 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::load::{Desk, Load};
+use super::admin::Admin;
+use super::load::{CLIENTS, Desk, Load};
 use super::seed::Seed;
 use super::setup::{DEADLINE, Instance, Place, Setup, put_policies, put_policy};
 use super::verdict::{Ended, close, reconcile};
@@ -85,7 +86,11 @@ impl Trial {
             policies: setup.policies.clone(),
             habits: setup.habits.clone(),
         };
-        let load = Load::start(desk, setup.has_admin, seed.number);
+        let mut load = Load::start(desk, seed.number);
+        if setup.has_admin {
+            let dice = Dice::of(seed.number, CLIENTS);
+            load.start_beside(|shared| Admin::new(shared, dice).enter_on_and_on());
+        }
         let trial = Self {
             dice: Dice::new(seed.number),
             seed,
