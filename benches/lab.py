@@ -78,6 +78,11 @@ def postgres_programs():
     return os.environ.get("PERDIEM_POSTGRES_BIN") or os.path.dirname(program)
 
 
+def postgres_user():
+    """The user of a server's processes: PostgreSQL does not run as root."""
+    return "postgres" if os.geteuid() == 0 else None
+
+
 def as_user(user=None):
     """The start of a command line. The command runs as the user, and ends when this script ends."""
     own = [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
@@ -136,12 +141,17 @@ class Postgres:
 
     @classmethod
     def start(cls, stack, **settings):
-        user = "postgres" if os.geteuid() == 0 else None
-        programs, place, port = postgres_programs(), folder(stack, user), free_port()
+        place = folder(stack, postgres_user())
+        initdb = [f"{postgres_programs()}/initdb", "-D", place / "data", "-U", "postgres", "-A", "trust"]
+        run([*as_user(postgres_user()), *initdb, "-E", "UTF8", "--locale=C"])
+        return cls.start_in(stack, place, **settings)
+
+    @classmethod
+    def start_in(cls, stack, place, **settings):
+        """Starts a server on the cluster in the folder `data` of a place."""
+        programs, port = postgres_programs(), free_port()
         data, log = place / "data", place / "log"
-        initdb = [f"{programs}/initdb", "-D", data, "-U", "postgres", "-A", "trust"]
-        run([*as_user(user), *initdb, "-E", "UTF8", "--locale=C"])
-        command = [*as_user(user), f"{programs}/postgres", "-D", data, "-p", port]
+        command = [*as_user(postgres_user()), f"{programs}/postgres", "-D", data, "-p", port]
         settings |= {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
         command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         process = start(stack, command, log)

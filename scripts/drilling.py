@@ -62,11 +62,16 @@ def refused(code, words, *command, **variables):
 class Cluster:
     """A PostgreSQL with perdiem's roles."""
 
-    def __init__(self, stack):
-        self.postgres = Postgres.start(stack)
-        self.programs = self.postgres.programs
+    def __init__(self, postgres):
+        self.postgres, self.programs = postgres, postgres.programs
+
+    @classmethod
+    def start(cls, stack, **settings):
+        """Starts a server, and makes the roles."""
+        cluster = cls(Postgres.start(stack, **settings))
         for sql in ROLES:
-            self.postgres.query("postgres", sql)
+            cluster.query("postgres", sql)
+        return cluster
 
     def make_database(self, name):
         sql = f"CREATE DATABASE {name} OWNER perdiem_owner ENCODING 'UTF8' TEMPLATE template0"
