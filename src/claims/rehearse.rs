@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::foretell::Foretold;
 use crate::instance::Failure;
-use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, totals};
+use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, top_ups, totals};
 use crate::submit::{Admission, in_flight};
-use domain::account::{instant_after, line_of, top_ups_at};
+use domain::account::{instant_after, line_of};
 use domain::claim::{Claim, Subject};
 use domain::exceptions::Exceptions;
 use domain::forecast::Forecast;
@@ -232,7 +232,7 @@ impl Claims {
             let is_own = terms.rule.calendar_owner.lets_subjects_own();
             let own = after.and_then(|line| line.calendar.clone());
             let calendar = is_own.then(|| own.unwrap_or_default());
-            let top_ups = top_ups_at(after, at);
+            let top_ups = top_ups(&claims.ledger, &terms, account, last.clone(), now).await?;
             let forecast = claims.foretell_totals(&terms, account, last, &totals, now);
             Ok(Some(Usage {
                 forecast: forecast.await,

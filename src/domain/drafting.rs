@@ -208,12 +208,13 @@ impl<'a> Drafting<'a> {
     /// [`Unknown::Past`].
     pub fn totals(&self) -> Result<Vec<Total>, Unknown> {
         let line = self.line.as_ref();
-        totals_at(
-            self.policy,
-            line,
-            &self.past(),
-            instant_after(line, self.now),
-        )
+        let at = instant_after(line, self.now);
+        totals_at(self.policy, line, &self.past(), at)
+    }
+
+    /// The last line, after the lapses that are due.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
     }
 
     /// Decides the next claim or correction, and adds its entry to the draft.

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use domain::account::{Unknown, instant_after};
+use domain::account::{Unknown, instant_after, top_ups_at};
 use domain::account_facts::AccountFacts;
 use domain::correction::Holds;
 use domain::drafting::Drafting;
@@ -10,6 +10,7 @@ use domain::grant::Line;
 use domain::identity::AccountId;
 use domain::limit::total::Total;
 use domain::policy::Policy;
+use domain::top_up::TopUps;
 use ledger::{ClaimTables, LedgerError, Look};
 
 /// The last line of an account; `None` for an account without entries.
@@ -41,6 +42,25 @@ pub async fn totals(
 ) -> Result<Vec<Total>, LedgerError> {
     once_known(ledger, account, last.as_ref(), now, |known| {
         Drafting::begin(account, policy, last.clone(), known, now)?.totals()
+    })
+    .await
+}
+
+/// The present top-ups, after the `last` line of the account and the lapses since.
+///
+/// # Errors
+/// As [`ClaimTables::past`].
+pub async fn top_ups(
+    ledger: &ClaimTables,
+    policy: &Policy,
+    account: AccountId,
+    last: Option<Line>,
+    now: DateTime<Utc>,
+) -> Result<TopUps, LedgerError> {
+    once_known(ledger, account, last.as_ref(), now, |known| {
+        let draft = Drafting::begin(account, policy, last.clone(), known, now)?;
+        let line = draft.line();
+        Ok(top_ups_at(line, instant_after(line, now)))
     })
     .await
 }
