@@ -300,12 +300,13 @@ impl Claims {
     fn may_be_granted(&self, question: &Question) -> bool {
         let course = self.course(question, None);
         let now = question.now;
-        let mut instants = std::iter::successors(Some(now), |at| course.next_change(*at));
+        let changes = std::iter::successors(Some(now), |at| course.next_change(*at));
         let claim = question.claim.as_ref();
         let asked = claim.map_or_else(|| Units::ONE.into(), |claim| claim.asked.clone());
-        instants.any(|at| {
+        // Its top-ups are not known here.
+        changes.skip(1).any(|at| {
             let policy = course.policy_at(at);
-            policy.is_some_and(|policy| refuse(policy, &asked, 0, at).is_none())
+            policy.is_some_and(|policy| refuse(policy, &asked, u64::MAX, at).is_none())
         })
     }
 
