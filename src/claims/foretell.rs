@@ -299,12 +299,13 @@ impl Claims {
     /// Whether a claim that is refused whatever its account has may be granted later.
     fn may_be_granted(&self, question: &Question) -> bool {
         let course = self.course(question, None);
-        let now = question.now;
-        let changes = std::iter::successors(Some(now), |at| course.next_change(*at));
+        let mut changes = std::iter::successors(course.next_change(question.now), |at| {
+            course.next_change(*at)
+        });
         let claim = question.claim.as_ref();
         let asked = claim.map_or_else(|| Units::ONE.into(), |claim| claim.asked.clone());
         // Its top-ups are not known here.
-        changes.skip(1).any(|at| {
+        changes.any(|at| {
             let policy = course.policy_at(at);
             policy.is_some_and(|policy| refuse(policy, &asked, u64::MAX, at).is_none())
         })

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::Claims;
 use crate::foretell::Foretold;
 use crate::instance::Failure;
-use crate::protocol::{ClaimFailure, Outcome, Undecided, last_line, top_ups, totals};
+use crate::protocol::{AccountNow, ClaimFailure, Outcome, Undecided, held, last_line};
 use crate::submit::{Admission, in_flight};
 use domain::account::{instant_after, line_of};
 use domain::claim::{Claim, Subject};
@@ -227,12 +227,12 @@ impl Claims {
             let terms = policies.terms_after(&policy, account, after, now);
             let terms = terms.await?;
             let at = instant_after(after, now);
-            let totals = totals(&claims.ledger, &terms, account, last.clone(), now).await?;
+            let held = held(&claims.ledger, &terms, account, last.clone(), now);
+            let AccountNow { totals, top_ups } = held.await?;
             let has_entries = last.is_some();
             let is_own = terms.rule.calendar_owner.lets_subjects_own();
             let own = after.and_then(|line| line.calendar.clone());
             let calendar = is_own.then(|| own.unwrap_or_default());
-            let top_ups = top_ups(&claims.ledger, &terms, account, last.clone(), now).await?;
             let forecast = claims.foretell_totals(&terms, account, last, &totals, now);
             Ok(Some(Usage {
                 forecast: forecast.await,

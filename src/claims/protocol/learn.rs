@@ -29,7 +29,35 @@ pub async fn last_line(
     Ok(seen.lines.remove(&account))
 }
 
-/// The present totals, after the `last` line of the account and the lapses since.
+/// What an account has at an instant.
+pub struct AccountNow {
+    pub totals: Vec<Total>,
+    pub top_ups: TopUps,
+}
+
+/// The present totals and top-ups, after the `last` line of the account and the lapses since.
+///
+/// # Errors
+/// As [`ClaimTables::past`].
+pub async fn held(
+    ledger: &ClaimTables,
+    policy: &Policy,
+    account: AccountId,
+    last: Option<Line>,
+    now: DateTime<Utc>,
+) -> Result<AccountNow, LedgerError> {
+    once_known(ledger, account, last.as_ref(), now, |known| {
+        let draft = Drafting::begin(account, policy, last.clone(), known, now)?;
+        let line = draft.line();
+        Ok(AccountNow {
+            totals: draft.totals()?,
+            top_ups: top_ups_at(line, instant_after(line, now)),
+        })
+    })
+    .await
+}
+
+/// As [`held`], the totals alone.
 ///
 /// # Errors
 /// As [`ClaimTables::past`].
@@ -40,29 +68,8 @@ pub async fn totals(
     last: Option<Line>,
     now: DateTime<Utc>,
 ) -> Result<Vec<Total>, LedgerError> {
-    once_known(ledger, account, last.as_ref(), now, |known| {
-        Drafting::begin(account, policy, last.clone(), known, now)?.totals()
-    })
-    .await
-}
-
-/// The present top-ups, after the `last` line of the account and the lapses since.
-///
-/// # Errors
-/// As [`ClaimTables::past`].
-pub async fn top_ups(
-    ledger: &ClaimTables,
-    policy: &Policy,
-    account: AccountId,
-    last: Option<Line>,
-    now: DateTime<Utc>,
-) -> Result<TopUps, LedgerError> {
-    once_known(ledger, account, last.as_ref(), now, |known| {
-        let draft = Drafting::begin(account, policy, last.clone(), known, now)?;
-        let line = draft.line();
-        Ok(top_ups_at(line, instant_after(line, now)))
-    })
-    .await
+    let held = held(ledger, policy, account, last, now).await?;
+    Ok(held.totals)
 }
 
 /// Returns what a rule says after it got everything that it asked for.

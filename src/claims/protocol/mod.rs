@@ -42,7 +42,7 @@ pub use in_flight::{
     ClaimFailure, InFlight, KeyTurn, KeysInProgress, Outcome, Undecided, Waiter, outcome_of,
 };
 pub use lane_worker::LaneWorker;
-pub use learn::{last_line, learn_facts, missing_version, once_known, top_ups, totals};
+pub use learn::{AccountNow, held, last_line, learn_facts, missing_version, once_known, totals};
 pub use probe::{probe, probe_all};
 pub use settle::{SettleQueue, settle_all, useful_for};
 pub use step::{CounterDenial, LeaveReason, Step};
