@@ -533,6 +533,7 @@ CREATE TABLE dropped_entries (
     xact bigint NOT NULL,
     id uuid NOT NULL,
     revision bigint NOT NULL REFERENCES acts (revision),
+    policy integer NOT NULL,
     bundle uuid,
     PRIMARY KEY (xact, id)
 );
@@ -1110,8 +1111,8 @@ BEGIN
 END
 $$;
 
--- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded 400 days after its
--- last position.
+-- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded as many days after its
+-- last position as it tells, and the policy lets keys end after these days. `perdiem verify` also looks at windows.
 CREATE FUNCTION let_places_be_dropped() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (
@@ -1125,7 +1126,12 @@ BEGIN
         )
         WHERE a.revision = NEW.revision AND a.kind = 'cut'
             AND (NEW.xact, NEW.id) <= (m.xact, m.id)
-            AND m.recorded_at <= s.recorded_at - interval '400 days'
+            AND m.recorded_at <= s.recorded_at - make_interval(days => (a.about::json ->> 'age_days')::integer)
+            AND NEW.policy = (SELECT policy FROM entries WHERE xact = NEW.xact AND id = NEW.id)
+            AND (a.about::json ->> 'age_days')::integer >= COALESCE((
+                SELECT (v.rule::json ->> 'idempotency_days')::integer FROM policy_versions AS v
+                WHERE v.policy = NEW.policy AND v.revision < a.revision ORDER BY v.version DESC LIMIT 1
+            ), 400)
             AND s.position <= (SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1)
     ) THEN
         RAISE EXCEPTION 'no sealed cut has this entry';

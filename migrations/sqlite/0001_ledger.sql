@@ -512,6 +512,7 @@ CREATE TABLE dropped_entries (
     xact integer NOT NULL,
     id blob NOT NULL,
     revision integer NOT NULL REFERENCES acts (revision),
+    policy integer NOT NULL,
     bundle blob,
     PRIMARY KEY (xact, id)
 ) STRICT, WITHOUT ROWID;
@@ -863,8 +864,8 @@ BEGIN
     SELECT RAISE(ABORT, 'entries are append-only');
 END;
 
--- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded 400 days after its
--- last position.
+-- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded as many days after its
+-- last position as it tells, and the policy lets keys end after these days. `perdiem verify` also looks at windows.
 CREATE TRIGGER dropped_entries_are_of_a_cut BEFORE INSERT ON dropped_entries
 WHEN NOT EXISTS (
     SELECT 1 FROM acts AS a
@@ -877,7 +878,12 @@ WHEN NOT EXISTS (
     )
     WHERE a.revision = NEW.revision AND a.kind = 'cut'
         AND (NEW.xact, NEW.id) <= (m.xact, m.id)
-        AND m.recorded_at <= s.recorded_at - 34560000000000
+        AND m.recorded_at <= s.recorded_at - (a.about ->> 'age_days') * 86400000000
+        AND NEW.policy = (SELECT policy FROM entries WHERE xact = NEW.xact AND id = NEW.id)
+        AND a.about ->> 'age_days' >= COALESCE((
+            SELECT v.rule ->> 'idempotency_days' FROM policy_versions AS v
+            WHERE v.policy = NEW.policy AND v.revision < a.revision ORDER BY v.version DESC LIMIT 1
+        ), 400)
         AND s.position <= (SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1)
 )
 BEGIN

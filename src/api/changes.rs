@@ -105,6 +105,9 @@ pub struct ArchiveAct {
 pub struct CutAct {
     /// What was recorded before this instant.
     pub before: DateTime<Utc>,
+    /// Policies that need their entries for more days keep all of them.
+    #[schema(example = 400)]
+    pub age_days: u32,
     /// Entries up to this position may be dropped. Each account keeps the last one of them.
     #[schema(example = 1842)]
     pub last_position: u64,

@@ -84,6 +84,11 @@ pub struct PolicyBody {
     #[schema(value_type = Option<Vec<words::WarningLevel>>, example = json!([80, 100]))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warn_at: Option<Vec<WholeNumber>>,
+    /// For at least how many days a claim can be repeated with its `Idempotency-Key`. After that, and when all windows
+    /// have ended, its entries may be archived and dropped. Default: 400 days.
+    #[schema(value_type = Option<u32>, example = 30, minimum = 1, maximum = 3650)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_days: Option<WholeNumber>,
     /// Other maxima for the subjects that are put into a tier, no two with the same name. Default: none.
     #[schema(value_type = Option<Vec<TierBody>>, max_items = 20)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,6 +203,13 @@ pub struct PolicyPatch {
     )]
     #[schema(value_type = Option<Vec<words::WarningLevel>>)]
     pub warn_at: Option<Option<Vec<WholeNumber>>>,
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 3650)]
+    pub idempotency_days: Option<Option<WholeNumber>>,
     /// They replace the present ones.
     #[serde(
         default,
@@ -259,6 +271,7 @@ impl PolicyPatch {
             durability: self.durability.unwrap_or(before.durability),
             on_ledger_outage: self.on_ledger_outage.unwrap_or(before.on_ledger_outage),
             warn_at: self.warn_at.unwrap_or(before.warn_at),
+            idempotency_days: self.idempotency_days.unwrap_or(before.idempotency_days),
             tiers: self.tiers.unwrap_or(before.tiers),
             total: self.total.unwrap_or(before.total),
             effective: self.effective,
@@ -292,6 +305,7 @@ impl From<PolicyBody> for RuleDraft {
             durability: body.durability,
             on_ledger_outage: body.on_ledger_outage,
             warn_at: levels.map(|level| level.0).collect(),
+            idempotency_days: body.idempotency_days.map(|days| days.0),
             tiers: tiers.map(|Object(tier)| tier.into()).collect(),
             total: drafts(body.total.unwrap_or_default()),
         }
@@ -321,6 +335,9 @@ impl From<PolicyAnswer> for PolicyBody {
             durability: Some(version.durability.into_owned()),
             on_ledger_outage: Some(version.on_ledger_outage.into_owned()),
             warn_at: Some(levels.map(|level| WholeNumber(level.into())).collect()),
+            idempotency_days: version
+                .idempotency_days
+                .map(|days| WholeNumber(days.into())),
             tiers: Some(tiers.map(TierBody::from).map(Object).collect()),
             total: Some(bodies(version.total)),
             reason: None,
@@ -435,6 +452,9 @@ pub struct PolicyAnswer {
     pub warn_at: Vec<u8>,
     #[serde(default)]
     #[schema(required)]
+    pub idempotency_days: Option<u32>,
+    #[serde(default)]
+    #[schema(required)]
     pub tiers: Vec<TierAnswer>,
     /// The limits that all subjects share. They count from the version on that brought them.
     #[serde(default)]
@@ -488,6 +508,7 @@ impl From<Policy> for PolicyAnswer {
             durability: policy.rule.durability.as_str().into(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str().into(),
             warn_at: policy.rule.warn_at.percents().collect(),
+            idempotency_days: policy.rule.idempotency_days.map(|days| days.get().into()),
             tiers: policy.rule.tiers.iter().map(TierAnswer::from).collect(),
             total: shared.map(|it| LimitAnswer::from(&it.limit())).collect(),
             archived: policy.archived,

@@ -35,8 +35,9 @@ pub struct ArchiveArgs {
     until: GivenTime,
 
     /// Also drop archived entries that are no longer needed from the ledger; entries of the last
-    /// 400 days stay. Requires the owner of the tables and a running instance that seals. After an
-    /// interruption, run the same command again: it goes on where it stopped
+    /// 400 days stay, or of the days that their policy needs (--idempotency-days). Requires the owner
+    /// of the tables and a running instance that seals. After an interruption, run the same command
+    /// again: it goes on where it stopped
     #[arg(long)]
     drop: bool,
 
@@ -73,9 +74,17 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
         if args.drop {
             let dropped = drop_archived(&ledger, &order, now, tell, tell_dropped).await?;
             Ok(dropped.map_or((None, None), |dropped| {
+                let spared = match dropped.spared {
+                    0 => String::new(),
+                    1 => "; one policy keeps all of its entries, which it needs for longer"
+                        .to_owned(),
+                    many => format!(
+                        "; {many} policies keep all of their entries, which they need for longer"
+                    ),
+                };
                 let text = format!(
                     "{} entries were dropped. Of the entries up to position {}, {} stay: the last \
-                         entry of each account, and open holds",
+                         entry of each account, and open holds{spared}",
                     dropped.entries, dropped.last, dropped.kept
                 );
                 (Some(dropped.archived), Some(text))

@@ -155,6 +155,7 @@ pub const POLICY_PUT: PlaceNames = &[
     ("durability", "--durability"),
     ("on_ledger_outage", "--on-ledger-outage"),
     ("warn_at", "--warn-at"),
+    ("idempotency_days", "--idempotency-days"),
     ("tiers", "--tier"),
     ("total", "--total"),
     ("orphaned_overrides", "--orphaned-overrides"),

@@ -101,6 +101,10 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
             in_percent(&policy.warn_at).unwrap_or_else(|| "none".to_owned()),
         ),
         (
+            "idempotency days",
+            (policy.idempotency_days).map_or_else(|| "400".to_owned(), |days| days.to_string()),
+        ),
+        (
             "tiers",
             tiers_in_line(&policy.tiers).unwrap_or_else(|| "none".to_owned()),
         ),

@@ -122,6 +122,10 @@ struct OtherSettings {
     #[arg(long, value_name = "PERCENTS", value_parser = parse_levels)]
     warn_at: Option<LevelList>,
 
+    /// For at least how many days a claim can be repeated with its Idempotency-Key; or none [default: 400]
+    #[arg(long, value_name = "DAYS", value_parser = parse_days)]
+    idempotency_days: Option<DaysArg>,
+
     /// A tier: a name, and other maxima for the subjects that are put into it, such as "gold: 10 per day, 30 per
     /// week"; or none. Repeat the option for more tiers [default: none]
     #[arg(long = "tier", value_name = "TIER", value_parser = parse_tier)]
@@ -131,6 +135,20 @@ struct OtherSettings {
     /// [default: none]
     #[arg(long = "total", value_name = "LIMIT", value_parser = parse_total)]
     total: Vec<TotalArg>,
+}
+
+/// A number of days, or the word `none`.
+#[derive(Debug, Clone, Copy)]
+struct DaysArg(Option<i128>);
+
+fn parse_days(text: &str) -> Result<DaysArg, &'static str> {
+    match text {
+        "none" => Ok(DaysArg(None)),
+        _ => match text.parse() {
+            Ok(days) => Ok(DaysArg(Some(days))),
+            Err(_) => Err("write a whole number of days, such as 30, or none"),
+        },
+    }
 }
 
 /// A limit that all subjects share, or the word `none`.
@@ -160,6 +178,11 @@ impl OtherSettings {
     fn tiers(&self) -> Option<Vec<Object<TierBody>>> {
         let tiers = self.tiers.iter().filter_map(|tier| tier.0.clone());
         (!self.tiers.is_empty()).then(|| tiers.map(Object).collect())
+    }
+
+    /// The days of keys, if the option is given.
+    fn idempotency_days(&self) -> Option<Option<WholeNumber>> {
+        self.idempotency_days.map(|days| days.0.map(WholeNumber))
     }
 
     /// The limits that all subjects share, if any option is about them.
@@ -289,6 +312,7 @@ impl CreateArgs {
             durability: others.durability.clone(),
             on_ledger_outage: others.on_ledger_outage.clone(),
             warn_at: others.warn_at.as_ref().map(|levels| levels.0.clone()),
+            idempotency_days: others.idempotency_days().flatten(),
             tiers: others.tiers(),
             total: others.total(),
             orphaned_overrides: change.orphaned_overrides.clone(),
@@ -321,6 +345,7 @@ impl SetArgs {
             durability: given(&others.durability),
             on_ledger_outage: given(&others.on_ledger_outage),
             warn_at: others.warn_at.as_ref().map(|levels| Some(levels.0.clone())),
+            idempotency_days: others.idempotency_days(),
             tiers: others.tiers().map(Some),
             total: others.total().map(Some),
             effective: change.effective(local)?,

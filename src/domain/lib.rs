@@ -28,6 +28,7 @@ pub mod grant;
 pub mod histories;
 pub mod identity;
 pub mod joint_drafting;
+pub mod keeping;
 pub mod key;
 pub mod kind;
 pub mod legible;

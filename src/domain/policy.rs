@@ -1,6 +1,8 @@
 //! A policy: a named rule that says how many units a subject may take in a window of local time.
 
 use std::fmt;
+use std::num::NonZeroU16;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime, Utc, Weekday};
@@ -22,6 +24,9 @@ use super::zone::Zone;
 
 /// The longest description or reason, in characters.
 pub const TEXT_MAX_CHARACTERS: usize = 1000;
+
+/// For how many days a policy can keep idempotency keys.
+const IDEMPOTENCY_DAYS: RangeInclusive<u16> = 1..=3650;
 
 /// The name of a policy: `[a-z0-9][a-z0-9-]{0,62}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,6 +145,8 @@ pub struct Rule {
     pub on_ledger_outage: OnLedgerOutage,
     /// The levels of use whose crossing is marked.
     pub warn_at: Levels,
+    /// For at least how many days a claim can be repeated with its idempotency key.
+    pub idempotency_days: Option<NonZeroU16>,
     /// Other maxima for the subjects that are in a tier, no two with the same name.
     pub tiers: Arc<[Tier]>,
     /// Limits that all subjects share, no two with the same `per`.
@@ -227,6 +234,8 @@ pub struct RuleDraft {
     pub on_ledger_outage: Option<String>,
     /// Levels of use in percent, without an order; none by default.
     pub warn_at: Vec<i128>,
+    /// See [`Rule::idempotency_days`].
+    pub idempotency_days: Option<i128>,
     /// None by default.
     pub tiers: Vec<TierDraft>,
     /// See [`Rule::shared`]; none by default.
@@ -302,6 +311,22 @@ impl RuleDraft {
             faults.push(Fault::new("/warn_at", error));
             Levels::default()
         });
+        let idempotency_days = self.idempotency_days.and_then(|days| {
+            let checked = u16::try_from(days).ok();
+            let checked = checked.filter(|days| IDEMPOTENCY_DAYS.contains(days));
+            let checked = checked.and_then(NonZeroU16::new);
+            if checked.is_none() {
+                faults.push(Fault::new(
+                    "/idempotency_days",
+                    format!(
+                        "{days} is out of bounds; write {} to {} days",
+                        IDEMPOTENCY_DAYS.start(),
+                        IDEMPOTENCY_DAYS.end()
+                    ),
+                ));
+            }
+            checked
+        });
         // 2. Members are checked against each other.
         let mut need_the_ledger = |detail: &dyn Fn(&str) -> String| {
             if durability == Durability::Counted {
@@ -362,6 +387,7 @@ impl RuleDraft {
                 durability,
                 on_ledger_outage,
                 warn_at,
+                idempotency_days,
                 tiers: tiers.into(),
                 shared,
             }),
@@ -504,6 +530,7 @@ mod tests {
             durability: Some("count".to_owned()),
             on_ledger_outage: Some(String::new()),
             warn_at: vec![80, 81],
+            idempotency_days: Some(0),
             tiers: vec![TierDraft {
                 name: "Gold".to_owned(),
                 limits: Vec::new(),
@@ -530,6 +557,7 @@ mod tests {
                 "/durability",
                 "/on_ledger_outage",
                 "/warn_at",
+                "/idempotency_days",
                 "/active_until",
             ]
         );

@@ -1,5 +1,6 @@
 //! How both stores write kinds, rules and numbers.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -176,6 +177,8 @@ struct RuleRecord {
     on_ledger_outage: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warn_at: Vec<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_days: Option<u16>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tiers: Vec<TierOfRule>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -284,6 +287,7 @@ pub fn encode_rule(rule: &Rule) -> String {
         durability: rule.durability.as_str().to_owned(),
         on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
         warn_at: rule.warn_at.percents().collect(),
+        idempotency_days: rule.idempotency_days.map(NonZeroU16::get),
         tiers: rule.tiers.iter().map(TierOfRule::from).collect(),
         total: rule.shared.iter().map(LimitRecord::from).collect(),
     };
@@ -312,6 +316,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
         durability: Some(record.durability),
         on_ledger_outage: Some(record.on_ledger_outage),
         warn_at: record.warn_at.into_iter().map(i128::from).collect(),
+        idempotency_days: record.idempotency_days.map(i128::from),
         tiers: record.tiers.into_iter().map(TierDraft::from).collect(),
         total: record.total.into_iter().map(LimitDraft::from).collect(),
     };
@@ -417,6 +422,7 @@ mod tests {
             durability: Some("counted".to_owned()),
             on_ledger_outage: Some("count".to_owned()),
             warn_at: vec![100, 80],
+            idempotency_days: Some(30),
             tiers: vec![TierDraft {
                 name: "gold".to_owned(),
                 limits: vec![MaxDraft {

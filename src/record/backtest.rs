@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
-use crate::cut::check_cut;
+use crate::cut::{NeededEntries, check_cut};
 use crate::{ListFailure, Record};
 use claims::instance::Failure;
 use domain::backtest::{Backtest, BacktestReport, DayRange};
@@ -97,7 +97,8 @@ impl Replay {
         let (mut from, to) = self.backtest.span();
         let mut snapshot = ledger.snapshot().await?;
         // After the view began: what is dropped later is still in it.
-        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), None).await?;
+        let needed = NeededEntries::OfPolicy(self.policy);
+        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), needed).await?;
         loop {
             let page = snapshot.replayed(self.policy, from, to, PAGE).await?;
             for entry in &page {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::cut::check_cut;
+use crate::cut::{NeededEntries, check_cut};
 use crate::history::AsOf;
 use crate::listed::Misfit;
 use crate::{ListFailure, Record};
@@ -247,8 +247,9 @@ impl Record {
             then.insert(total.key, sum);
         }
         let begun = totals.iter().map(|total| total.begun_at(versions));
-        if let Some(begun) = begun.min() {
-            check_cut(&self.ledger, RecordPlace::FIRST, Some(begun), None).await?;
+        if let (Some(begun), Some(policy)) = (begun.min(), versions.first()) {
+            let needed = NeededEntries::OfPolicy(policy.id);
+            check_cut(&self.ledger, RecordPlace::FIRST, Some(begun), needed).await?;
         }
         Ok(then.into())
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::cursor::{self, cut_page};
+use crate::cut::{NeededEntries, check_cut};
 use crate::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
 use crate::listed::MadeBy;
-use crate::{DaySpan, InstantSpan, ListFailure, Record, check_cut, check_metadata};
+use crate::{DaySpan, InstantSpan, ListFailure, Record, check_metadata};
 use claims::instance::Failure;
 use domain::claim::{IdempotencyKey, MetadataFilter, Subject};
 use domain::grant::{Grant, GrantState};
@@ -97,16 +98,17 @@ impl Record {
         // Read the first page before the answer begins, so that an export that cannot begin gets an
         // error status.
         let begin = async move {
-            let accounts = match &filter.scope {
-                GrantScope::Accounts(accounts) => Some(&accounts[..]),
+            let needed = match &filter.scope {
+                GrantScope::Accounts(accounts) => NeededEntries::OfAccounts(accounts),
                 // No two grants have the same key, so one page has all.
-                GrantScope::Keys(_) => Some(&[][..]),
-                GrantScope::Policy(_) | GrantScope::All => None,
+                GrantScope::Keys(_) => NeededEntries::OfAccounts(&[]),
+                GrantScope::Policy(policy) => NeededEntries::OfPolicy(*policy),
+                GrantScope::All => NeededEntries::All,
             };
             let from = Some(filter.from.at());
             let mut snapshot = record.ledger.snapshot().await?;
             // After the view began: what is dropped later is still in it.
-            check_cut(&record.ledger, RecordPlace::FIRST, from, accounts).await?;
+            check_cut(&record.ledger, RecordPlace::FIRST, from, needed).await?;
             let first = snapshot.grants(&filter, EXPORT_PAGE).await?;
             Ok::<_, LedgerError>((snapshot, filter, first))
         };

@@ -27,7 +27,7 @@ impl PlacedLeaf {
     pub fn name(&self) -> String {
         match &self.source {
             StoredLeaf::Whole(source) => source.name(),
-            StoredLeaf::Dropped(place) => format!("the dropped entry {}", place.id.0),
+            StoredLeaf::Dropped(leaf) => format!("the dropped entry {}", leaf.place.id.0),
         }
     }
 }

@@ -41,7 +41,6 @@ use std::sync::Arc;
 pub use backtest::Backtested;
 pub use changes::ChangeQuery;
 pub use cursor::InvalidCursor;
-pub use cut::check_cut;
 pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};
 pub use explanation::{
     ClaimQuery, ExplainedClaim, ExplainedGrant, LimitThen, LimitsThen, PlacedEntry,

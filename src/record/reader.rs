@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-use crate::cut::check_cut;
+use crate::cut::{NeededEntries, check_cut};
 use domain::local_days::LocalDays;
 use domain::policy::{Policy, PolicyId};
 use domain::zone::Zone;
@@ -121,8 +121,12 @@ impl RecordReader {
 
     /// Checks that no entry of the next page was dropped.
     async fn check_cut(&self) -> Result<(), LedgerError> {
-        let accounts = self.filter.accounts.as_deref();
-        check_cut(&self.ledger, self.filter.after, self.counted_from, accounts).await
+        let needed = match (&self.filter.accounts, self.filter.policy) {
+            (Some(accounts), _) => NeededEntries::OfAccounts(accounts),
+            (None, Some(policy)) => NeededEntries::OfPolicy(policy),
+            (None, None) => NeededEntries::All,
+        };
+        check_cut(&self.ledger, self.filter.after, self.counted_from, needed).await
     }
 
     /// As [`RecordReader::next`], for a caller that reads everything: empty only at the end.

@@ -386,7 +386,7 @@ async fn nothing_is_dropped_with_it() {
     for sql in [
         "DELETE FROM entries",
         "DELETE FROM entry_details",
-        "INSERT INTO dropped_entries SELECT xact, id, 1 FROM entries",
+        "INSERT INTO dropped_entries SELECT xact, id, 1, policy FROM entries",
         "INSERT INTO cuts SELECT id, at, 1 FROM entries",
         "UPDATE day_figures_mark SET kept_to = NULL",
         "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)

@@ -23,6 +23,7 @@ use api::policies::PolicyAnswer;
 use api::statistics::DenialItemList;
 use api::subjects::NearList;
 use api::tiers::tiers_in_line;
+use domain::keeping::KEPT_DAYS;
 
 pub async fn show(visit: &Visit<'_>) -> Replied {
     let name = visit.name(0);
@@ -312,6 +313,10 @@ fn settings(of: &PolicyAnswer, local: &Local) -> Markup {
         (
             "Warn at",
             html! { (in_percent(&of.warn_at).unwrap_or_else(|| "no level".to_owned())) },
+        ),
+        (
+            "Idempotency keys",
+            html! { "kept for " (of.idempotency_days.unwrap_or(KEPT_DAYS)) " days or longer" },
         ),
         (
             "Tiers",

@@ -13,7 +13,7 @@ use api::problem::InvalidPart;
 use api::tiers::TierBody;
 
 /// The fields of the form that are texts of the policy.
-const TEXTS: [&str; 13] = [
+const TEXTS: [&str; 14] = [
     "description",
     "time_zone",
     "day_starts_at",
@@ -25,6 +25,7 @@ const TEXTS: [&str; 13] = [
     "durability",
     "on_ledger_outage",
     "warn_at",
+    "idempotency_days",
     "tiers",
     "total",
 ];
@@ -120,6 +121,9 @@ impl PolicyDraft {
             "warn_at" => {
                 let levels: Vec<String> = of.warn_at.iter().map(u8::to_string).collect();
                 levels.join(", ")
+            }
+            "idempotency_days" => {
+                (of.idempotency_days).map_or_else(String::new, |days| days.to_string())
             }
             "tiers" => in_lines(&of.tiers),
             _ => in_lines(&of.total),
@@ -250,6 +254,7 @@ impl PolicyDraft {
                         .map(|level| whole("/warn_at".to_owned(), level))
                         .collect()
                 }
+                "idempotency_days" => whole("/idempotency_days".to_owned(), text),
                 "tiers" => written_lines(text).map(tier).collect(),
                 "total" => written_lines(text).map(total).collect(),
                 _ => json!(text),
@@ -347,6 +352,7 @@ impl PolicyDraft {
                 ("count", "count: Redis decides meanwhile"),
             ])))
             (field("warn_at", "Warn at", "Percents such as 80, 100: the entry that reaches one is marked. Empty: none.", Input::Line))
+            (field("idempotency_days", "Idempotency days", "For at least how many days a claim can be repeated with its key. Empty: 400.", Input::Line))
             (field("tiers", "Tiers", "One in a line, such as gold: 10 per day, 30 per week. Other maxima for the subjects that are put into it.", Input::Lines))
             (field("total", "Total of all subjects", "One in a line, such as 1000 per day: all subjects share it.", Input::Lines))
             (field("effective", "Takes effect", "now, next_window, a local date, or an instant. Empty: now.", Input::Line))
@@ -414,6 +420,7 @@ mod tests {
             "calendar": "first_grant", "active_from": null,
             "active_until": "2026-12-01T00:00:00Z", "paused": false, "mode": "enforce",
             "durability": "recorded", "on_ledger_outage": "refuse", "warn_at": [80, 100],
+            "idempotency_days": 30,
             "total": [{ "max": 1000, "per": "day" }, { "max": 5, "per": "6h", "kind": "calendar" }],
             "tiers": [{ "name": "gold", "limits": [{ "max": 10, "per": "day" }, { "max": 90, "per": "1s" }] },
                 { "name": "silver", "limits": [{ "max": 5, "per": "day" }] }],

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::identity::EntryId;
+use crate::policy::PolicyId;
 use crate::record::RecordPlace;
 
 /// A SHA-256 hash.
@@ -259,14 +260,23 @@ impl LeafSource {
 pub enum StoredLeaf {
     Whole(LeafSource),
     /// The leaf of an entry that was archived and dropped: only the log has its hash.
-    Dropped(RecordPlace),
+    Dropped(DroppedLeaf),
+}
+
+/// What is left of a dropped entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedLeaf {
+    pub place: RecordPlace,
+    pub policy: PolicyId,
+    /// The revision of the cut that dropped it.
+    pub cut: u64,
 }
 
 impl StoredLeaf {
     pub fn place(&self) -> RecordPlace {
         match self {
             Self::Whole(source) => source.place,
-            Self::Dropped(place) => *place,
+            Self::Dropped(dropped) => dropped.place,
         }
     }
 }

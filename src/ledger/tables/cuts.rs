@@ -1,5 +1,7 @@
 //! Cuts: up to which position entries are archived and may be dropped, and which entries are kept.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,6 +17,8 @@ use crate::service_role::Ownership;
 use crate::sessions::answered;
 use crate::{ClaimTables, LedgerError, RecordTables};
 use domain::identity::{AccountId, BundleId, EntryId};
+use domain::keeping::needed_days;
+use domain::policy::{Policy, PolicyId};
 use domain::record::RecordPlace;
 use host::faults::reach;
 
@@ -30,6 +34,9 @@ pub struct CutText {
     pub before: DateTime<Utc>,
     /// Entries up to this position may be dropped.
     pub last_position: u64,
+    /// The cut is recorded this long after `before`, or later. Policies that need their entries for more days are
+    /// spared: none of their entries may be dropped.
+    pub age_days: u32,
     /// How many entries up to that position are kept.
     pub kept_entries: u64,
     /// The origin of the log of seals, and the root of the tree of the archive's leaves, in Base64.
@@ -41,20 +48,27 @@ pub struct CutText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     pub revision: u64,
+    /// The place of the act.
+    pub own: RecordPlace,
     pub text: CutText,
-    /// The place of the last position.
-    pub place: RecordPlace,
 }
 
-impl Cut {
-    /// What was recorded less than this long before a cut is kept. It is longer than every window,
-    /// and than the life of keys.
-    pub const KEPT_TIME: TimeDelta = TimeDelta::days(400);
+impl CutText {
+    /// Whether nothing of a policy may be dropped. `versions` are those that are older than the cut.
+    pub fn spares(&self, versions: &[Policy]) -> bool {
+        let at = self.before + TimeDelta::days(self.age_days.into());
+        versions.is_empty() || needed_days(versions, at) > self.age_days
+    }
+
+    /// Whether the cut is about a position.
+    pub fn has(&self, position: u64) -> bool {
+        position <= self.last_position
+    }
 
     /// The error for a request that needs entries which may be dropped.
     pub fn refusal(&self) -> LedgerError {
-        let last = self.text.last_position;
-        let before = self.text.before.date_naive();
+        let last = self.last_position;
+        let before = self.before.date_naive();
         // Two days later: true in every zone, and for clocks that differ.
         let later = before + Days::new(2);
         LedgerError::Archived(format!(
@@ -65,8 +79,10 @@ impl Cut {
     }
 }
 
-const LAST_CUTS: &str =
-    "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
+const CUTS: &str =
+    "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC";
+/// Whether a policy has changed since a revision.
+const POLICY_CHANGED: &str = "SELECT EXISTS (SELECT 1 FROM policy_versions WHERE revision > $1)";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
 const IS_CUT: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE bundle = $1)";
 
@@ -81,7 +97,7 @@ const COUNT: &str = "SELECT count(*) FROM entries WHERE xact <= $1 AND (xact, id
 /// Accounts from $1 on. Of each one: its first entry, for the account $1 not below the number $2; and
 /// among the next $6 entries the first one after the place ($3, $4), the last one, and the first hold that
 /// no entry up to the place ends. So a look reads few entries of an account, however long it is.
-const ACCOUNTS: &str = "SELECT account, first, (
+const ACCOUNTS: &str = "SELECT account, policy, first, (
          SELECT MIN(e.number) FROM entries AS e
          WHERE e.account = opened.account AND e.number >= first AND e.number <= first + $6
              AND (e.xact, e.id) > ($3, $4)
@@ -98,7 +114,7 @@ const ACCOUNTS: &str = "SELECT account, first, (
                      AND named.kind IN (SELECT kind FROM entry_kinds WHERE ends_hold) AND (e.xact, e.id) <= ($3, $4)
              )
      ) AS hold FROM (
-         SELECT id AS account, (
+         SELECT id AS account, policy, (
              SELECT MIN(number) FROM entries
              WHERE account = accounts.id
                  AND number >= CASE WHEN accounts.id = $1 THEN $2 ELSE 0 END
@@ -110,15 +126,15 @@ const ACCOUNTS: &str = "SELECT account, first, (
 
 /// Stores the places of the entries, for the cut $2.
 const NOTE_PLACES: Texts = Texts {
-    postgres: "INSERT INTO dropped_entries (xact, id, revision, bundle)
-        SELECT gone.xact, gone.id, $2, d.bundle FROM (SELECT CAST(s ->> 0 AS uuid) AS account, CAST(s ->> 1 AS bigint) AS below
+    postgres: "INSERT INTO dropped_entries (xact, id, revision, policy, bundle)
+        SELECT gone.xact, gone.id, $2, gone.policy, d.bundle FROM (SELECT CAST(s ->> 0 AS uuid) AS account, CAST(s ->> 1 AS bigint) AS below
             FROM json_array_elements(CAST($1 AS json)) AS s) AS span
         CROSS JOIN entries AS gone
         LEFT JOIN entry_details AS d ON d.account = gone.account AND d.number = gone.number
         WHERE gone.account = span.account AND gone.number < span.below
         RETURNING id",
-    sqlite: "INSERT INTO dropped_entries (xact, id, revision, bundle)
-        SELECT gone.xact, gone.id, $2, d.bundle FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
+    sqlite: "INSERT INTO dropped_entries (xact, id, revision, policy, bundle)
+        SELECT gone.xact, gone.id, $2, gone.policy, d.bundle FROM (SELECT unhex(value ->> 0) AS account, value ->> 1 AS below
             FROM json_each($1)) AS span
         CROSS JOIN entries AS gone
         LEFT JOIN entry_details AS d ON d.account = gone.account AND d.number = gone.number
@@ -179,6 +195,13 @@ const DROP_ENTRIES: Texts = Texts {
 const KEEP_FIGURES: &str = "UPDATE day_figures_mark SET kept_to = $1
     WHERE kept_to IS NULL OR kept_to < $1";
 
+/// What a cut may drop: entries up to a place, of all policies but some.
+#[derive(Debug, Clone)]
+pub struct DropScope {
+    pub up_to: RecordPlace,
+    pub spared: HashSet<PolicyId>,
+}
+
 /// Where a drop goes on: at an account, from a number on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DropCursor {
@@ -197,6 +220,7 @@ impl DropCursor {
 #[derive(Debug, Clone, Copy)]
 struct CutAccount {
     account: AccountId,
+    policy: PolicyId,
     /// The first entry; `None` if no entry is left.
     first: Option<u64>,
     /// The first entry after the cut.
@@ -223,9 +247,25 @@ pub struct DropStep {
     pub next: Option<DropCursor>,
 }
 
+fn decode_cut(row: &StoredRow<'_>) -> Result<Cut, LedgerError> {
+    let text = serde_json::from_str(&row.get::<String>("about")?);
+    let revision = row.get("revision")?;
+    Ok(Cut {
+        revision,
+        own: RecordPlace {
+            xact: row.get("xact")?,
+            id: RecordPlace::OF_CHANGES,
+            revision,
+        },
+        text: text
+            .map_err(|_| LedgerError::Corrupt("the act of a cut cannot be read".to_owned()))?,
+    })
+}
+
 fn decode_account(row: &StoredRow<'_>) -> Result<CutAccount, LedgerError> {
     Ok(CutAccount {
         account: row.get("account")?,
+        policy: row.get("policy")?,
         first: row.get("first")?,
         newer: row.get("newer")?,
         last: row.get("last")?,
@@ -242,15 +282,16 @@ impl CutAccount {
 }
 
 impl DropStep {
-    /// As many entries of some accounts as one transaction may drop. `has_more` says whether accounts
-    /// follow.
-    fn of(accounts: &[CutAccount], has_more: bool) -> Self {
+    /// As many entries of some accounts as one transaction may drop, but none of the spared policies. `has_more` says
+    /// whether accounts follow.
+    fn of(accounts: &[CutAccount], spared: &HashSet<PolicyId>, has_more: bool) -> Self {
         let mut step = Self {
             spans: Vec::new(),
             entries: 0,
             next: None,
         };
-        for found in accounts {
+        let dropped = accounts.iter().filter(|it| !spared.contains(&it.policy));
+        for found in dropped {
             let (Some(first), Some(kept)) = (found.first, found.kept()) else {
                 continue;
             };
@@ -300,28 +341,14 @@ impl ClaimTables {
 impl RecordTables {
     /// The newest cut whose own place is at or below a place.
     pub async fn last_cut(&self, up_to: RecordPlace) -> Result<Option<Cut>, LedgerError> {
-        let decode = |row: &StoredRow<'_>| {
-            let place = RecordPlace {
-                xact: row.get("xact")?,
-                id: RecordPlace::OF_CHANGES,
-                revision: row.get("revision")?,
-            };
-            Ok((place, row.get("about")?))
-        };
+        let mut cuts = self.cuts().await?.into_iter();
+        Ok(cuts.find(|cut| cut.own <= up_to))
+    }
+
+    /// All cuts, the newest first.
+    pub async fn cuts(&self) -> Result<Vec<Cut>, LedgerError> {
         let mut held = self.ledger.reads().await?;
-        let cuts: Vec<(RecordPlace, String)> = held.lend().all(query(LAST_CUTS), decode).await?;
-        drop(held);
-        let Some((own, about)) = cuts.into_iter().find(|(own, _)| *own <= up_to) else {
-            return Ok(None);
-        };
-        let text: Result<CutText, _> = serde_json::from_str(&about);
-        let text =
-            text.map_err(|_| LedgerError::Corrupt("the act of a cut cannot be read".to_owned()))?;
-        Ok(Some(Cut {
-            revision: own.revision,
-            place: self.mark_to(text.last_position).await?.place,
-            text,
-        }))
+        held.lend().all(query(CUTS), decode_cut).await
     }
 
     /// Whether this user may drop entries. On PostgreSQL only the owner of the tables may.
@@ -359,34 +386,47 @@ impl RecordTables {
 
     /// Adds the act of a cut. From then on the figures that were recorded up to `kept_to` are kept
     /// as they are.
-    pub async fn add_cut(&self, act: &Act, kept_to: NaiveDate) -> Result<u64, LedgerError> {
-        self.ledger
+    /// Returns `None` and adds nothing if a policy has changed since the revision `as_of`.
+    pub async fn add_cut(
+        &self,
+        act: &Act,
+        kept_to: NaiveDate,
+        as_of: u64,
+    ) -> Result<Option<Cut>, LedgerError> {
+        let revision = self
+            .ledger
             .own_edit(async |mut session| {
+                // It holds the lock of all changes.
                 let revision = add_act_in(&mut session, act).await?;
+                if session.one(query(POLICY_CHANGED).bind(as_of)).await? {
+                    return Ok(Ending::Rollback(None));
+                }
                 let keep = query(KEEP_FIGURES).bind(kept_to);
                 session.execute(keep).await?;
-                Ok(Ending::Commit(revision))
+                Ok(Ending::Commit(Some(revision)))
             })
-            .await
+            .await?;
+        let cuts = self.cuts().await?;
+        Ok(cuts.into_iter().find(|cut| Some(cut.revision) == revision))
     }
 
-    /// The next entries that a cut up to a place drops. It takes no lock.
+    /// The next entries that a cut drops. It takes no lock.
     pub async fn drop_step(
         &self,
-        up_to: RecordPlace,
+        scope: &DropScope,
         from: DropCursor,
     ) -> Result<DropStep, LedgerError> {
         let accounts = query(ACCOUNTS)
             .bind(from.account)
             .bind(from.number)
-            .bind(up_to.xact)
-            .bind(up_to.id)
+            .bind(scope.up_to.xact)
+            .bind(scope.up_to.id)
             .bind(ACCOUNTS_MOST)
             .bind(ENTRIES_MOST);
         let mut held = self.ledger.own().await?;
         let accounts = held.lend().all(accounts, decode_account).await?;
         let has_more = accounts.len() == ACCOUNTS_MOST as usize;
-        Ok(DropStep::of(&accounts, has_more))
+        Ok(DropStep::of(&accounts, &scope.spared, has_more))
     }
 
     /// Drops the entries of a step that are left, and returns how many it dropped. Returns `None` and
@@ -439,6 +479,7 @@ mod tests {
     fn found(number: u128, first: u64, newer: Option<u64>, hold: Option<u64>) -> CutAccount {
         CutAccount {
             account: account(number),
+            policy: PolicyId(1),
             first: Some(first),
             newer,
             last: Some(newer.unwrap_or(first + ENTRIES_MOST)),
@@ -469,17 +510,22 @@ mod tests {
             // A hold alone.
             found(5, 2, Some(3), Some(2)),
         ];
-        let step = DropStep::of(&accounts, false);
+        let none = HashSet::new();
+        let step = DropStep::of(&accounts, &none, false);
         assert_eq!(spans(&step), [(1, 4), (2, 4)]);
         assert_eq!((step.entries, step.next), (4, None));
-        let next = DropStep::of(&accounts, true).next;
+        let next = DropStep::of(&accounts, &none, true).next;
         assert_eq!(next.map(|next| next.account), Some(account(5)));
+        // Nothing of a spared policy.
+        let spared = DropStep::of(&accounts, &HashSet::from([PolicyId(1)]), true);
+        assert_eq!((spared.entries, spared.next), (0, next));
     }
 
     #[test]
     fn a_long_account_takes_several_steps() {
         let short = found(1, 1, Some(12), None);
-        let step = DropStep::of(&[short, found(2, 1, None, None)], false);
+        let none = HashSet::new();
+        let step = DropStep::of(&[short, found(2, 1, None, None)], &none, false);
         assert_eq!(spans(&step), [(1, 11), (2, ENTRIES_MOST - 9)]);
         assert_eq!(step.entries, ENTRIES_MOST);
         let number = ENTRIES_MOST - 9;
@@ -488,7 +534,7 @@ mod tests {
             number,
         };
         assert_eq!(step.next, Some(next));
-        let step = DropStep::of(&[found(2, number, None, None)], false);
+        let step = DropStep::of(&[found(2, number, None, None)], &none, false);
         assert_eq!(spans(&step), [(2, number + ENTRIES_MOST)]);
     }
 }

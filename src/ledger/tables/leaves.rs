@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::acts::ActKind;
-use super::record::dropped_places;
+use super::record::dropped_leaves;
 use crate::encoding::{
     CROSSED, ERASED, OVER, PROVISIONAL, WOULD_DENY, decode_crossed, kind_of_number,
 };
@@ -417,7 +417,7 @@ async fn others_between(
         found.extend(session.all(changes, decode).await?);
     }
     let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
-    let dropped = dropped_places(session, after, up_to, i32::MAX as u32).await?;
+    let dropped = dropped_leaves(session, after, up_to, i32::MAX as u32).await?;
     leaves.extend(dropped.into_iter().map(StoredLeaf::Dropped));
     Ok(leaves)
 }

@@ -94,6 +94,9 @@ const BELOW: &str = "SELECT * FROM policy_rows WHERE policy = $1 AND version < $
 /// The versions up to the place ($2, $3) of the record.
 const KNOWN: &str = "SELECT * FROM policy_rows
     WHERE policy = $1 AND (xact, revision) <= ($2, $3) ORDER BY version";
+/// The versions of the policy $2, or of all policies, that are older than the revision $1.
+const OLDER: &str = "SELECT * FROM policy_rows
+    WHERE revision < $1 AND ($2 IS NULL OR policy_id = $2) ORDER BY policy_id, version";
 /// All versions of some policies, by policy.
 const TO_FOLLOW: Texts = Texts {
     postgres: "SELECT * FROM policy_rows WHERE policy_id = ANY(CAST($1 AS integer[]))
@@ -224,6 +227,21 @@ impl RecordTables {
             .bind(name.as_str())
             .bind(up_to.xact)
             .bind(up_to.revision);
+        self.ledger
+            .reads()
+            .await?
+            .lend()
+            .all(versions, decode)
+            .await
+    }
+
+    /// The versions of a policy, or of all policies, that are older than a change: the oldest first for each policy.
+    pub async fn older_versions(
+        &self,
+        revision: u64,
+        of: Option<PolicyId>,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let versions = query(OLDER).bind(revision).bind(of);
         self.ledger
             .reads()
             .await?

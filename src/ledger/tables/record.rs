@@ -11,6 +11,7 @@ use crate::row::StoredRow;
 use crate::{LedgerError, RecordTables};
 use domain::identity::EntryId;
 use domain::record::{Mark, RecordPlace, RecordRun};
+use domain::seal::leaf::DroppedLeaf;
 
 /// How far the store knows the order of committed transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +78,8 @@ const CHANGES: &str = "SELECT xact, revision FROM change_rows
     WHERE (xact, revision) > ($1, $2) AND xact < $3
     ORDER BY xact, revision LIMIT $4";
 
-/// The places of dropped entries after one place and up to another.
-const DROPPED: &str = "SELECT xact, id FROM dropped_entries
+/// The dropped entries after one place and up to another.
+const DROPPED: &str = "SELECT xact, id, policy, revision FROM dropped_entries
     WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact <= $3 AND (xact, id) <= ($3, $4)
     ORDER BY xact, id LIMIT $5";
 
@@ -310,18 +311,25 @@ fn encode_marks(marks: &[Mark]) -> String {
     json!(marks.iter().map(row).collect::<Vec<_>>()).to_string()
 }
 
-/// The places of dropped entries after one place and up to another, in order, at most `limit`.
-pub(super) async fn dropped_places(
+/// The dropped entries after one place and up to another, in order, at most `limit`.
+pub(super) async fn dropped_leaves(
     session: &mut Session<'_>,
     after: RecordPlace,
     up_to: RecordPlace,
     limit: u32,
-) -> Result<Vec<RecordPlace>, LedgerError> {
+) -> Result<Vec<DroppedLeaf>, LedgerError> {
     let dropped = query(DROPPED)
         .bind(after.xact)
         .bind(after.id)
         .bind(up_to.xact)
         .bind(up_to.id)
         .bind(limit);
-    session.all(dropped, decode_entry_place).await
+    let decode = |row: &StoredRow<'_>| {
+        Ok(DroppedLeaf {
+            place: decode_entry_place(row)?,
+            policy: row.get("policy")?,
+            cut: row.get("revision")?,
+        })
+    };
+    session.all(dropped, decode).await
 }

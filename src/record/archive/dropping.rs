@@ -8,11 +8,13 @@ use tokio::time::sleep;
 
 use super::writing::{ArchiveOrder, Archived, archive_ledger};
 use super::{ArchiveFailure, compare_archive, not_yet, refused};
+use crate::cut::spared_policies;
 use claims::instance::Pace;
 use domain::identity::to_micros;
+use domain::keeping::{KEPT_DAYS, needed_days};
 use domain::record::RecordPlace;
 use host::faults::reach;
-use ledger::{Act, ActKind, Cut, CutText, DropCursor, Ledger, LedgerError};
+use ledger::{Act, ActKind, Cut, CutText, DropCursor, DropScope, Ledger, LedgerError};
 use verify::archive::check_archive;
 
 /// The longest time between the begin or end of a day in UTC and in any zone, including wrong
@@ -33,6 +35,15 @@ pub struct DroppedArchive {
     /// How many entries up to the last position are kept.
     pub kept: u64,
     pub last: u64,
+    /// How many policies keep all of their entries, because they need them for more days.
+    pub spared: usize,
+}
+
+/// A recorded cut, and what it drops.
+struct DropPlan {
+    cut: Cut,
+    scope: DropScope,
+    survey: Survey,
 }
 
 /// The entries that a drop will drop, and how often accounts had got random ids before they were
@@ -58,7 +69,7 @@ pub async fn drop_archived(
     tell_dropped: impl Fn(u64, u64),
 ) -> Result<Option<DroppedArchive>, ArchiveFailure> {
     // 1. Check the date, and that this user may drop entries.
-    check_age(ledger, order.before, now).await?;
+    let age_days = check_age(ledger, order.before, now).await?;
     if !ledger.record().may_drop().await? {
         return refused(
             "only the owner of the ledger's tables may drop entries: run this as the user that runs \
@@ -72,76 +83,124 @@ pub async fn drop_archived(
     };
     let checked = check_archive(&order.folder, order.key.as_ref(), &tell).await?;
     compare_archive(ledger, &order.folder, &checked, &tell).await?;
-    // 3. Record a cut: up to which position entries will be dropped. An interrupted run has
-    //    recorded it already.
+    // 3. Plan the drop: an interrupted run has recorded its cut already. The drop of an earlier cut is ended first, so
+    //    that what the next one keeps does not change any more.
     let wanted = ledger.record().mark_before(order.before).await?.position;
     let last_cut = ledger.record().last_cut(RecordPlace::LAST).await?;
-    let (cut, survey) = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
-        Some(cut) if cut.text.last_position <= checked.index.last => {
-            let survey = survey(ledger, cut.place).await?;
-            (cut, survey)
-        }
-        Some(cut) => {
+    let mut entries = 0;
+    let plan = match last_cut {
+        Some(cut) if wanted <= cut.text.last_position => {
             let last = cut.text.last_position;
-            let place = order.folder.display();
-            return refused(format!(
-                "an earlier cut goes up to position {last}, but {place} ends before it: name the \
-                 folder of that cut"
-            ));
+            if last > checked.index.last {
+                let place = order.folder.display();
+                return refused(format!(
+                    "an earlier cut goes up to position {last}, but {place} ends before it: name the \
+                     folder of that cut"
+                ));
+            }
+            DropPlan::of(ledger, cut).await?
         }
-        None => {
-            let place = ledger.record().mark_to(wanted).await?.place;
+        earlier => {
+            if let Some(cut) = earlier {
+                let unfinished = DropPlan::of(ledger, cut).await?;
+                entries += unfinished.run(ledger, &tell_dropped).await?;
+            }
             check_figures(ledger, order.before).await?;
-            let survey = survey(ledger, place).await?;
-            // After the survey: another drop may go on, and `verify` must never miss an entry.
-            let entries = ledger.record().count_entries(place).await?;
             let text = CutText {
                 before: order.before,
+                age_days,
                 last_position: wanted,
-                kept_entries: entries.saturating_sub(survey.entries),
+                kept_entries: 0,
                 origin: checked.index.origin,
                 root: checked.index.root,
             };
-            (record(ledger, text, order, now).await?, survey)
+            DropPlan::record(ledger, text, order, now).await?
         }
     };
-    // 4. Wait until the cut is sealed. Dropped entries without a sealed cut would look like a
-    //    deletion by hand.
-    wait_for_seal(ledger, &cut).await?;
-    // 5. Drop the entries, a few in each transaction. What a transaction drops is found before it, and
-    //    it pauses after it, so that it holds its locks briefly.
-    let mut entries = 0;
-    let mut next = Some(DropCursor::FIRST);
-    while let Some(from) = next {
-        let pace = Pace::begin();
-        let step = ledger.record().drop_step(cut.place, from).await?;
-        reach("drop.found");
-        let Some(dropped) = ledger.record().drop_entries(&cut, &step).await? else {
-            return not_yet(ERASING.to_owned());
-        };
-        reach("drop.committed");
-        entries += dropped;
-        tell_dropped(entries, survey.entries);
-        next = step.next;
-        pace.rest().await;
-    }
-    // 6. An account that got its random id meanwhile may have moved to an id that was passed before.
-    if ledger.record().account_moves().await? != Some(survey.moves) {
-        return not_yet(ERASING.to_owned());
-    }
+    entries += plan.run(ledger, &tell_dropped).await?;
     Ok(Some(DroppedArchive {
         archived,
         entries,
-        kept: cut.text.kept_entries,
-        last: cut.text.last_position,
+        kept: plan.cut.text.kept_entries,
+        last: plan.cut.text.last_position,
+        spared: plan.scope.spared.len(),
     }))
 }
-
 const ERASING: &str = "the account of an erased subject gets its random id at the moment: run the \
      same command again in a minute";
 
-/// Finds all entries that a cut up to a place drops.
-async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFailure> {
+impl DropPlan {
+    /// What a recorded cut still drops.
+    async fn of(ledger: &Ledger, cut: Cut) -> Result<Self, ArchiveFailure> {
+        let scope = scope(ledger, &cut.text, cut.revision - 1).await?;
+        let survey = survey(ledger, &scope).await?;
+        Ok(Self { cut, scope, survey })
+    }
+
+    /// Records a new cut.
+    async fn record(
+        ledger: &Ledger,
+        mut text: CutText,
+        order: &ArchiveOrder,
+        now: DateTime<Utc>,
+    ) -> Result<Self, ArchiveFailure> {
+        // If a policy is changed meanwhile, the cut may spare others.
+        loop {
+            let known_to = ledger.admin().revision().await?;
+            let scope = scope(ledger, &text, known_to).await?;
+            let survey = survey(ledger, &scope).await?;
+            // After the survey: another drop may go on, and `verify` must never miss an entry.
+            let entries = ledger.record().count_entries(scope.up_to).await?;
+            text.kept_entries = entries.saturating_sub(survey.entries);
+            if let Some(cut) = record(ledger, &text, known_to, order, now).await? {
+                return Ok(Self { cut, scope, survey });
+            }
+        }
+    }
+
+    /// Drops the entries. Returns how many this run dropped.
+    async fn run(
+        &self,
+        ledger: &Ledger,
+        tell_dropped: impl Fn(u64, u64),
+    ) -> Result<u64, ArchiveFailure> {
+        // 1. Wait until the cut is sealed. Dropped entries without a sealed cut would look like a deletion by hand.
+        wait_for_seal(ledger, &self.cut).await?;
+        // 2. Drop a few entries in each transaction. What a transaction drops is found before it, and it pauses after it,
+        //    so that it holds its locks briefly.
+        let mut entries = 0;
+        let mut next = Some(DropCursor::FIRST);
+        while let Some(from) = next {
+            let pace = Pace::begin();
+            let step = ledger.record().drop_step(&self.scope, from).await?;
+            reach("drop.found");
+            let Some(dropped) = ledger.record().drop_entries(&self.cut, &step).await? else {
+                return not_yet(ERASING.to_owned());
+            };
+            reach("drop.committed");
+            entries += dropped;
+            tell_dropped(entries, self.survey.entries);
+            next = step.next;
+            pace.rest().await;
+        }
+        // 3. An account that got its random id meanwhile may have moved to an id that was passed before.
+        if ledger.record().account_moves().await? != Some(self.survey.moves) {
+            return not_yet(ERASING.to_owned());
+        }
+        Ok(entries)
+    }
+}
+
+/// What a cut drops, if it comes after the changes up to a revision.
+async fn scope(ledger: &Ledger, text: &CutText, known_to: u64) -> Result<DropScope, LedgerError> {
+    Ok(DropScope {
+        up_to: ledger.record().mark_to(text.last_position).await?.place,
+        spared: spared_policies(ledger, text, known_to).await?,
+    })
+}
+
+/// Finds all entries that a cut drops.
+async fn survey(ledger: &Ledger, scope: &DropScope) -> Result<Survey, ArchiveFailure> {
     let Some(moves) = ledger.record().account_moves().await? else {
         return not_yet(ERASING.to_owned());
     };
@@ -149,7 +208,7 @@ async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFa
     let mut next = Some(DropCursor::FIRST);
     while let Some(from) = next {
         let pace = Pace::begin();
-        let step = ledger.record().drop_step(up_to, from).await?;
+        let step = ledger.record().drop_step(scope, from).await?;
         entries += step.entries;
         next = step.next;
         pace.rest().await;
@@ -161,13 +220,14 @@ async fn survey(ledger: &Ledger, up_to: RecordPlace) -> Result<Survey, ArchiveFa
     }
 }
 
-/// The date must be old enough by the record's clock and by this machine's clock: the earlier one
-/// counts.
+/// How many days ago the date was, by the record's clock and by this machine's clock: the earlier one counts. The date
+/// must be old enough for one policy at least.
 async fn check_age(
     ledger: &Ledger,
     before: DateTime<Utc>,
     now: DateTime<Utc>,
-) -> Result<(), ArchiveFailure> {
+) -> Result<u32, ArchiveFailure> {
+    // 1. The days that have passed.
     let newest = ledger.record().last_mark().await?;
     let (end, of) = if newest.position > 0 && newest.recorded_at < now {
         (
@@ -177,17 +237,25 @@ async fn check_age(
     } else {
         (now, "before now")
     };
-    let latest = end - Cut::KEPT_TIME;
-    if before <= latest {
-        Ok(())
-    } else {
-        refused(format!(
-            "entries of the last {} days {of} cannot be dropped, since windows and reports may \
-             need them: the latest date for --before with --drop is {}; nothing was done",
-            Cut::KEPT_TIME.num_days(),
-            latest.date_naive()
-        ))
+    let age_days = u32::try_from((end - before).num_days()).unwrap_or(0);
+    // 2. The days that the policy needs which needs the fewest.
+    let known_to = ledger.admin().revision().await?;
+    let versions = ledger.record().older_versions(known_to + 1, None).await?;
+    let policies = versions.chunk_by(|one, next| one.id == next.id);
+    let needed = policies.map(|versions| (needed_days(versions, end), &versions[0].name));
+    let least = needed.min_by_key(|(days, _)| *days);
+    let days = least.map_or(KEPT_DAYS, |(days, _)| days);
+    if age_days >= days {
+        return Ok(age_days);
     }
+    let whose = least.map_or_else(String::new, |(_, name)| format!(" of {name}"));
+    let latest = end - TimeDelta::days(days.into());
+    refused(format!(
+        "entries{whose} of the last {days} days {of} cannot be dropped, since windows, repeated claims and reports \
+         may need them, and other policies need theirs for as long or longer: the latest date for --until with --drop \
+         is {}; nothing was done",
+        latest.date_naive()
+    ))
 }
 
 /// Refuses a cut whose entries the statistics still need.
@@ -208,14 +276,15 @@ async fn check_figures(ledger: &Ledger, before: DateTime<Utc>) -> Result<(), Arc
     }
 }
 
-/// Adds the act of a cut.
+/// Adds the act of a cut, unless a policy has changed since a revision.
 async fn record(
     ledger: &Ledger,
-    text: CutText,
+    text: &CutText,
+    as_of: u64,
     order: &ArchiveOrder,
     now: DateTime<Utc>,
-) -> Result<Cut, ArchiveFailure> {
-    let about = serde_json::to_string(&text);
+) -> Result<Option<Cut>, LedgerError> {
+    let about = serde_json::to_string(text);
     let about = about.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
     let act = Act {
         revision: 0,
@@ -226,12 +295,7 @@ async fn record(
         reason: order.reason.clone(),
     };
     let kept_to = order.before.date_naive() + Days::new(1);
-    let revision = ledger.record().add_cut(&act, kept_to).await?;
-    Ok(Cut {
-        revision,
-        place: ledger.record().mark_to(text.last_position).await?.place,
-        text,
-    })
+    ledger.record().add_cut(&act, kept_to, as_of).await
 }
 
 async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure> {

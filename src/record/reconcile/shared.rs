@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::findings::Findings;
-use crate::cut::check_cut;
+use crate::cut::{NeededEntries, check_cut};
 use domain::local_days::LocalDays;
 use domain::policy::Policy;
 use domain::reconciliation::{DayFigure, Difference, DifferenceKind};
@@ -38,7 +38,8 @@ pub async fn sum_shared_use(
     let begun = total.begun_at(&versions);
     let sum = snapshot.shared_sum(&key, total.ends_at).await?;
     // 3. Entries that may be dropped cannot be summed again.
-    match check_cut(ledger, RecordPlace::FIRST, Some(begun), None).await {
+    let needed = NeededEntries::OfPolicy(key.policy);
+    match check_cut(ledger, RecordPlace::FIRST, Some(begun), needed).await {
         Ok(()) => {}
         Err(LedgerError::Archived(_)) => return Ok(()),
         Err(error) => return Err(error),

@@ -1,5 +1,7 @@
 //! Seals: the log of leaves along the record, and the check of the ledger.
 
+mod cut_check;
+mod failure;
 mod folder;
 mod growing;
 #[cfg(test)]
@@ -11,9 +13,11 @@ mod sealer;
 mod status;
 mod verifier;
 
+pub use cut_check::DroppedLeaves;
+pub use failure::VerifyFailure;
 pub use growing::restart_seals;
 pub use pushing::{SealPusher, SealTarget};
 pub use reader::{dropped, leaves_between, path, prove, tree_of};
 pub use sealer::Sealer;
 pub use status::SealStatus;
-pub use verifier::{DroppedLeaves, GivenSeal, Verified, VerifyFailure, verify_ledger};
+pub use verifier::{GivenSeal, Verified, verify_ledger};

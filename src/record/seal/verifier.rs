@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 
+use super::cut_check::{CutCheck, DroppedLeaves};
+use super::failure::{VerifyFailure, differs};
 use super::growing::SIGNED_WITHIN;
 use crate::statistics::{CheckedFigures, FigureFailure, check_figures};
 use crate::{PlacedLeaf, leaves_of};
 use domain::record::{Mark, RecordPlace};
-use domain::seal::leaf::{Hash, LeafKind, StoredLeaf};
+use domain::seal::leaf::{Hash, StoredLeaf};
 use domain::seal::note::{Checkpoint, LogName, VerifierKey};
 use domain::seal::tile::{TILE_WIDTH, TileRow};
 use domain::seal::tree::{GrowingTree, leaf_hash};
-use ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin, SealedLog};
+use ledger::{Ledger, LedgerError, Seal, SealOrigin, SealedLog};
 
 /// About how many positions are read at once.
 const POSITIONS_MOST: u64 = 4096;
@@ -41,47 +43,12 @@ pub struct Verified {
     pub figures: CheckedFigures,
 }
 
-/// Leaves whose entries were archived and dropped.
-#[derive(Debug)]
-pub struct DroppedLeaves {
-    pub leaves: u64,
-    /// The newest sealed cut: its last position, and its change.
-    pub last: u64,
-    pub revision: u64,
-}
-
-/// Why the check failed.
-#[derive(Debug, thiserror::Error)]
-pub enum VerifyFailure {
-    #[error("the ledger cannot be read")]
-    Ledger(#[from] LedgerError),
-    /// What differs, and where.
-    #[error("{0}")]
-    Differs(String),
-    /// The given seal or key cannot be used.
-    #[error("{0}")]
-    Given(String),
-}
-
-fn differs<T>(what: String) -> Result<T, VerifyFailure> {
-    Err(VerifyFailure::Differs(what))
-}
-
-/// The newest sealed cut, with how many of its entries exist and how many were dropped.
-struct CutCheck {
-    cut: Cut,
-    found: u64,
-    gone: u64,
-}
-
 /// A check that is running.
 struct Check<'a> {
     ledger: &'a Ledger,
     given: &'a GivenSeal,
     origin: SealOrigin,
-    cut: Option<CutCheck>,
-    /// The newest cut, if seals were restarted and have not reached it again.
-    later_cut: Option<Cut>,
+    cuts: CutCheck,
     tree: GrowingTree,
     /// The next stored seals.
     next_seals: VecDeque<Seal>,
@@ -147,26 +114,14 @@ async fn verify(
                 .to_owned(),
         );
     }
-    // 3. Read the newest sealed cut: only its entries may be missing, and they must be old.
+    // 3. Read the sealed cuts: only their entries may be missing, and they must be old.
     let sealed = ledger.record().mark_to(size).await?.place;
-    let cut = ledger.record().last_cut(sealed).await?;
-    if let Some(cut) = &cut {
-        check_age(ledger, cut).await?;
-    }
-    let later_cut = match origin.number {
-        1 => None,
-        _ => ledger.record().last_cut(RecordPlace::LAST).await?,
-    };
+    let cuts = CutCheck::read(ledger, sealed, origin.number > 1).await?;
     let mut check = Check {
         ledger,
         given,
         origin,
-        later_cut,
-        cut: cut.map(|cut| CutCheck {
-            cut,
-            found: 0,
-            gone: 0,
-        }),
+        cuts,
         tree: GrowingTree::default(),
         next_seals: VecDeque::new(),
         seals_ended: false,
@@ -199,7 +154,7 @@ async fn verify(
              the positions {next} to {size} are gone"
         ));
     }
-    check.check_cut()?;
+    check.cuts.check_kept()?;
     // The log may grow during the check. Then there are seals of more positions.
     let later = check.next_seal().await?.map(|seal| seal.size);
     let size_now = ledger
@@ -242,38 +197,8 @@ async fn verify(
         sealed: size,
         seals: check.seals,
         unsealed: newest - size,
-        dropped: check
-            .cut
-            .filter(|check| check.gone > 0)
-            .map(|check| DroppedLeaves {
-                leaves: check.gone,
-                last: check.cut.text.last_position,
-                revision: check.cut.revision,
-            }),
+        dropped: check.cuts.dropped(),
     })
-}
-
-/// Checks that a cut drops only old entries. Both instants are in leaves.
-async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
-    let own = ledger.record().place_of_change(cut.revision).await?;
-    let own = ledger
-        .record()
-        .marks_from(own.unwrap_or(RecordPlace::LAST), 1)
-        .await?;
-    let last = ledger
-        .record()
-        .mark_with_position(cut.text.last_position)
-        .await?;
-    match (last, own.first()) {
-        (Some(last), Some(own)) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
-        _ => differs(format!(
-            "the cut (change {}) has positions up to {}, which are not {} days older: nobody may \
-             drop these entries, and `perdiem archive` does not",
-            cut.revision,
-            cut.text.last_position,
-            Cut::KEPT_TIME.num_days()
-        )),
-    }
 }
 
 /// Checks that everything with a position after a mark exists, although it is not sealed yet.
@@ -392,7 +317,7 @@ impl Check<'_> {
                     ));
                 }
                 let sealed = stored.next();
-                self.count_in_cut(&leaf)?;
+                self.cuts.count(&leaf)?;
                 let hash = leaf.line().map(|line| leaf_hash(line.as_bytes()));
                 let Some(hash) = hash.or(sealed).filter(|hash| sealed == Some(*hash)) else {
                     return differs(format!(
@@ -411,55 +336,6 @@ impl Check<'_> {
                      position {end} too"
                 ));
             }
-        }
-        Ok(())
-    }
-
-    /// Only a sealed cut may explain a missing entry.
-    fn count_in_cut(&mut self, leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
-        let position = leaf.position;
-        let cut = self.cut.as_mut();
-        let cut = cut.filter(|it| position <= it.cut.text.last_position);
-        let later = self.later_cut.as_ref();
-        match (&leaf.source, cut) {
-            (StoredLeaf::Dropped(_), None)
-                if later.is_some_and(|cut| position <= cut.text.last_position) =>
-            {
-                Err(VerifyFailure::Given(
-                    "seals were restarted, and have not reached the last cut again: let an \
-                     instance seal, and run the command again"
-                        .to_owned(),
-                ))
-            }
-            (StoredLeaf::Dropped(_), Some(cut)) => {
-                cut.gone += 1;
-                Ok(())
-            }
-            (StoredLeaf::Dropped(_), None) => differs(format!(
-                "position {position}: {} is gone, and no sealed cut has its position",
-                leaf.name()
-            )),
-            (StoredLeaf::Whole(source), Some(cut)) if source.kind == LeafKind::Entry => {
-                cut.found += 1;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks that the entries exist that the cut keeps.
-    fn check_cut(&self) -> Result<(), VerifyFailure> {
-        let Some(CutCheck { cut, found, .. }) = &self.cut else {
-            return Ok(());
-        };
-        let last = cut.text.last_position;
-        let kept = cut.text.kept_entries;
-        if *found < kept {
-            return differs(format!(
-                "the cut (change {}) kept {kept} entries up to position {last}, but only {found} \
-                 of them exist: others were dropped",
-                cut.revision
-            ));
         }
         Ok(())
     }

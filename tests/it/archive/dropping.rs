@@ -1,5 +1,6 @@
 //! Archived entries can be dropped, and everything else stays correct.
 
+use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use perdiem::domain::record::RecordPlace;
 use perdiem::engine::{
     ArchiveOrder, DroppedArchive, compare_archive, drop_archived, restart_seals,
 };
-use perdiem::ledger::DropCursor;
+use perdiem::ledger::{DropCursor, DropScope};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -440,7 +441,7 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
     // A drop by hand is refused too.
     let revision = "(SELECT revision FROM acts WHERE kind = 'cut')";
     let note = format!(
-        "INSERT INTO dropped_entries (xact, id, revision) SELECT xact, id, {revision} FROM entries"
+        "INSERT INTO dropped_entries (xact, id, revision, policy) SELECT xact, id, {revision}, policy FROM entries"
     );
     let mut direct = Direct::to(&archivist.ground).await;
     direct
@@ -457,10 +458,16 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
         .await
         .expect("a read");
     let cut = cut.expect("a cut");
-    let step = killed
-        .record()
-        .drop_step(cut.place, DropCursor::FIRST)
-        .await;
+    let scope = DropScope {
+        up_to: killed
+            .record()
+            .mark_to(cut.text.last_position)
+            .await
+            .expect("a mark")
+            .place,
+        spared: HashSet::new(),
+    };
+    let step = killed.record().drop_step(&scope, DropCursor::FIRST).await;
     let step = step.expect("a step");
     let dropped = killed
         .record()

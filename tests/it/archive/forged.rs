@@ -4,7 +4,7 @@ use perdiem::ledger::{Act, ActKind, CutText};
 
 use super::dropping::{NEW_YEAR, is_sealed, with_years};
 use crate::seals::{ledger, verified};
-use crate::support::app::{Stack, instant};
+use crate::support::app::{Ground, Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 
@@ -12,6 +12,23 @@ on_every_store!(
     what_no_cut_records_is_found,
     a_cut_of_young_entries_is_found
 );
+
+/// Takes away what keeps the owner of the tables from mistakes.
+pub async fn drop_triggers(ground: &Ground, stack: Stack) {
+    let sql = match stack {
+        Stack::Sqlite | Stack::RedisAndSqlite => {
+            "SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'"
+        }
+        Stack::Postgres | Stack::RedisAndPostgres => {
+            "SELECT 'DROP TRIGGER ' || tgname || ' ON ' || tgrelid::regclass::text
+             FROM pg_trigger WHERE NOT tgisinternal"
+        }
+    };
+    let triggers = Direct::to(ground).await.texts(sql).await;
+    for statement in triggers {
+        ground.sql(&statement).await;
+    }
+}
 
 async fn what_no_cut_records_is_found(stack: Stack) {
     let (archivist, grants) = with_years(stack).await;
@@ -25,19 +42,7 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     let later = literal(&grants[3]);
     drop(archivist);
     verified(&ground, None).await.expect("valid");
-    let sql = match stack {
-        Stack::Sqlite | Stack::RedisAndSqlite => {
-            "SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'"
-        }
-        Stack::Postgres | Stack::RedisAndPostgres => {
-            "SELECT 'DROP TRIGGER ' || tgname || ' ON ' || tgrelid::regclass::text
-             FROM pg_trigger WHERE NOT tgisinternal"
-        }
-    };
-    let triggers = Direct::to(&ground).await.texts(sql).await;
-    for statement in triggers {
-        ground.sql(&statement).await;
-    }
+    drop_triggers(&ground, stack).await;
     let fault = async || {
         let fault = verified(&ground, None).await;
         fault.expect_err("a fault").to_string()
@@ -59,8 +64,8 @@ async fn what_no_cut_records_is_found(stack: Stack) {
     // It has a row. The cut of that row has the entry's position, but kept the entry.
     let note = |id: &str| {
         format!(
-            "INSERT INTO dropped_entries (xact, id, revision)
-             SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut')
+            "INSERT INTO dropped_entries (xact, id, revision, policy)
+             SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut'), policy
              FROM entries WHERE id = {id}"
         )
     };
@@ -98,6 +103,7 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
     for last_position in [newest, newest - 1, newest + 1000] {
         let text = CutText {
             before: instant("2025-06-01T00:00:00Z"),
+            age_days: 400,
             last_position,
             kept_entries: 0,
             origin: "an archive".to_owned(),
@@ -113,7 +119,8 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
             reason: None,
         };
         let day = text.before.date_naive();
-        writing.record().add_cut(&act, day).await.expect("a change");
+        let cut = writing.record().add_cut(&act, day, u64::MAX >> 1).await;
+        cut.expect("a change").expect("a cut");
         is_sealed(&archivist).await;
         let found = verified(&archivist.ground, None).await;
         let found = found.expect_err("a fault").to_string();
@@ -121,8 +128,8 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
     }
     writing.close().await;
     // The tables refuse a drop that names this cut.
-    let note = "INSERT INTO dropped_entries (xact, id, revision)
-        SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut') FROM entries";
+    let note = "INSERT INTO dropped_entries (xact, id, revision, policy)
+        SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut'), policy FROM entries";
     let mut direct = Direct::to(&archivist.ground).await;
     direct
         .try_execute(note, note)

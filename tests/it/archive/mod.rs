@@ -9,6 +9,7 @@ mod refused;
 mod round_trip;
 mod steps;
 mod tampering;
+mod young;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -49,7 +49,7 @@ async fn a_policy_lives(stack: Stack) {
             "day_starts_at": "06:00", "week_starts_on": "sunday", "calendar": "policy",
             "active_from": "2025-12-31T16:00:00Z", "active_until": null,
             "paused": false, "mode": "enforce", "durability": "recorded", "on_ledger_outage": "refuse",
-            "warn_at": [], "tiers": [], "total": [], "archived": false, "effective_at": NOON, "in_force_version": 1,
+            "warn_at": [], "idempotency_days": null, "tiers": [], "total": [], "archived": false, "effective_at": NOON, "in_force_version": 1,
             "changed_at": NOON, "changed_by": "PERDIEM_ADMIN_KEY", "reason": null,
         })
     );
