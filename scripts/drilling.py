@@ -1,8 +1,10 @@
 """What the drills on real servers share: a cluster with the roles of docs/operations/postgresql.md, instances, and
 clients that remember each grant that they were told of."""
 
+import bisect
 import contextlib
 import http.client
+import itertools
 import json
 import random
 import secrets
@@ -21,10 +23,15 @@ ROLES = (
     "CREATE ROLE perdiem LOGIN IN ROLE perdiem_service",
     "CREATE ROLE perdiem_owner LOGIN",
 )
-CLIENTS = 6
+CLIENTS, BURST = 6, 24
 WAIT_SECONDS = 60
 ANSWER_SECONDS = 20
 GRANTED, REPLAYED, DENIED, UNAVAILABLE = 201, 200, 429, 503
+# Another claim with the same key is being decided.
+IN_PROGRESS = 409
+# How often a patient client claims, and how soon it tries again.
+CLAIM_SECONDS, RETRY_SECONDS = 0.1, 0.05
+DATABASE = "perdiem"
 
 
 def wait_until(what, is_true):
@@ -59,6 +66,58 @@ def refused(code, words, *command, **variables):
         raise Trouble(f"{' '.join(process.args)}: expected exit code {code} and “{words}”, and got {found}")
 
 
+class Drill:
+    """What a drill runs, with a folder for it. Its instances push seals."""
+
+    def __init__(self, perdiem, folder):
+        self.perdiem, self.folder, self.key = perdiem, folder, secrets.token_hex(24)
+        self.seal_key, self.public = folder / "seal.key", folder / "seal.pub"
+        self.public.write_text(done(perdiem, "seal", "new-key", self.seal_key).splitlines()[-1])
+        self.outside = folder / "outside"
+        self.outside.mkdir()
+        self.began = time.monotonic()
+
+    def tell(self, text):
+        print(f"{time.monotonic() - self.began:5.1f} s  {text}", flush=True)
+
+    def serve(self, stack, name, **variables):
+        """Starts an instance with these stores."""
+        seals = {"PERDIEM_SEAL_KEY_FILE": str(self.seal_key), "PERDIEM_SEAL_TO": f"file:{self.outside}"}
+        return Instance.start(stack, self.perdiem, self.folder / f"{name}.log", self.key, **seals, **variables)
+
+    def migrate(self, cluster, database=DATABASE):
+        done(self.perdiem, "migrate", DATABASE_URL=cluster.owners_url(database))
+
+    def keep_seal(self, name):
+        """Keeps a copy of the newest seal outside."""
+        kept = self.folder / name
+        kept.write_text(wait_until("a seal is outside", lambda: self.pushed() and self.pushed()[0]))
+        return kept
+
+    def pushed(self):
+        """The newest seal outside and its size, or nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            text = (self.outside / "checkpoint").read_text()
+            return text, int(text.splitlines()[1])
+
+    def wait_for_seals(self, instance, grants):
+        """Waits until the newest seal is outside and has all positions: those of so many grants, and of acts."""
+        def is_sealed():
+            # An entry gets its position soon after its commit.
+            positions = instance.ask("GET", "/v1/entries?limit=1")[1]["as_of"]
+            return (pushed := self.pushed()) and pushed[1] >= positions >= len(grants)
+        wait_until("all is sealed and outside", is_sealed)
+
+    def verify(self, cluster, seal, database=DATABASE):
+        done(self.perdiem, "verify", "--key", self.public, "--seal", seal, DATABASE_URL=cluster.owners_url(database))
+
+    def reconcile(self, instance, *words):
+        report = json.loads(instance.run(self.perdiem, "reconcile", "--json", *words))
+        if report["difference_count"] or report["alarm_count"]:
+            raise Trouble(f"the reconciliation found differences: {report}")
+        return report
+
+
 class Cluster:
     """A PostgreSQL with perdiem's roles."""
 
@@ -69,9 +128,12 @@ class Cluster:
     def start(cls, stack, **settings):
         """Starts a server, and makes the roles."""
         cluster = cls(Postgres.start(stack, **settings))
-        for sql in ROLES:
-            cluster.query("postgres", sql)
+        cluster.make_roles()
         return cluster
+
+    def make_roles(self):
+        for sql in ROLES:
+            self.query("postgres", sql)
 
     def make_database(self, name):
         sql = f"CREATE DATABASE {name} OWNER perdiem_owner ENCODING 'UTF8' TEMPLATE template0"
@@ -120,7 +182,7 @@ class Instance:
         path = f"/v1/policies/{wanted.policy}/claims"
         headers = {"Idempotency-Key": wanted.key}
         status, answer = self.ask("POST", path, {"subject": wanted.subject}, connection, **headers)
-        if status not in (GRANTED, REPLAYED, DENIED, UNAVAILABLE):
+        if status not in (GRANTED, REPLAYED, DENIED, UNAVAILABLE, IN_PROGRESS):
             raise Trouble(f"a claim got {status}: {answer}")
         return status, answer["grant"]["id"] if status in (GRANTED, REPLAYED) else None
 
@@ -142,11 +204,11 @@ class Claim:
 class Clients:
     """Clients that claim at random until they are ended. They remember the grant of each claim."""
 
-    def __init__(self, instances, choices):
+    def __init__(self, instances, choices, count=CLIENTS):
         self.instances, self.choices = instances, choices
         self.grants, self.denied, self.failure = {}, 0, None
         self.lock, self.is_over = threading.Lock(), threading.Event()
-        self.threads = [threading.Thread(target=self._claim, args=(number,)) for number in range(CLIENTS)]
+        self.threads = [threading.Thread(target=self._claim, args=(number,)) for number in range(count)]
 
     def __enter__(self):
         for thread in self.threads:
@@ -162,6 +224,9 @@ class Clients:
         """Waits for so many more grants."""
         wanted = len(self.grants) + count
         wait_until(f"{count} more grants", lambda: self.failure or len(self.grants) >= wanted)
+        self.check()
+
+    def check(self):
         if self.failure:
             raise Trouble(f"a client failed: {self.failure}")
 
@@ -171,11 +236,8 @@ class Clients:
             with contextlib.ExitStack() as stack:
                 links = [(each, stack.enter_context(contextlib.closing(each.connection()))) for each in self.instances]
                 while not self.is_over.is_set():
-                    wanted = Claim(*dice.choice(self.choices))
-                    instance, connection = dice.choice(links)
-                    status, grant = instance.claim(wanted, connection)
-                    if status not in (GRANTED, DENIED):
-                        raise Trouble(f"a claim got {status} while nothing was broken")
+                    wanted = Claim(*self._choice(dice))
+                    grant = self._decision(wanted, dice, links)
                     with self.lock:
                         if grant is None:
                             self.denied += 1
@@ -183,6 +245,66 @@ class Clients:
                             self.grants[wanted] = grant
         except (Trouble, OSError, http.client.HTTPException) as failure:
             self.failure = failure
+
+    def _choice(self, dice):
+        return dice.choice(self.choices)
+
+    def _decision(self, wanted, dice, links):
+        """Claims. Returns the grant's id, or nothing after a denial."""
+        instance, connection = dice.choice(links)
+        status, grant = instance.claim(wanted, connection)
+        if status not in (GRANTED, DENIED):
+            raise Trouble(f"a claim got {status} while nothing was broken")
+        return grant
+
+
+class PatientClients(Clients):
+    """Clients of servers that fail. A claim whose outcome is unknown is sent again, with its key and to any instance,
+    until it is decided. The clients claim for few subjects, which are others after each hundred grants, so that limits
+    are near at any time."""
+
+    def __init__(self, instances, policies):
+        super().__init__(instances, list(policies), BURST)
+        self.retried, self.granted_at = set(), {instance: [] for instance in instances}
+
+    def _choice(self, dice):
+        # More claims would only make the checks at the end longer.
+        self.is_over.wait(CLAIM_SECONDS)
+        return dice.choice(self.choices), f"member-{len(self.grants) // 100}-{dice.randrange(25)}"
+
+    def _decision(self, wanted, dice, links):
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            instance, connection = dice.choice(links)
+            try:
+                status, grant = instance.claim(wanted, connection)
+            except (OSError, http.client.HTTPException):
+                connection.close()
+            else:
+                if status == GRANTED:
+                    self.granted_at[instance].append(time.monotonic())
+                if status in (GRANTED, DENIED) or (status == REPLAYED and wanted in self.retried):
+                    return grant
+                if status == REPLAYED:
+                    raise Trouble(f"{wanted} is new, and got a replay")
+            self.retried.add(wanted)
+            self.is_over.wait(RETRY_SECONDS)
+        raise Trouble(f"not decided within {WAIT_SECONDS} s: {wanted}")
+
+    def granted_by_each(self, count):
+        """Waits until each instance has granted so many more claims."""
+        wanted = {instance: len(times) + count for instance, times in self.granted_at.items()}
+
+        def have_granted():
+            return all(len(self.granted_at[instance]) >= most for instance, most in wanted.items())
+        wait_until(f"{count} more grants by each instance", lambda: self.failure or have_granted())
+        self.check()
+
+    def longest_gap(self, instance, since):
+        """The longest time without a grant of an instance, in seconds: from the last one before an instant to now."""
+        times = self.granted_at[instance]
+        first = max(bisect.bisect(times, since) - 1, 0)
+        return max(after - before for before, after in itertools.pairwise(times[first:]))
 
 
 def claim_all(instances, claims):
@@ -195,6 +317,14 @@ def claim_all(instances, claims):
     for _, connection in links:
         connection.close()
     return found
+
+
+def replay(instances, told):
+    """Sends claims again, at both instances. Each must get its grant."""
+    for each in (instances, instances[::-1]):
+        for claim, (status, grant) in claim_all(each, told).items():
+            if (status, grant) != (REPLAYED, told[claim]):
+                raise Trouble(f"{claim} got {status} and {grant}, not the grant {told[claim]}")
 
 
 def put_policies(instance, policies):
@@ -226,6 +356,32 @@ def check_limits(grants, policies):
         if count > policies[policy]["max"]:
             raise Trouble(f"{subject} has {count} grants of {policy}, whose max is {policies[policy]['max']}")
     return counts
+
+
+def listed(instance, path):
+    """All items of a list, and its last page."""
+    items, page = [], {"next_cursor": ""}
+    while page["next_cursor"] is not None:
+        cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+        status, page = instance.ask("GET", f"{path}?limit=1000{cursor}")
+        if status != 200:
+            raise Trouble(f"{path} got {status}: {page}")
+        items += page["items"]
+    return items, page
+
+
+def check_positions(instance, grants):
+    """Checks that the record has each grant once, and a position for each entry and each change, without a gap."""
+    entries, page = listed(instance, "/v1/entries")
+    changes, _ = listed(instance, "/v1/changes")
+    positions = [entry["position"] for entry in entries]
+    if sorted(set(positions)) != positions:
+        raise Trouble("the record has a position twice, or not in order")
+    if page["as_of"] != len(entries) + len(changes):
+        raise Trouble(f"{page['as_of']} positions for {len(entries)} entries and {len(changes)} changes")
+    of_grants = [entry["id"] for entry in entries if entry["kind"] == "grant"]
+    if sorted(of_grants) != sorted(grants):
+        raise Trouble(f"the record has {len(of_grants)} grants, and the ledger {len(grants)}")
 
 
 def check_figures(instance, perdiem, grants):
