@@ -83,10 +83,10 @@ def postgres_user():
     return "postgres" if os.geteuid() == 0 else None
 
 
-def as_user(user=None):
-    """The start of a command line. The command runs as the user, and ends when this script ends."""
+def as_user(user=None, signal_name="INT"):
+    """The start of a command line. The command runs as the user, and gets this signal when this script ends."""
     own = [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
-    return ["setpriv", "--pdeathsig=INT", *own, "--"]
+    return ["setpriv", f"--pdeathsig={signal_name}", *own, "--"]
 
 
 def start(stack, command, log, **options):
