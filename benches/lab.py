@@ -2,8 +2,10 @@
 with the run."""
 
 import contextlib
+import csv
 import datetime
 import glob
+import itertools
 import json
 import os
 import pathlib
@@ -15,13 +17,17 @@ import socket
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benches" / "peers"
 DEADLINE_SECONDS = 60
+# A hundred million entries are sealed in an hour.
+FOLLOWERS_DEADLINE_SECONDS = 6 * 3600
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Counts the grants that wait for the ledger in the queues of all buckets.
 WAITING_LUA = """
@@ -162,10 +168,21 @@ class Postgres:
     def url(self, database):
         return f"postgres://postgres@127.0.0.1:{self.port}/{database}"
 
-    def query(self, database, sql):
-        """Runs SQL with psql. Returns its output without a frame."""
+    def psql(self, database, sql):
+        """The command line that runs SQL, and prints its output without a frame."""
         psql = [f"{self.programs}/psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-        return run([*psql, "-d", self.url(database), "-c", sql]).strip()
+        return [*psql, "-d", self.url(database), "-c", sql]
+
+    def query(self, database, sql):
+        return run(self.psql(database, sql)).strip()
+
+    def copy(self, database, table, columns, rows):
+        """Copies rows into a table. None is NULL."""
+        copy = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT csv)"
+        with subprocess.Popen(self.psql(database, copy), stdin=subprocess.PIPE, text=True) as process:
+            csv.writer(process.stdin, lineterminator="\n").writerows(rows)
+        if process.returncode != 0:
+            raise Trouble(f"{table} could not be filled")
 
 
 @dataclass
@@ -203,6 +220,7 @@ class PostgresLedger:
     def __init__(self, postgres, database):
         postgres.query("postgres", f"CREATE DATABASE {database}")
         self.query = lambda sql: postgres.query(database, sql)
+        self.copy = lambda *rows: postgres.copy(database, *rows)
         self.url = postgres.url(database)
         self.processes = {"PostgreSQL": postgres.pid}
 
@@ -266,6 +284,26 @@ class Server:
         rule = {"time_zone": f"{12 - hour:+03d}:00", "limits": limits} | more
         self.open("PUT", f"/v1/policies/{name}", rule)
 
+    def get(self, path):
+        return json.loads(self.open("GET", path)[1])
+
+    def recorded(self):
+        """The newest position of the record."""
+        return self.get("/v1/entries?limit=1")["as_of"]
+
+    def counted(self):
+        """The position up to which the figures are made."""
+        return self.get("/v1/stats?limit=1")["as_of"]
+
+    def sealed(self):
+        """The position up to which the record is sealed."""
+        try:
+            return self.get("/v1/seals/latest")["size"]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return 0
+            raise
+
     def samples(self):
         """Reads /metrics. Returns the samples by their names with labels."""
         lines = self.open("GET", "/metrics")[1].splitlines()
@@ -313,3 +351,68 @@ def stat_fields(pid):
     text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     _state, *numbers = text.rsplit(")", 1)[1].split()
     return [int(number) for number in numbers]
+
+
+def wait_for(what, reached, position):
+    """Waits until a follower has reached a position. Returns how many seconds that took."""
+    began = time.monotonic()
+    while reached() < position:
+        if time.monotonic() > began + FOLLOWERS_DEADLINE_SECONDS:
+            raise Trouble(f"{what} are still behind")
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def peak_mib(pid):
+    """The highest memory of a process since `forget_peak`."""
+    return memory_mib(pid, "VmHWM")
+
+
+def memory_mib(pid, name="VmRSS"):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith(name))
+    return int(line.split()[1]) / 1024
+
+
+def forget_peak(pid):
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def measured(line, variables, output=subprocess.DEVNULL):
+    """Runs a command. Returns its time in seconds and its peak of memory in MiB."""
+    began = time.monotonic()
+    process = subprocess.Popen(list(map(str, line)), env=os.environ | variables, stdout=output)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise Trouble(f"{line[1]} failed")
+    return time.monotonic() - began, usage.ru_maxrss / 1024
+
+
+def claim_all(server, claims, batch, senders=4):
+    """Sends claims in batches, from several threads. All must be granted."""
+    claims = iter(claims)
+    batches = iter(lambda: list(itertools.islice(claims, batch)), [])
+    lock, troubles = threading.Lock(), []
+
+    def send():
+        while not troubles:
+            with lock:
+                some = next(batches, None)
+            if some is None:
+                return
+            try:
+                answer = json.loads(server.open("POST", "/v1/claims", {"claims": some})[1])
+            except urllib.error.URLError as error:
+                troubles.append(error)
+                return
+            if refused := [item for item in answer["items"] if item["status"] != 201]:
+                troubles.append(Trouble(f"a claim was not granted: {refused[0]}"))
+
+    threads = [threading.Thread(target=send) for _ in range(senders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if troubles:
+        raise troubles[0]
