@@ -44,7 +44,8 @@ def member(number):
 
 def fill(binary, ledger, entries, policies=0, overrides=0):
     """Fills a new ledger on PostgreSQL with so many entries, and then with policies and overrides. Afterwards its
-    indexes are in memory, as they are on a server that has run for some time. No instance may run meanwhile."""
+    indexes are in memory, as they are on a server that has run for some time. No instance may run meanwhile. Returns
+    the transaction of the first entry."""
     query = ledger.query
     with contextlib.ExitStack() as stack:
         make_examples(Server.perdiem(stack, binary, ledger))
@@ -81,6 +82,7 @@ def fill(binary, ledger, entries, policies=0, overrides=0):
         " WHERE indrelid IN ('entries'::regclass, 'accounts'::regclass)"
     )
     query("CHECKPOINT")
+    return first_xact
 
 
 def make_examples(server):
@@ -231,3 +233,24 @@ def insert(query, table, expressions, example, source):
     ).splitlines()
     values = [expressions.get(name, f"(SELECT e.{name} FROM {example} AS e LIMIT 1)") for name in columns]
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {source}"
+
+
+def backdate(ledger, first_xact):
+    """Dates the positions as if an instance had given them soon after each entry: a list of a day begins where the
+    record was on that day. The figures are made again, because they have the days of the positions. Nothing may be
+    sealed yet."""
+    query = ledger.query
+    query("ALTER TABLE record_marks DISABLE TRIGGER USER")
+    # Marks of the policies and overrides that were added last stay as they are.
+    query(
+        "UPDATE record_marks AS m SET recorded_at = e.at + interval '1 second'"
+        " FROM record_marks AS o CROSS JOIN LATERAL (SELECT max(at) AS at FROM entries WHERE xact = o.xact) AS e"
+        f" WHERE o.after = m.after AND o.xact >= {first_xact} AND e.at IS NOT NULL"
+    )
+    query(
+        "UPDATE record_marks SET recorded_at = (SELECT min(recorded_at) FROM record_marks)"
+        f" WHERE xact < {first_xact}"
+    )
+    query("ALTER TABLE record_marks ENABLE TRIGGER USER")
+    query("VACUUM ANALYZE record_marks")
+    query("UPDATE day_figures_mark SET position = 0")
