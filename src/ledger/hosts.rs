@@ -81,6 +81,12 @@ impl Hosts {
         self.options.len() > 1
     }
 
+    /// Whether a new connection to a standby is passed over. At the start a single host says itself what it is;
+    /// later its address may lead to another server, for example in the middle of a fail-over.
+    pub fn must_write(&self, may_be_standby: bool) -> bool {
+        !may_be_standby && (self.are_several() || self.ledger.get().is_some())
+    }
+
     /// The options of the host that served last.
     pub fn current(&self) -> PgConnectOptions {
         self.options[self.current.load(Ordering::Acquire)].clone()
@@ -111,7 +117,11 @@ impl Hosts {
     pub async fn connect(&self, may_be_standby: bool) -> Result<PgConnection, sqlx::Error> {
         let current = self.current.load(Ordering::Acquire);
         if !self.are_several() {
-            return PgConnection::connect_with(&self.options[current]).await;
+            let mut connection = PgConnection::connect_with(&self.options[current]).await?;
+            if self.must_write(may_be_standby) {
+                takes_writes(&mut connection).await?;
+            }
+            return Ok(connection);
         }
         let failed = match self.attempt(current, may_be_standby).await {
             Ok(connection) => return Ok(connection),

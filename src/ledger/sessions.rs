@@ -95,13 +95,15 @@ impl Sessions {
     pub fn pool(&self, most: u32, wait: Duration, tested_after: Duration) -> PgPoolOptions {
         let begin: Arc<str> = self.beginning().into();
         let moved = self.hosts.moved();
-        let must_write = self.hosts.are_several() && !self.may_be_standby;
+        let hosts = self.hosts.clone();
+        let may_be_standby = self.may_be_standby;
         PgPoolOptions::new()
             .max_connections(most)
             .max_lifetime(LIFETIME)
             .acquire_timeout(wait)
             .after_connect(move |session, _| {
                 let begin = begin.clone();
+                let must_write = hosts.must_write(may_be_standby);
                 Box::pin(async move {
                     if must_write {
                         takes_writes(session).await?;

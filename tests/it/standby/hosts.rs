@@ -1,11 +1,13 @@
 //! A URL that names several hosts: the one that takes writes serves, also after it was another one.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{READER, reader_of};
 use crate::cli::{migrate, run};
 use crate::http::all_items;
 use crate::support::app::{App, Ground, eventually};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, free_port};
 
 fn name_of(database_url: &str) -> &str {
@@ -62,6 +64,44 @@ async fn every_kind_of_work_follows_the_primary() {
     })
     .await;
     assert_eq!(app.get("/readyz").await.status, 200);
+}
+
+/// One address can lead to a standby for a moment, such as a proxy's or a name's in the middle of a fail-over. No
+/// session stays there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_session_stays_at_a_standby_behind_one_address() {
+    let primary = Postgres::start();
+    let database_url = primary.create_database();
+    let standby = primary.start_standby();
+    let proxy = Proxy::before(primary.port()).await;
+    let app = App::start(&Ground::of_database(proxy.url(&database_url))).await;
+    assert!(puts(&app, 1000).await);
+    app.claim("a", None).await.is(201);
+    // The connections are reset, and new ones go to the standby.
+    proxy.set(Mode::Refuse);
+    eventually("the instance has no connection", || async {
+        app.get("/readyz").await.status == 503
+    })
+    .await;
+    proxy.lead_to(standby.port());
+    proxy.set(Mode::Pass);
+    let changes = (0..6).map(|_| puts(&app, 1001));
+    assert_eq!(join_all(changes).await, [false; 6]);
+    eventually("claims get 503", || async {
+        app.claim("a", None).await.status == 503
+    })
+    .await;
+    // New ones go to the primary again, and those that were made meanwhile are not reset.
+    proxy.lead_to(primary.port());
+    eventually("claims are decided", || async {
+        app.claim("a", None).await.status == 201
+    })
+    .await;
+    eventually("changes are made", || async { puts(&app, 1002).await }).await;
+    for round in 0..5 {
+        let changes = (0..6).map(|change| puts(&app, 2000 + 6 * round + change));
+        assert_eq!(join_all(changes).await, [true; 6]);
+    }
 }
 
 /// A list without a primary says what each host is. A reader takes any host that answers.
