@@ -78,6 +78,9 @@ impl ChangeFilter {
     }
 }
 
+/// How many revisions one statement reads.
+const REVISIONS_MOST: usize = 10_000;
+
 impl AdminTables {
     /// The number of the last change of a policy, override or key. It grows with each change.
     /// Invariant: changes become visible in the order of their numbers.
@@ -88,7 +91,8 @@ impl AdminTables {
             .await
     }
 
-    /// The versions that a statement finds above the revision $1 and up to $2.
+    /// The versions that a statement finds above the revision $1 and up to $2, in the order of their changes. Each of
+    /// its statements reads some revisions, so that none takes longer than a poll may.
     pub(super) async fn between<V>(
         &self,
         text: &'static str,
@@ -96,10 +100,16 @@ impl AdminTables {
         up_to: u64,
         decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<V>, LedgerError> {
-        let versions = query(text).bind(after).bind(up_to);
-        self.ledger
-            .polled(async |mut session| session.all(versions, decode).await)
-            .await
+        let mut found = Vec::new();
+        for from in (after..up_to).step_by(REVISIONS_MOST) {
+            let to = up_to.min(from + REVISIONS_MOST as u64);
+            let versions = query(text).bind(from).bind(to);
+            let read = self
+                .ledger
+                .polled(async |mut session| session.all(versions, decode).await);
+            found.extend(read.await?);
+        }
+        Ok(found)
     }
 
     /// The changes that a history finds: see [`ChangeFilter::bind`].
