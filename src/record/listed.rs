@@ -150,10 +150,8 @@ impl Record {
         subject: &Subject,
         policy: Option<&PolicyName>,
     ) -> Result<Vec<AccountId>, ListFailure> {
-        let mut accounts = Vec::new();
-        for policy in self.listed_policies(policy).await? {
-            accounts.push(self.instance.account_in_view(&policy.name, subject).await?);
-        }
-        Ok(accounts)
+        let policies = self.listed_policies(policy).await?;
+        let names = policies.iter().map(|policy| &policy.name);
+        Ok(self.instance.accounts_in_view(names, subject).await?)
     }
 }

@@ -112,12 +112,27 @@ impl Instance {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<AccountId, Failure> {
-        let account = self.ledger.identity().account(policy, subject);
-        let is_hidden = self.ledger.is_hidden(account).await?;
-        Ok(if is_hidden {
-            AccountId::OF_NOBODY
-        } else {
-            account
-        })
+        let accounts = self.accounts_in_view([policy], subject).await?;
+        Ok(accounts[0])
+    }
+
+    /// As [`Instance::account_in_view`], under several policies, in their order.
+    ///
+    /// # Errors
+    /// [`Failure::Ledger`].
+    pub async fn accounts_in_view(
+        &self,
+        policies: impl IntoIterator<Item = &PolicyName>,
+        subject: &Subject,
+    ) -> Result<Vec<AccountId>, Failure> {
+        let identity = self.ledger.identity();
+        let accounts = policies.into_iter();
+        let accounts = accounts.map(|policy| identity.account(policy, subject));
+        let mut accounts: Vec<AccountId> = accounts.collect();
+        let hidden = self.ledger.hidden(&accounts).await?;
+        for account in accounts.iter_mut().filter(|it| hidden.contains(it)) {
+            *account = AccountId::OF_NOBODY;
+        }
+        Ok(accounts)
     }
 }

@@ -1,5 +1,7 @@
 //! Erasures: which accounts are being erased, and the first step, which erases texts.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
@@ -9,7 +11,7 @@ use super::versions::next_revision;
 use crate::access::Ending;
 use crate::entry_rows::decode_line;
 use crate::query::{Session, Texts, query};
-use crate::row::StoredRow;
+use crate::row::{StoredRow, only};
 use crate::{AdminTables, LedgerError};
 use domain::claim::Subject;
 use domain::erasure::{ErasingAccount, ErasureStep, over_at, without_subject};
@@ -54,8 +56,11 @@ const OF_REVISION: &str =
     WHERE revision = $1";
 /// Whether the name is hidden. An account with a random id is no longer found under the old id,
 /// which another account may use now.
-const HIDDEN: &str =
-    "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE account = $1 AND step < 3)";
+const HIDDEN: Texts = Texts {
+    postgres: "SELECT account FROM erasing_accounts WHERE account = ANY($1) AND step < 3",
+    sqlite: "SELECT account FROM erasing_accounts
+        WHERE account IN (SELECT unhex(value) FROM json_each($1)) AND step < 3",
+};
 
 /// Accounts whose texts are being erased already continue as they are.
 const NAMED: Texts = Texts {
@@ -291,10 +296,11 @@ impl AdminTables {
         self.ledger.own().await?.lend().all(due, decode).await
     }
 
-    /// Whether an account still counts, without its subject's name.
-    pub async fn is_hidden(&self, account: AccountId) -> Result<bool, LedgerError> {
-        let hidden = query(HIDDEN).bind(account);
-        self.ledger.reads().await?.lend().one(hidden).await
+    /// Those of some accounts that still count, without their subjects' names.
+    pub async fn hidden(&self, accounts: &[AccountId]) -> Result<HashSet<AccountId>, LedgerError> {
+        let hidden = query(HIDDEN).bind(accounts);
+        let hidden = self.ledger.reads().await?.lend().all(hidden, only).await;
+        Ok(hidden?.into_iter().collect())
     }
 
     /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is
