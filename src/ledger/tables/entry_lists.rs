@@ -4,7 +4,8 @@ use crate::query::Texts;
 
 // Each list chooses entries first: after ($1, $2) and up to ($3, $4), at most $5, of the policy $6, of the kinds
 // from $7 to $8, of the key $9, that count from $10 up to $11, with the metadata $12 and $13, unless $15 of the
-// accounts $14, and, unless $16 is 0, with one of these flags. Then it reads what belongs to them.
+// accounts $14, and, unless $16 is 0, with one of these flags. Then it reads what belongs to them. `policy_id + 0` keeps
+// PostgreSQL from reading the whole index of a policy beside the places.
 
 /// The list of the entries among `$found` that fit the filter, on PostgreSQL.
 macro_rules! postgres_list {
@@ -18,7 +19,7 @@ macro_rules! postgres_list {
             "
                 WHERE xact >= $1 AND (xact, id) > ($1, $2)
                     AND xact <= $3 AND (xact, id) <= ($3, $4)
-                    AND ($6 IS NULL OR policy_id = $6) AND kind BETWEEN $7 AND $8
+                    AND ($6 IS NULL OR policy_id + 0 = $6) AND kind BETWEEN $7 AND $8
                     AND ($9 IS NULL OR claimed_by = $9) AND ($16 = 0 OR flags & $16 <> 0)
                     AND counted_id >= $10 AND counted_id < $11
                     AND ($15 OR account = ANY($14))
