@@ -40,12 +40,7 @@ impl Store {
             if let Some(refused_at) = self.refused_at(drafts) {
                 return Ok(Burst::Untimely(refused_at));
             }
-            // 2. Every account to open must be new.
-            let existing = existing(connection, &rows).await?;
-            if !existing.is_empty() {
-                return Ok(Burst::Exist(existing));
-            }
-            // 3. Insert everything, if the file shows the fence.
+            // 2. Insert everything, if the file shows the fence.
             match burst(connection, &rows, fence)
                 .await
                 .map_err(LedgerError::from)
@@ -58,9 +53,15 @@ impl Store {
                     Ok(Burst::Committed(self.fence(newest, fence.place.erasures)))
                 }
                 Ok(_) => Ok(Burst::Behind),
+                // 3. Something is taken: an account that was to be new, a number or a key.
                 Err(LedgerError::Conflict) => {
-                    sqlx::query("ROLLBACK").execute(connection).await?;
-                    Ok(Burst::Conflict)
+                    sqlx::query("ROLLBACK").execute(&mut *connection).await?;
+                    let existing = existing(connection, &rows).await?;
+                    Ok(if existing.is_empty() {
+                        Burst::Conflict
+                    } else {
+                        Burst::Exist(existing)
+                    })
                 }
                 // The connection is dropped, and its transaction ends with it.
                 Err(error) => Err(error),
@@ -130,8 +131,7 @@ async fn append(
     Ok(fitting.iter().map(|draft| draft.account).collect())
 }
 
-/// The accounts that the rows would open and that exist already. The burst follows on the same
-/// connection, the only one that writes.
+/// The accounts that the rows would open and that exist already.
 async fn existing(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
