@@ -260,13 +260,12 @@ class Server:
     redis: Redis | None = None
 
     @classmethod
-    def perdiem(cls, stack, binary, ledger, redis=None, secret=None, seal_key_file=None, **settings):
+    def perdiem(cls, stack, binary, ledger, redis=None, secret=None, seal_key_file=None):
         """Starts an instance. All instances on one ledger need the same secret."""
         secret = secret or secrets.token_hex(24)
         own = {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": ledger.url}
         own |= {"PERDIEM_SEAL_KEY_FILE": str(seal_key_file)} if seal_key_file else {}
         own |= {"REDIS_URL": redis.url} if redis else {}
-        own |= settings
         address, pid = start_server(stack, [binary, "serve", "--bind", "127.0.0.1:0"], own)
         processes = {"perdiem": pid} | ledger.processes | ({"Redis": redis.pid} if redis else {})
         return cls(address, secret, processes, ledger, redis)
