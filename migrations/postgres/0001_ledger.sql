@@ -1112,7 +1112,8 @@ END
 $$;
 
 -- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded as many days after its
--- last position as it tells, and the policy lets keys end after these days. `perdiem verify` also looks at windows.
+-- last position as it tells, and as many days after the entry as its policy keeps keys. `perdiem verify` also looks at
+-- windows.
 CREATE FUNCTION let_places_be_dropped() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (
@@ -1128,10 +1129,13 @@ BEGIN
             AND (NEW.xact, NEW.id) <= (m.xact, m.id)
             AND m.recorded_at <= s.recorded_at - make_interval(days => (a.about::json ->> 'age_days')::integer)
             AND NEW.policy = (SELECT policy FROM entries WHERE xact = NEW.xact AND id = NEW.id)
-            AND (a.about::json ->> 'age_days')::integer >= COALESCE((
+            AND (
+                SELECT recorded_at FROM record_marks
+                WHERE (xact, id, revision) >= (NEW.xact, NEW.id, 0) ORDER BY xact, id, revision LIMIT 1
+            ) <= s.recorded_at - make_interval(days => COALESCE((
                 SELECT (v.rule::json ->> 'idempotency_days')::integer FROM policy_versions AS v
                 WHERE v.policy = NEW.policy AND v.revision < a.revision ORDER BY v.version DESC LIMIT 1
-            ), 400)
+            ), 400))
             AND s.position <= (SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1)
     ) THEN
         RAISE EXCEPTION 'no sealed cut has this entry';

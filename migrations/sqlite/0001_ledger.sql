@@ -865,7 +865,8 @@ BEGIN
 END;
 
 -- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded as many days after its
--- last position as it tells, and the policy lets keys end after these days. `perdiem verify` also looks at windows.
+-- last position as it tells, and as many days after the entry as its policy keeps keys. `perdiem verify` also looks at
+-- windows.
 CREATE TRIGGER dropped_entries_are_of_a_cut BEFORE INSERT ON dropped_entries
 WHEN NOT EXISTS (
     SELECT 1 FROM acts AS a
@@ -880,7 +881,10 @@ WHEN NOT EXISTS (
         AND (NEW.xact, NEW.id) <= (m.xact, m.id)
         AND m.recorded_at <= s.recorded_at - (a.about ->> 'age_days') * 86400000000
         AND NEW.policy = (SELECT policy FROM entries WHERE xact = NEW.xact AND id = NEW.id)
-        AND a.about ->> 'age_days' >= COALESCE((
+        AND (
+            SELECT recorded_at FROM record_marks
+            WHERE (xact, id, revision) >= (NEW.xact, NEW.id, 0) ORDER BY xact, id, revision LIMIT 1
+        ) <= s.recorded_at - 86400000000 * COALESCE((
             SELECT v.rule ->> 'idempotency_days' FROM policy_versions AS v
             WHERE v.policy = NEW.policy AND v.revision < a.revision ORDER BY v.version DESC LIMIT 1
         ), 400)

@@ -105,7 +105,7 @@ pub struct ArchiveAct {
 pub struct CutAct {
     /// What was recorded before this instant.
     pub before: DateTime<Utc>,
-    /// Policies that need their entries for more days keep all of them.
+    /// Policies that need their entries for more days keep those of these days.
     #[schema(example = 400)]
     pub age_days: u32,
     /// Entries up to this position may be dropped. Each account keeps the last one of them.

@@ -76,10 +76,10 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
             Ok(dropped.map_or((None, None), |dropped| {
                 let spared = match dropped.spared {
                     0 => String::new(),
-                    1 => "; one policy keeps all of its entries, which it needs for longer"
+                    1 => "; one policy keeps more of its entries, which it needs for longer"
                         .to_owned(),
                     many => format!(
-                        "; {many} policies keep all of their entries, which they need for longer"
+                        "; {many} policies keep more of their entries, which they need for longer"
                     ),
                 };
                 let text = format!(

@@ -15,6 +15,7 @@ use api::limit_text::limits_in_line;
 use api::limits::in_percent;
 use api::policies::PolicyAnswer;
 use api::tiers::tiers_in_line;
+use domain::keeping::KEPT_DAYS;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -102,7 +103,7 @@ pub fn print_settings(server: &ServerArgs, policy: &PolicyAnswer, names: &KeyNam
         ),
         (
             "idempotency days",
-            (policy.idempotency_days).map_or_else(|| "400".to_owned(), |days| days.to_string()),
+            policy.idempotency_days.unwrap_or(KEPT_DAYS).to_string(),
         ),
         (
             "tiers",

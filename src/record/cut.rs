@@ -1,13 +1,13 @@
-//! Cuts: which reads need entries that were dropped.
+//! Cuts: what they drop, and which reads need entries that were dropped.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Days, TimeDelta, Utc};
 
 use domain::identity::AccountId;
 use domain::policy::PolicyId;
 use domain::record::RecordPlace;
-use ledger::{Cut, CutText, Ledger, LedgerError};
+use ledger::{Cut, CutText, DropScope, Ledger, LedgerError};
 
 /// No entry gets its position earlier than this before the instant in which it counts: clocks of
 /// instances never differ so much.
@@ -32,56 +32,102 @@ pub async fn check_cut(
     from: Option<DateTime<Utc>>,
     needed: NeededEntries<'_>,
 ) -> Result<(), LedgerError> {
-    let Some(Cut { text, .. }) = last_cut_of(ledger, needed).await? else {
+    let cuts = ledger.record().cuts().await?;
+    let Some(Cut { text, .. }) = cuts.first() else {
         return Ok(());
     };
+    // 1. Nothing may be missing behind the newest cut.
     let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
-    if from.is_some_and(|from| from >= text.before) {
+    let is_behind = async |before: DateTime<Utc>, last: u64| {
+        if from.is_some_and(|from| from >= before) {
+            return Ok::<_, LedgerError>(true);
+        }
+        // A mark may end after its last place.
+        let end = ledger.record().mark_at(last).await?;
+        Ok(last == 0 || end.is_some_and(|end| after >= end.place))
+    };
+    if is_behind(text.before, text.last_position).await? {
         return Ok(());
     }
-    // A mark may end after its last place.
-    let end = ledger.record().mark_at(text.last_position).await?;
-    if end.is_some_and(|end| after >= end.place) {
-        return Ok(());
-    }
-    if let NeededEntries::OfAccounts(accounts) = needed {
-        let mut is_cut = false;
-        for account in accounts {
-            is_cut |= ledger.record().cut_at(*account).await?.is_some();
+    // 2. A policy or an account may have lost less, or nothing.
+    match needed {
+        NeededEntries::All => Err(refusal(needed, text.before, text.last_position)),
+        NeededEntries::OfPolicy(policy) => {
+            let Some(before) = last_end(ledger, &cuts, policy).await? else {
+                return Ok(());
+            };
+            let last = ledger.record().mark_before(before).await?.position;
+            if is_behind(before, last).await? {
+                return Ok(());
+            }
+            Err(refusal(needed, before, last))
         }
-        if !is_cut {
-            return Ok(());
+        NeededEntries::OfAccounts(accounts) => {
+            for account in accounts {
+                if ledger.record().cut_at(*account).await?.is_some() {
+                    return Err(refusal(needed, text.before, text.last_position));
+                }
+            }
+            Ok(())
         }
     }
-    Err(text.refusal())
 }
 
-/// The newest cut that may have dropped needed entries.
-async fn last_cut_of(
+/// The error for a request that needs entries which may be dropped: those that were recorded before an instant, up to
+/// a position.
+fn refusal(needed: NeededEntries<'_>, before: DateTime<Utc>, last: u64) -> LedgerError {
+    let before = before.date_naive();
+    // Two days later: true in every zone, and for clocks that differ.
+    let later = before + Days::new(2);
+    let from = match needed {
+        NeededEntries::OfPolicy(_) => later.to_string(),
+        // A local day needs a policy.
+        NeededEntries::All | NeededEntries::OfAccounts(_) => format!("{later}T00:00:00Z"),
+    };
+    LedgerError::Archived(format!(
+        "this needs entries that were archived and dropped: those up to position {last}, \
+         recorded before {before}. Look for them in the archive, or ask for later entries, \
+         for example with after={last} or from={from}"
+    ))
+}
+
+/// The latest end that a cut had for a policy; `None` if no cut is younger than the policy.
+async fn last_end(
     ledger: &Ledger,
-    needed: NeededEntries<'_>,
-) -> Result<Option<Cut>, LedgerError> {
-    for cut in ledger.record().cuts().await? {
-        let NeededEntries::OfPolicy(policy) = needed else {
-            return Ok(Some(cut));
-        };
+    cuts: &[Cut],
+    policy: PolicyId,
+) -> Result<Option<DateTime<Utc>>, LedgerError> {
+    let mut last = None;
+    for cut in cuts {
         let record = ledger.record();
         let versions = record.older_versions(cut.revision, Some(policy)).await?;
-        if !cut.text.spares(&versions) {
-            return Ok(Some(cut));
+        if !versions.is_empty() {
+            last = last.max(Some(cut.text.end_of(&versions)));
         }
     }
-    Ok(None)
+    Ok(last)
 }
 
-/// The policies of which a cut drops nothing. The cut comes after the changes up to a revision.
-pub async fn spared_policies(
+/// What a cut drops, if it comes after the changes up to a revision: one scope for each end.
+pub async fn drop_scopes(
     ledger: &Ledger,
     text: &CutText,
     known_to: u64,
-) -> Result<HashSet<PolicyId>, LedgerError> {
+) -> Result<Vec<DropScope>, LedgerError> {
     let versions = ledger.record().older_versions(known_to + 1, None).await?;
-    let policies = versions.chunk_by(|one, next| one.id == next.id);
-    let spared = policies.filter(|versions| text.spares(versions));
-    Ok(spared.map(|versions| versions[0].id).collect())
+    let mut ends: BTreeMap<DateTime<Utc>, HashSet<PolicyId>> = BTreeMap::new();
+    for versions in versions.chunk_by(|one, next| one.id == next.id) {
+        let policies = ends.entry(text.end_of(versions)).or_default();
+        policies.insert(versions[0].id);
+    }
+    let mut scopes = Vec::new();
+    for (before, policies) in ends {
+        let end = ledger.record().mark_before(before).await?;
+        scopes.push(DropScope {
+            before,
+            end,
+            policies,
+        });
+    }
+    Ok(scopes)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use crate::{ClaimTables, LedgerError, RecordTables};
 use domain::identity::{AccountId, BundleId, EntryId};
 use domain::keeping::needed_days;
 use domain::policy::{Policy, PolicyId};
-use domain::record::RecordPlace;
+use domain::record::{Mark, RecordPlace};
 use host::faults::reach;
 
 /// How many entries one transaction drops.
@@ -34,8 +34,8 @@ pub struct CutText {
     pub before: DateTime<Utc>,
     /// Entries up to this position may be dropped.
     pub last_position: u64,
-    /// The cut is recorded this long after `before`, or later. Policies that need their entries for more days are
-    /// spared: none of their entries may be dropped.
+    /// The cut is recorded this long after `before`, or later. Policies that need their entries for more days keep more
+    /// of them: see [`CutText::end_of`].
     pub age_days: u32,
     /// How many entries up to that position are kept.
     pub kept_entries: u64,
@@ -54,28 +54,12 @@ pub struct Cut {
 }
 
 impl CutText {
-    /// Whether nothing of a policy may be dropped. `versions` are those that are older than the cut.
-    pub fn spares(&self, versions: &[Policy]) -> bool {
+    /// Entries of a policy may be dropped if they were recorded before this instant: `before`, or an earlier one if the
+    /// policy needs its entries for more days than the cut is old. `versions` are those that are older than the cut.
+    pub fn end_of(&self, versions: &[Policy]) -> DateTime<Utc> {
         let at = self.before + TimeDelta::days(self.age_days.into());
-        versions.is_empty() || needed_days(versions, at) > self.age_days
-    }
-
-    /// Whether the cut is about a position.
-    pub fn has(&self, position: u64) -> bool {
-        position <= self.last_position
-    }
-
-    /// The error for a request that needs entries which may be dropped.
-    pub fn refusal(&self) -> LedgerError {
-        let last = self.last_position;
-        let before = self.before.date_naive();
-        // Two days later: true in every zone, and for clocks that differ.
-        let later = before + Days::new(2);
-        LedgerError::Archived(format!(
-            "this needs entries that were archived and dropped: those up to position {last}, \
-             recorded before {before}. Look for them in the archive, or ask for later entries, \
-             for example with after={last} or from={later}"
-        ))
+        let needed = TimeDelta::days(needed_days(versions, at).into());
+        self.before.min(at - needed)
     }
 }
 
@@ -195,11 +179,13 @@ const DROP_ENTRIES: Texts = Texts {
 const KEEP_FIGURES: &str = "UPDATE day_figures_mark SET kept_to = $1
     WHERE kept_to IS NULL OR kept_to < $1";
 
-/// What a cut may drop: entries up to a place, of all policies but some.
+/// What a cut may drop: entries of some policies up to a mark.
 #[derive(Debug, Clone)]
 pub struct DropScope {
-    pub up_to: RecordPlace,
-    pub spared: HashSet<PolicyId>,
+    /// They were recorded before this instant.
+    pub before: DateTime<Utc>,
+    pub end: Mark,
+    pub policies: HashSet<PolicyId>,
 }
 
 /// Where a drop goes on: at an account, from a number on.
@@ -282,15 +268,15 @@ impl CutAccount {
 }
 
 impl DropStep {
-    /// As many entries of some accounts as one transaction may drop, but none of the spared policies. `has_more` says
-    /// whether accounts follow.
-    fn of(accounts: &[CutAccount], spared: &HashSet<PolicyId>, has_more: bool) -> Self {
+    /// As many entries of some accounts as one transaction may drop, of these policies alone. `has_more` says whether
+    /// accounts follow.
+    fn of(accounts: &[CutAccount], policies: &HashSet<PolicyId>, has_more: bool) -> Self {
         let mut step = Self {
             spans: Vec::new(),
             entries: 0,
             next: None,
         };
-        let dropped = accounts.iter().filter(|it| !spared.contains(&it.policy));
+        let dropped = accounts.iter().filter(|it| policies.contains(&it.policy));
         for found in dropped {
             let (Some(first), Some(kept)) = (found.first, found.kept()) else {
                 continue;
@@ -419,14 +405,14 @@ impl RecordTables {
         let accounts = query(ACCOUNTS)
             .bind(from.account)
             .bind(from.number)
-            .bind(scope.up_to.xact)
-            .bind(scope.up_to.id)
+            .bind(scope.end.place.xact)
+            .bind(scope.end.place.id)
             .bind(ACCOUNTS_MOST)
             .bind(ENTRIES_MOST);
         let mut held = self.ledger.own().await?;
         let accounts = held.lend().all(accounts, decode_account).await?;
         let has_more = accounts.len() == ACCOUNTS_MOST as usize;
-        Ok(DropStep::of(&accounts, &scope.spared, has_more))
+        Ok(DropStep::of(&accounts, &scope.policies, has_more))
     }
 
     /// Drops the entries of a step that are left, and returns how many it dropped. Returns `None` and
@@ -510,22 +496,22 @@ mod tests {
             // A hold alone.
             found(5, 2, Some(3), Some(2)),
         ];
-        let none = HashSet::new();
-        let step = DropStep::of(&accounts, &none, false);
+        let all = HashSet::from([PolicyId(1)]);
+        let step = DropStep::of(&accounts, &all, false);
         assert_eq!(spans(&step), [(1, 4), (2, 4)]);
         assert_eq!((step.entries, step.next), (4, None));
-        let next = DropStep::of(&accounts, &none, true).next;
+        let next = DropStep::of(&accounts, &all, true).next;
         assert_eq!(next.map(|next| next.account), Some(account(5)));
-        // Nothing of a spared policy.
-        let spared = DropStep::of(&accounts, &HashSet::from([PolicyId(1)]), true);
+        // Nothing of another policy.
+        let spared = DropStep::of(&accounts, &HashSet::new(), true);
         assert_eq!((spared.entries, spared.next), (0, next));
     }
 
     #[test]
     fn a_long_account_takes_several_steps() {
         let short = found(1, 1, Some(12), None);
-        let none = HashSet::new();
-        let step = DropStep::of(&[short, found(2, 1, None, None)], &none, false);
+        let all = HashSet::from([PolicyId(1)]);
+        let step = DropStep::of(&[short, found(2, 1, None, None)], &all, false);
         assert_eq!(spans(&step), [(1, 11), (2, ENTRIES_MOST - 9)]);
         assert_eq!(step.entries, ENTRIES_MOST);
         let number = ENTRIES_MOST - 9;
@@ -534,7 +520,7 @@ mod tests {
             number,
         };
         assert_eq!(step.next, Some(next));
-        let step = DropStep::of(&[found(2, number, None, None)], &none, false);
+        let step = DropStep::of(&[found(2, number, None, None)], &all, false);
         assert_eq!(spans(&step), [(2, number + ENTRIES_MOST)]);
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::writing::{ArchiveOrder, Archived, archive_ledger};
 use super::{ArchiveFailure, compare_archive, not_yet, refused};
-use crate::cut::spared_policies;
+use crate::cut::drop_scopes;
 use claims::instance::Pace;
 use domain::identity::to_micros;
 use domain::keeping::{KEPT_DAYS, needed_days};
@@ -35,14 +35,14 @@ pub struct DroppedArchive {
     /// How many entries up to the last position are kept.
     pub kept: u64,
     pub last: u64,
-    /// How many policies keep all of their entries, because they need them for more days.
+    /// How many policies keep more of their entries, because they need them for more days.
     pub spared: usize,
 }
 
 /// A recorded cut, and what it drops.
 struct DropPlan {
     cut: Cut,
-    scope: DropScope,
+    scopes: Vec<DropScope>,
     survey: Survey,
 }
 
@@ -123,7 +123,7 @@ pub async fn drop_archived(
         entries,
         kept: plan.cut.text.kept_entries,
         last: plan.cut.text.last_position,
-        spared: plan.scope.spared.len(),
+        spared: plan.spared(),
     }))
 }
 const ERASING: &str = "the account of an erased subject gets its random id at the moment: run the \
@@ -132,9 +132,13 @@ const ERASING: &str = "the account of an erased subject gets its random id at th
 impl DropPlan {
     /// What a recorded cut still drops.
     async fn of(ledger: &Ledger, cut: Cut) -> Result<Self, ArchiveFailure> {
-        let scope = scope(ledger, &cut.text, cut.revision - 1).await?;
-        let survey = survey(ledger, &scope).await?;
-        Ok(Self { cut, scope, survey })
+        let scopes = drop_scopes(ledger, &cut.text, cut.revision - 1).await?;
+        let survey = survey(ledger, &scopes).await?;
+        Ok(Self {
+            cut,
+            scopes,
+            survey,
+        })
     }
 
     /// Records a new cut.
@@ -144,18 +148,30 @@ impl DropPlan {
         order: &ArchiveOrder,
         now: DateTime<Utc>,
     ) -> Result<Self, ArchiveFailure> {
-        // If a policy is changed meanwhile, the cut may spare others.
+        let place = ledger.record().mark_to(text.last_position).await?.place;
+        // If a policy is changed meanwhile, it may need other entries.
         loop {
             let known_to = ledger.admin().revision().await?;
-            let scope = scope(ledger, &text, known_to).await?;
-            let survey = survey(ledger, &scope).await?;
+            let scopes = drop_scopes(ledger, &text, known_to).await?;
+            let survey = survey(ledger, &scopes).await?;
             // After the survey: another drop may go on, and `verify` must never miss an entry.
-            let entries = ledger.record().count_entries(scope.up_to).await?;
+            let entries = ledger.record().count_entries(place).await?;
             text.kept_entries = entries.saturating_sub(survey.entries);
             if let Some(cut) = record(ledger, &text, known_to, order, now).await? {
-                return Ok(Self { cut, scope, survey });
+                return Ok(Self {
+                    cut,
+                    scopes,
+                    survey,
+                });
             }
         }
+    }
+
+    /// How many policies keep more than the cut's own date says.
+    fn spared(&self) -> usize {
+        let before = self.cut.text.before;
+        let later = self.scopes.iter().filter(|scope| scope.before < before);
+        later.map(|scope| scope.policies.len()).sum()
     }
 
     /// Drops the entries. Returns how many this run dropped.
@@ -169,19 +185,21 @@ impl DropPlan {
         // 2. Drop a few entries in each transaction. What a transaction drops is found before it, and it pauses after it,
         //    so that it holds its locks briefly.
         let mut entries = 0;
-        let mut next = Some(DropCursor::FIRST);
-        while let Some(from) = next {
-            let pace = Pace::begin();
-            let step = ledger.record().drop_step(&self.scope, from).await?;
-            reach("drop.found");
-            let Some(dropped) = ledger.record().drop_entries(&self.cut, &step).await? else {
-                return not_yet(ERASING.to_owned());
-            };
-            reach("drop.committed");
-            entries += dropped;
-            tell_dropped(entries, self.survey.entries);
-            next = step.next;
-            pace.rest().await;
+        for scope in &self.scopes {
+            let mut next = Some(DropCursor::FIRST);
+            while let Some(from) = next {
+                let pace = Pace::begin();
+                let step = ledger.record().drop_step(scope, from).await?;
+                reach("drop.found");
+                let Some(dropped) = ledger.record().drop_entries(&self.cut, &step).await? else {
+                    return not_yet(ERASING.to_owned());
+                };
+                reach("drop.committed");
+                entries += dropped;
+                tell_dropped(entries, self.survey.entries);
+                next = step.next;
+                pace.rest().await;
+            }
         }
         // 3. An account that got its random id meanwhile may have moved to an id that was passed before.
         if ledger.record().account_moves().await? != Some(self.survey.moves) {
@@ -191,27 +209,21 @@ impl DropPlan {
     }
 }
 
-/// What a cut drops, if it comes after the changes up to a revision.
-async fn scope(ledger: &Ledger, text: &CutText, known_to: u64) -> Result<DropScope, LedgerError> {
-    Ok(DropScope {
-        up_to: ledger.record().mark_to(text.last_position).await?.place,
-        spared: spared_policies(ledger, text, known_to).await?,
-    })
-}
-
 /// Finds all entries that a cut drops.
-async fn survey(ledger: &Ledger, scope: &DropScope) -> Result<Survey, ArchiveFailure> {
+async fn survey(ledger: &Ledger, scopes: &[DropScope]) -> Result<Survey, ArchiveFailure> {
     let Some(moves) = ledger.record().account_moves().await? else {
         return not_yet(ERASING.to_owned());
     };
     let mut entries = 0;
-    let mut next = Some(DropCursor::FIRST);
-    while let Some(from) = next {
-        let pace = Pace::begin();
-        let step = ledger.record().drop_step(scope, from).await?;
-        entries += step.entries;
-        next = step.next;
-        pace.rest().await;
+    for scope in scopes {
+        let mut next = Some(DropCursor::FIRST);
+        while let Some(from) = next {
+            let pace = Pace::begin();
+            let step = ledger.record().drop_step(scope, from).await?;
+            entries += step.entries;
+            next = step.next;
+            pace.rest().await;
+        }
     }
     if ledger.record().account_moves().await? == Some(moves) {
         Ok(Survey { entries, moves })

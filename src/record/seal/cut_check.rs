@@ -1,12 +1,12 @@
 //! What the verifier knows of cuts: which entries may be missing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use chrono::TimeDelta;
 
 use super::failure::{VerifyFailure, differs};
 use crate::PlacedLeaf;
-use crate::cut::spared_policies;
+use crate::cut::drop_scopes;
 use domain::policy::PolicyId;
 use domain::record::RecordPlace;
 use domain::seal::leaf::{DroppedLeaf, LeafKind, StoredLeaf};
@@ -21,10 +21,17 @@ pub struct DroppedLeaves {
     pub revision: u64,
 }
 
-/// A sealed cut, and the policies of which it drops nothing.
+/// A sealed cut, and the last positions that it may drop of each policy.
 struct SealedCut {
     text: CutText,
-    spared: HashSet<PolicyId>,
+    ends: HashMap<PolicyId, u64>,
+}
+
+impl SealedCut {
+    /// The last position of the entries of a policy that may be gone; 0 if none may.
+    fn end_of(&self, policy: PolicyId) -> u64 {
+        self.ends.get(&policy).copied().unwrap_or(0)
+    }
 }
 
 /// The cuts of a ledger, with how many entries up to the newest sealed one exist, and how many were dropped.
@@ -50,9 +57,14 @@ impl CutCheck {
         let mut sealed = BTreeMap::new();
         for cut in cuts.into_iter().filter(|cut| cut.own <= sealed_to) {
             check_age(ledger, &cut).await?;
-            let spared = spared_policies(ledger, &cut.text, cut.revision - 1).await?;
+            let scopes = drop_scopes(ledger, &cut.text, cut.revision - 1).await?;
+            let ends = scopes.into_iter().flat_map(|scope| {
+                let policies = scope.policies.into_iter();
+                policies.map(move |policy| (policy, scope.end.position))
+            });
+            let ends = ends.collect();
             let text = cut.text;
-            sealed.insert(cut.revision, SealedCut { text, spared });
+            sealed.insert(cut.revision, SealedCut { text, ends });
         }
         Ok(Self {
             sealed,
@@ -71,7 +83,7 @@ impl CutCheck {
             }
             StoredLeaf::Whole(source) => {
                 let newest = self.sealed.values().next_back();
-                let is_before = newest.is_some_and(|cut| cut.text.has(leaf.position));
+                let is_before = newest.is_some_and(|cut| leaf.position <= cut.text.last_position);
                 self.found += u64::from(is_before && source.kind == LeafKind::Entry);
             }
         }
@@ -81,21 +93,20 @@ impl CutCheck {
     fn check_dropped(&self, leaf: &PlacedLeaf, dropped: &DroppedLeaf) -> Result<(), VerifyFailure> {
         let position = leaf.position;
         let name = leaf.name();
+        let is_before = |cut: &CutText| position <= cut.last_position;
         let cut = self.sealed.get(&dropped.cut);
-        match cut.filter(|cut| cut.text.has(position)) {
-            Some(cut) if cut.spared.contains(&dropped.policy) => differs(format!(
+        match cut.filter(|cut| is_before(&cut.text)) {
+            Some(cut) if position > cut.end_of(dropped.policy) => differs(format!(
                 "position {position}: {name} is gone, but its policy needs its entries for more than the {} days of \
                  the cut (change {})",
                 cut.text.age_days, dropped.cut
             )),
             Some(_) => Ok(()),
-            None if self.later.as_ref().is_some_and(|cut| cut.has(position)) => {
-                Err(VerifyFailure::Given(
-                    "seals were restarted, and have not reached the last cut again: let an \
+            None if self.later.as_ref().is_some_and(is_before) => Err(VerifyFailure::Given(
+                "seals were restarted, and have not reached the last cut again: let an \
                      instance seal, and run the command again"
-                        .to_owned(),
-                ))
-            }
+                    .to_owned(),
+            )),
             None => differs(format!(
                 "position {position}: {name} is gone, and no sealed cut has its position"
             )),

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use perdiem::domain::policy::PolicyId;
 use perdiem::domain::record::RecordPlace;
 use perdiem::engine::{
     ArchiveOrder, DroppedArchive, compare_archive, drop_archived, restart_seals,
@@ -459,13 +460,13 @@ async fn an_interrupted_drop_goes_on(stack: Stack) {
         .expect("a read");
     let cut = cut.expect("a cut");
     let scope = DropScope {
-        up_to: killed
+        before: cut.text.before,
+        end: killed
             .record()
             .mark_to(cut.text.last_position)
             .await
-            .expect("a mark")
-            .place,
-        spared: HashSet::new(),
+            .expect("a mark"),
+        policies: HashSet::from([PolicyId(1)]),
     };
     let step = killed.record().drop_step(&scope, DropCursor::FIRST).await;
     let step = step.expect("a step");

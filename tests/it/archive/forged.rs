@@ -1,7 +1,8 @@
 //! A drop without the record of a cut is found.
 
-use perdiem::ledger::{Act, ActKind, CutText};
+use perdiem::ledger::CutText;
 
+use super::act_of;
 use super::dropping::{NEW_YEAR, is_sealed, with_years};
 use crate::seals::{ledger, verified};
 use crate::support::app::{Ground, Stack, instant};
@@ -109,15 +110,8 @@ async fn a_cut_of_young_entries_is_found(stack: Stack) {
             origin: "an archive".to_owned(),
             root: "a root".to_owned(),
         };
-        let act = Act {
-            revision: 0,
-            kind: ActKind::Cut,
-            about: serde_json::to_string(&text).expect("JSON"),
-            // The forger's clock is ahead. The record has its own clock.
-            at: instant("2099-01-01T00:00:00Z"),
-            by: "perdiem".to_owned(),
-            reason: None,
-        };
+        // The forger's clock is ahead. The record has its own clock.
+        let act = act_of(&text, "2099-01-01T00:00:00Z");
         let day = text.before.date_naive();
         let cut = writing.record().add_cut(&act, day, u64::MAX >> 1).await;
         cut.expect("a change").expect("a cut");

@@ -20,6 +20,7 @@ use perdiem::engine::{
     ArchiveFailure, ArchiveOrder, Archived, DroppedArchive, archive_ledger, drop_archived,
 };
 use perdiem::host::clock::{Clock, ManualClock};
+use perdiem::ledger::{Act, ActKind, CutText};
 use perdiem::verify::archive::{CheckedArchive, check_archive};
 use perdiem::verify::failure::FileFailure;
 use serde_json::json;
@@ -33,6 +34,18 @@ use crate::support::app::{App, Ground, Stack, instant};
 const MORNING: &str = "2026-01-05T10:00:00Z";
 const MIDDAY: &str = "2026-01-05T12:00:00Z";
 const EVENING: &str = "2026-01-05T18:00:00Z";
+
+/// The act of a cut that somebody records by hand.
+fn act_of(text: &CutText, at: &str) -> Act {
+    Act {
+        revision: 0,
+        kind: ActKind::Cut,
+        about: serde_json::to_string(text).expect("JSON"),
+        at: instant(at),
+        by: "perdiem".to_owned(),
+        reason: None,
+    }
+}
 
 /// A ledger whose clock stands in the morning, and a folder for its archive.
 struct Archivist {

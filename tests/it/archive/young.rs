@@ -1,13 +1,13 @@
 //! Entries of less than 400 days are dropped where their policy does not need them for longer, and nowhere else.
 
 use perdiem::domain::record::RecordPlace;
-use perdiem::ledger::{Act, ActKind, CutText};
+use perdiem::ledger::CutText;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Archivist;
 use super::dropping::{figures_are_made, is_sealed, reconciled, rows};
 use super::forged::drop_triggers;
+use super::{Archivist, act_of};
 use crate::http::{items, problem};
 use crate::seals::{ledger, verified};
 use crate::support::app::{Answer, Stack, instant};
@@ -124,6 +124,8 @@ async fn each_policy_keeps_its_entries_as_long_as_it_needs_them(stack: Stack) {
     //    policy needs its entries for longer now.
     let longer = json!({ "idempotency_days": null, "reason": "longer" });
     patched(&archivist, "sms", longer).await.is(200);
+    // What was claimed is recorded before the day changes.
+    is_sealed(&archivist).await;
     archivist.clock.set(instant("2026-03-01T10:00:00Z"));
     claimed(&archivist, "benefit", "member-9", None).await;
     is_sealed(&archivist).await;
@@ -143,6 +145,36 @@ async fn each_policy_keeps_its_entries_as_long_as_it_needs_them(stack: Stack) {
     );
     app.get("/v1/entries?policy=benefit").await.is(200);
     assert_eq!(reconciled(app).await["alarm_count"], 0);
+    // 4. The same cut drops of each policy what it does not need: of `benefit` and `sms` what is older than 400 days.
+    archivist.clock.set(instant("2027-03-01T10:00:00Z"));
+    claimed(&archivist, "benefit", "member-9", None).await;
+    is_sealed(&archivist).await;
+    figures_are_made(&archivist).await;
+    let dropped = archivist.drop_before("2027-01-25T00:00:00Z").await;
+    let dropped = dropped.expect("a drop");
+    // Of the entries of members 1 and 2 the last ones stay. Those of member 9 are younger.
+    assert_eq!((dropped.entries, dropped.spared), (4, 2));
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("valid");
+    for policy in ["sms", "monthly", "benefit"] {
+        let list = app.get(&format!("/v1/entries?policy={policy}")).await;
+        problem(&list, 410, "archived");
+    }
+    let list = app.get("/v1/entries?policy=benefit&from=2026-02-01").await;
+    assert_eq!(items(&list).len(), 2, "{list:?}");
+    let list = app.get("/v1/entries?from=2026-02-01T00:00:00Z").await;
+    let problem = problem(&list, 410, "archived");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.ends_with("or from=2027-01-27T00:00:00Z"), "{detail}");
+    app.get("/v1/entries?from=2027-01-27T00:00:00Z")
+        .await
+        .is(200);
+    assert_eq!(reconciled(app).await["alarm_count"], 0);
+    // The same command again, and one with an earlier date, find nothing more.
+    for until in ["2027-01-25T00:00:00Z", "2026-02-01T00:00:00Z"] {
+        let again = archivist.drop_before(until).await.expect("a drop");
+        assert_eq!(again.entries, 0);
+    }
 }
 
 async fn patched(archivist: &Archivist, policy: &str, body: Value) -> Answer {
@@ -208,14 +240,7 @@ async fn a_policy_that_changes_meanwhile_makes_the_cut_again(stack: Stack) {
         origin: "an archive".to_owned(),
         root: "a root".to_owned(),
     };
-    let act = Act {
-        revision: 0,
-        kind: ActKind::Cut,
-        about: serde_json::to_string(&text).expect("JSON"),
-        at: instant(DAY_SIXTEEN),
-        by: "perdiem".to_owned(),
-        reason: None,
-    };
+    let act = act_of(&text, DAY_SIXTEEN);
     let longer = json!({ "idempotency_days": 100, "reason": "longer" });
     patched(&archivist, "sms", longer).await.is(200);
     let day = text.before.date_naive();
