@@ -229,7 +229,7 @@ def insert(query, table, expressions, example, source):
     columns get their values from the first row of an example."""
     columns = query(
         "SELECT column_name FROM information_schema.columns"
-        f" WHERE table_name = '{table}' ORDER BY ordinal_position"
+        f" WHERE table_name = '{table}' AND is_generated = 'NEVER' ORDER BY ordinal_position"
     ).splitlines()
     values = [expressions.get(name, f"(SELECT e.{name} FROM {example} AS e LIMIT 1)") for name in columns]
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {source}"

@@ -59,9 +59,8 @@ CREATE TABLE overrides (
 CREATE INDEX overrides_policy ON overrides (policy, account);
 CREATE INDEX overrides_subject ON overrides (policy, subject) WHERE subject IS NOT NULL;
 
--- A version changes the override or the block, never both. `limits` says which: [{"max":9,"per":"day"}] is an
--- override, and NULL its deletion; {"blocked":true} is a block, and {"blocked":false} its removal. `until` is the
--- end of the override or the block.
+-- A version changes the override, the block or the tier: `kind` says which. `limits` has what is new
+-- (src/ledger/subject_encoding.rs), and `until` is the end of it.
 CREATE TABLE override_versions (
     account blob NOT NULL REFERENCES overrides (account),
     version integer NOT NULL CHECK (version > 0),
@@ -72,9 +71,15 @@ CREATE TABLE override_versions (
     changed_by text NOT NULL,
     reason text,
     xact integer NOT NULL,
+    kind text NOT NULL GENERATED ALWAYS AS (CASE
+        WHEN substr(limits, 1, 11) = '{"blocked":' THEN 'block'
+        WHEN substr(limits, 1, 8) = '{"tier":' THEN 'tier'
+        ELSE 'override'
+    END) STORED,
     PRIMARY KEY (account, version)
 ) STRICT;
 CREATE INDEX override_versions_xact ON override_versions (xact, revision);
+CREATE INDEX override_versions_kind ON override_versions (kind, revision);
 
 
 -- API keys.
@@ -645,21 +650,11 @@ SELECT v.policy AS policy_id, p.name AS policy, v.version, v.revision, v.rule, v
     v.changed_at, v.changed_by, v.reason, v.xact
 FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy;
 
--- A version of an override, a block or a tier of a subject.
-CREATE VIEW term_versions AS
-SELECT account, version, revision, limits, until, changed_at, changed_by, reason, xact,
-    CASE
-        WHEN substr(limits, 1, 11) = '{"blocked":' THEN 'block'
-        WHEN substr(limits, 1, 8) = '{"tier":' THEN 'tier'
-        ELSE 'override'
-    END AS kind
-FROM override_versions;
-
--- The same with the policy and the subject. `subject` is NULL after an erasure.
+-- A version of an override, a block or a tier, with the policy and the subject. `subject` is NULL after an erasure.
 CREATE VIEW override_rows AS
 SELECT v.account, o.policy AS policy_id, p.name AS policy, o.subject, v.version, v.revision, v.kind, v.limits,
     v.until, v.changed_at, v.changed_by, v.reason, v.xact
-FROM term_versions AS v
+FROM override_versions AS v
 JOIN overrides AS o ON o.account = v.account
 JOIN policies AS p ON p.id = o.policy;
 
@@ -667,7 +662,7 @@ JOIN policies AS p ON p.id = o.policy;
 CREATE VIEW change_rows AS
 SELECT xact, revision, 'policy' AS kind, changed_at, changed_by, reason FROM policy_versions
 UNION ALL SELECT xact, revision, 'key', changed_at, changed_by, reason FROM key_versions
-UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM term_versions
+UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM override_versions
 UNION ALL SELECT xact, revision, kind, changed_at, changed_by, reason FROM acts;
 
 

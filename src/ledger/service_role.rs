@@ -16,7 +16,7 @@ use super::{Ledger, LedgerError};
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials of days only grow. Those of quarter hours are no part
 /// of the record, so no trigger checks them.
-const RIGHTS: [(&str, &str); 80] = [
+const RIGHTS: [(&str, &str); 79] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -97,7 +97,6 @@ const RIGHTS: [(&str, &str); 80] = [
     ("TABLE grant_states", "SELECT"),
     ("TABLE grant_rows", "SELECT"),
     ("TABLE policy_rows", "SELECT"),
-    ("TABLE term_versions", "SELECT"),
     ("TABLE override_rows", "SELECT"),
     ("TABLE change_rows", "SELECT"),
     // Erasures. Only functions of the owner change what was appended.

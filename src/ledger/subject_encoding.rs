@@ -6,7 +6,7 @@
 //! | a block | `{"blocked":true}`; `{"blocked":false}` where it was removed |
 //! | a tier | `{"tier":"gold"}`; `{"tier":null}` where it was ended |
 //!
-//! SQL tells them apart by `kind` of the view `term_versions`.
+//! SQL tells them apart by `kind` of `override_versions`.
 
 use serde::{Deserialize, Serialize};
 

@@ -63,7 +63,7 @@ macro_rules! history {
         concat!(
             "SELECT listed.revision AS listed, v.* FROM (
                 SELECT v.account, v.version, v.revision
-                FROM term_versions AS v JOIN overrides AS o ON o.account = v.account AND v.kind = '",
+                FROM override_versions AS v JOIN overrides AS o ON o.account = v.account AND v.kind = '",
             $kind,
             "'
                 WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
@@ -74,7 +74,7 @@ macro_rules! history {
                 ORDER BY v.revision DESC LIMIT $4
             ) AS listed
             JOIN override_rows AS v ON v.account = listed.account AND v.version IN (listed.version, (
-                SELECT MAX(w.version) FROM term_versions AS w
+                SELECT MAX(w.version) FROM override_versions AS w
                 WHERE w.account = listed.account AND w.version < listed.version
                     AND w.kind = '",
             $kind,
@@ -94,7 +94,7 @@ macro_rules! statements {
                 WHERE v.kind = '",
                 $kind,
                 "' AND v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
-                    SELECT 1 FROM term_versions AS w
+                    SELECT 1 FROM override_versions AS w
                     WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
                         AND w.kind = '",
                 $kind,
@@ -132,7 +132,7 @@ macro_rules! statements {
                 WHERE v.policy_id = $1 AND v.account > $2 AND ",
                 $stands,
                 " AND v.version = (
-                    SELECT MAX(w.version) FROM term_versions AS w
+                    SELECT MAX(w.version) FROM override_versions AS w
                     WHERE w.account = v.account AND w.kind = '",
                 $kind,
                 "'
