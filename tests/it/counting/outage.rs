@@ -43,6 +43,20 @@ impl Site {
         redis_at(self.redis.url()).await
     }
 
+    /// Waits until Redis has the counter of the only account.
+    async fn is_settled(&self) {
+        eventually("the counter is settled", || async {
+            let mut redis = self.redis().await;
+            let names: Vec<String> = redis::cmd("KEYS")
+                .arg("*")
+                .query_async(&mut redis)
+                .await
+                .expect("names");
+            names.len() == 1
+        })
+        .await;
+    }
+
     /// Claims until there is a decision. An instance needs some time to find that a server is gone.
     async fn decided(&self, policy: &str, subject: &str, key: &str) -> (StatusCode, Value) {
         let body = json!({ "subject": subject });
@@ -147,16 +161,7 @@ async fn redis_decides_until_the_ledger_is_back() {
         .claim_under("sms", json!({ "subject": "a" }), Some("1"))
         .await;
     assert!(first.json().get("provisional").is_none(), "{first:?}");
-    eventually("the counter is settled", || async {
-        let mut redis = site.redis().await;
-        let names: Vec<String> = redis::cmd("KEYS")
-            .arg("*")
-            .query_async(&mut redis)
-            .await
-            .expect("names");
-        names.len() == 1
-    })
-    .await;
+    site.is_settled().await;
 
     site.postgres.kill();
     let (status, second) = site.decided("sms", "a", "2").await;
@@ -263,6 +268,7 @@ async fn more_than_can_be_counted_is_recorded_exactly() {
     let body = json!({ "subject": "a", "units": MOST });
     let first = site.app.claim_under("sms", body.clone(), None).await;
     assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+    site.is_settled().await;
     site.postgres.kill();
     redis::cmd("FLUSHALL")
         .exec_async(&mut site.redis().await)
