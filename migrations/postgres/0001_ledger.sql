@@ -512,6 +512,7 @@ CREATE TABLE erasing_accounts (
     due_at timestamptz NOT NULL
 );
 CREATE UNIQUE INDEX erasing_accounts_account ON erasing_accounts (account) WHERE step < 3;
+CREATE INDEX erasing_accounts_old ON erasing_accounts (account);
 CREATE INDEX erasing_accounts_due ON erasing_accounts (due_at);
 
 -- What a leaf keeps of texts that were erased: the digest of its private part. `id` is an entry's id; that of a

@@ -18,6 +18,11 @@ impl ClaimTables {
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let mut view = store!(&self.ledger, store => store.look(look).await)?;
         self.name_old_accounts(look, &mut view).await?;
+        if look.counts && view.fence.is_none_or(|fence| fence.place.erasures > 0) {
+            let mut new = look.accounts.clone();
+            new.retain(|account| !view.lines.contains_key(account));
+            view.erased = self.erased(&new).await?;
+        }
         Ok(view)
     }
 

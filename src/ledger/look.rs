@@ -1,6 +1,6 @@
 //! What a claim's way asks the ledger, what the ledger answers, and what the claim's way appends.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::fence::Fence;
@@ -23,6 +23,8 @@ pub struct Look {
     pub followers_of: Vec<EntryId>,
     /// Windows of shared limits whose usage is wanted.
     pub shared: BTreeSet<SharedKey>,
+    /// Whether Redis may decide for the accounts: then erased ones are wanted.
+    pub counts: bool,
 }
 
 /// The result of a [`Look`]. Everything in it is committed. An account without entries has no line.
@@ -37,6 +39,9 @@ pub struct LedgerView {
     pub entries: Vec<Entry>,
     /// The usage of the wanted windows of shared limits.
     pub shared: Arc<SharedUse>,
+    /// Wanted accounts that have no line, but had entries until an erasure: a claim with a key of these entries is
+    /// still a repetition.
+    pub erased: HashSet<AccountId>,
 }
 
 /// The next entries of one account, in order, with the line that they were decided on.

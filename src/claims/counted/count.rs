@@ -271,6 +271,7 @@ impl Counting {
         let look = Look {
             accounts: works().map(|work| work.account).collect(),
             keys: works().filter_map(|work| work.key).collect(),
+            counts: true,
             ..Look::default()
         };
         let seen = match self.look_at_ledger(&look).await {

@@ -200,12 +200,14 @@ pub fn counted_first(
 
 /// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
 /// has its key, or the present terms do not let Redis decide: they refuse the claim, or have limits
-/// without calendar windows, which Redis cannot count.
+/// without calendar windows, which Redis cannot count. Redis takes an account without entries for one without keys, which is
+/// not true after an erasure.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) -> Option<Step> {
     if let Some(outcome) = Outcome::of_earlier(&claim.work, &seen.entries, now) {
         return Some(Step::End(Ok(outcome)));
     }
-    (!redis_may_decide(claim, now)).then(|| leave_to_ledger(claim))
+    let is_erased = seen.erased.contains(&claim.work.account);
+    (is_erased || !redis_may_decide(claim, now)).then(|| leave_to_ledger(claim))
 }
 
 /// Takes the answer of Redis to a count after the ledger was read. If the account got new entries

@@ -270,6 +270,7 @@ impl Drainer {
                 .collect(),
             keys: queued().filter_map(|queued| queued.grant.key).collect(),
             entries: queued().map(|queued| queued.grant.entry).collect(),
+            counts: true,
             ..Look::default()
         };
         reach("drain.begun");

@@ -42,6 +42,8 @@ pub struct Recording {
     pub draft: Draft,
     /// How many grants, from the first one on, the ledger has once the entries are committed.
     pub settled: usize,
+    /// Whether an erasure gave older entries of the account, with their keys, to another one.
+    pub is_erased: bool,
 }
 
 impl Round<'_> {
@@ -71,6 +73,7 @@ impl Round<'_> {
                 shared: lapses.shared,
             },
             settled: 0,
+            is_erased: self.seen.erased.contains(&first.account),
         };
         if lapses.has_more {
             return Ok(Ok(recording));
@@ -208,14 +211,19 @@ impl Recording {
         } = &self.draft;
         let appended = entries.last().map(|entry| &entry.line);
         let line = appended.or(after.as_ref())?;
-        let keys = entries.iter().filter_map(|entry| entry.key).collect();
+        let keys = if self.is_erased {
+            SettledKeys::Unknown
+        } else {
+            let keys = entries.iter().filter_map(|entry| entry.key);
+            SettledKeys::since(after.as_ref(), keys.collect())
+        };
         let settlement = Settlement {
             account: *account,
             line: line.clone(),
             confirmed_at: now,
             only_existing: false,
             seen: None,
-            keys: SettledKeys::since(after.as_ref(), keys),
+            keys,
             ttl: useful_for(line, true, now),
         };
         Some(RecordedGrants {

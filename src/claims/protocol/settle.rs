@@ -1,5 +1,6 @@
 //! Settlements: after the answer, the new last lines go into the counters, many at once.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -230,8 +231,13 @@ pub async fn settle_all(
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
             let mut answers = Vec::new();
+            let erased = erased(&jobs, &ledger).await;
             for mut job in jobs {
-                if job.wants_keys {
+                let is_erased = erased.contains(&job.settlement.account);
+                if is_erased {
+                    job.settlement.keys = SettledKeys::Unknown;
+                }
+                if job.wants_keys || is_erased {
                     read_keys(&mut job, &ledger).await;
                 }
                 settlements.push(job.settlement);
@@ -248,6 +254,15 @@ pub async fn settle_all(
         }
     })
     .await;
+}
+
+/// The accounts whose first entries do not bring all keys: an erasure gave older entries to other accounts.
+async fn erased(jobs: &[Settling], ledger: &ClaimTables) -> HashSet<AccountId> {
+    let settlements = jobs.iter().map(|job| &job.settlement);
+    let new = settlements.filter(|it| matches!(it.keys, SettledKeys::All(_)));
+    let new: Vec<AccountId> = new.map(|it| it.account).collect();
+    let erased = ledger.erased(&new).await;
+    erased.unwrap_or_else(|_| new.into_iter().collect())
 }
 
 /// Adds to a settlement all keys that its account must remember, if they are few.

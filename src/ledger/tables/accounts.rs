@@ -79,9 +79,18 @@ pub(super) const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
         SELECT id FROM entries WHERE account = $1 ORDER BY number LIMIT 1
     )";
 
-const KEYS: &str = "
-    SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
-    ORDER BY number DESC LIMIT $3";
+/// The keys of an account, and those of accounts that got its entries by an erasure.
+const KEYS: &str = "SELECT key FROM (
+        SELECT * FROM (
+            SELECT 1 AS place, number, key FROM entries
+            WHERE account = $1 AND at >= $2 AND key IS NOT NULL ORDER BY number DESC LIMIT $3
+        ) AS own
+        UNION ALL SELECT * FROM (
+            SELECT 2, e.number, e.key
+            FROM erasing_accounts AS erasing JOIN entries AS e ON e.account = erasing.replacement
+            WHERE erasing.account = $1 AND e.at >= $2 AND e.key IS NOT NULL LIMIT $3
+        ) AS erased
+    ) AS found ORDER BY place, number DESC LIMIT $3";
 
 const ENTRIES: &str =
     "SELECT * FROM entry_rows WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3";
@@ -149,7 +158,8 @@ impl ClaimTables {
             .await
     }
 
-    /// The keys of an account's entries since an instant, newest first, at most `limit`.
+    /// The keys of an account's entries since an instant, newest first, at most `limit`. Those of entries that an
+    /// erasure gave to another account come last.
     pub async fn keys_of(
         &self,
         account: AccountId,

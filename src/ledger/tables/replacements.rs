@@ -1,5 +1,7 @@
 //! The second step of an erasure: accounts get random ids. Later their keys are cleared.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
@@ -11,7 +13,7 @@ use super::overrides::{StoredTerms, insert_version, last_of_subject};
 use super::versions::next_revision;
 use crate::access::Ending;
 use crate::query::{Session, Texts, query};
-use crate::row::StoredRow;
+use crate::row::{StoredRow, only};
 use crate::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
 use domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
 use domain::exceptions::ExceptionsThen;
@@ -238,7 +240,27 @@ impl AdminTables {
     }
 }
 
+const ERASED: Texts = Texts {
+    postgres: "SELECT account FROM erasing_accounts WHERE account = ANY($1)",
+    sqlite: "SELECT account FROM erasing_accounts
+        WHERE account IN (SELECT unhex(value) FROM json_each($1))",
+};
+
 impl ClaimTables {
+    /// Which accounts had entries that an erasure gave to another account. Their keys still belong to the claims of the
+    /// subject.
+    pub async fn erased(&self, accounts: &[AccountId]) -> Result<HashSet<AccountId>, LedgerError> {
+        if accounts.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let erased = query(ERASED).bind(accounts);
+        let erased = self
+            .ledger
+            .in_time(async |mut session| session.all(erased, only).await)
+            .await;
+        Ok(erased?.into_iter().collect())
+    }
+
     /// Some keys' entries are in accounts that got a random id. This gives them the account's id
     /// from before the erasure, because a claim names its account by the hash of its subject. A
     /// correction names its grant, which has the new account.

@@ -99,6 +99,8 @@ impl Ledger {
             fence: (!look.accounts.is_empty()).then(|| self.fence()),
             entries: Vec::new(),
             shared: self.shared.clone().into(),
+            // Nothing is erased here.
+            erased: HashSet::new(),
         }
     }
 

@@ -300,6 +300,7 @@ impl World {
                 fence: lines.fence,
                 entries: self.ledger.entries_for(look),
                 shared: lines.shared.clone(),
+                erased: lines.erased.clone(),
             }),
             Request::Count(count, trusted_from) => {
                 self.promises.check_count(count)?;
