@@ -7,34 +7,59 @@ use domain::claim::{SUBJECT_MAX_BYTES, Subject};
 use domain::identity::{AccountId, EntryId};
 use domain::policy::{PolicyId, PolicyName};
 
-/// The subjects of the table `$table` under the policies `named`, from $2 up to $3 and after $4, of each policy at
-/// most $5.
+/// The first subject of each of the policies `named` in the table `$table`, from $2 up to $3 and after $4.
+macro_rules! firsts_of_table {
+    ($table:literal) => {
+        concat!(
+            "SELECT (
+                SELECT MIN(s.subject) FROM ",
+            $table,
+            " AS s WHERE s.policy = named.id AND s.subject >= $2 AND s.subject > $4 AND s.subject <= $3
+            ) AS subject FROM named"
+        )
+    };
+}
+
+/// The subjects of the table `$table` under the policies `named`, from $2 up to the one of `last` and after $4, of each
+/// policy at most $5.
 macro_rules! of_table {
     ($table:literal) => {
         concat!(
             "SELECT t.subject, named.name
-            FROM named JOIN ",
+            FROM named CROSS JOIN last JOIN ",
             $table,
             " AS t ON t.policy = named.id AND t.subject >= $2 AND t.subject > $4
                 AND t.subject <= COALESCE((
                     SELECT s.subject FROM ",
             $table,
             " AS s
-                    WHERE s.policy = named.id AND s.subject >= $2 AND s.subject > $4 AND s.subject <= $3
+                    WHERE s.policy = named.id AND s.subject >= $2 AND s.subject > $4
+                        AND s.subject <= last.subject
                     ORDER BY s.subject LIMIT 1 OFFSET $5 - 1
-                ), $3)"
+                ), last.subject)"
         )
     };
 }
 
 /// The first $5 subjects from $2 up to $3 and after $4 under the policies `$named`, each with all of these policies
-/// that know it. A subject can have an exception, and no entry.
+/// that know it. A subject can have an exception, and no entry. If $5 policies begin with different subjects, none of the
+/// wanted ones comes after these (`last`). So many policies do not have to give $5 subjects each.
 macro_rules! subjects {
     ($named:literal) => {
         concat!(
             "WITH named AS (SELECT id, name FROM policies WHERE name ",
             $named,
-            "), found AS (",
+            "), last AS (
+                SELECT COALESCE((
+                    SELECT subject FROM (
+                        SELECT DISTINCT subject FROM (",
+            firsts_of_table!("accounts"),
+            " UNION ALL ",
+            firsts_of_table!("overrides"),
+            ") AS first WHERE subject IS NOT NULL
+                    ) AS first ORDER BY subject LIMIT 1 OFFSET $5 - 1
+                ), $3) AS subject
+            ), found AS (",
             of_table!("accounts"),
             " UNION ",
             of_table!("overrides"),

@@ -62,11 +62,12 @@ const IDS: &str = "ARRAY['0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42'::uuid]";
 const SWITCHED_OFF: f64 = 1e10;
 
 /// What SQLite may read whole: values, the few kinds, and what another part of the statement has found.
-const FOUND: [&str; 10] = [
+const FOUND: [&str; 11] = [
     "CONSTANT",
     "json_each",
     "entry_kinds",
     "first",
+    "last",
     "found",
     "placed",
     "e",
