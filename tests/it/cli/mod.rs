@@ -38,7 +38,7 @@ use tempfile::TempDir;
 use crate::support::app::{Answer, KEY, client};
 use crate::support::terminal::Said;
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(420);
 /// A secret in the URLs and keys of these tests. No output may show the secret.
 const SECRET: &str = "hunter2-is-secret";
 
