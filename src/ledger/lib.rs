@@ -58,7 +58,7 @@ pub use standbys::StandbyFacts;
 pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
-pub use tables::cuts::{Cut, CutText, DropCursor, DropScope};
+pub use tables::cuts::{Cut, CutText, DropCursor, DropScope, DropStep};
 pub use tables::denials::{DenialFilter, DenialPlace, ListedDenial};
 pub use tables::due_lapses::{EndedHold, LapsesMark};
 pub use tables::entry_lists::EntryIndex;

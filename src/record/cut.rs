@@ -39,12 +39,12 @@ pub async fn check_cut(
     // 1. Nothing may be missing behind the newest cut.
     let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
     let is_behind = async |before: DateTime<Utc>, last: u64| {
-        if from.is_some_and(|from| from >= before) {
+        if last == 0 || from.is_some_and(|from| from >= before) {
             return Ok::<_, LedgerError>(true);
         }
         // A mark may end after its last place.
         let end = ledger.record().mark_at(last).await?;
-        Ok(last == 0 || end.is_some_and(|end| after >= end.place))
+        Ok(end.is_some_and(|end| after >= end.place))
     };
     if is_behind(text.before, text.last_position).await? {
         return Ok(());
@@ -99,6 +99,10 @@ async fn last_end(
 ) -> Result<Option<DateTime<Utc>>, LedgerError> {
     let mut last = None;
     for cut in cuts {
+        // No end is after the date of its cut.
+        if last >= Some(cut.text.before) {
+            continue;
+        }
         let record = ledger.record();
         let versions = record.older_versions(cut.revision, Some(policy)).await?;
         if !versions.is_empty() {

@@ -200,8 +200,8 @@ pub fn counted_first(
 
 /// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
 /// has its key, or the present terms do not let Redis decide: they refuse the claim, or have limits
-/// without calendar windows, which Redis cannot count. Redis takes an account without entries for one without keys, which is
-/// not true after an erasure.
+/// without calendar windows, which Redis cannot count. Redis takes an account without entries for
+/// one without keys, which is not true after an erasure.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView, now: DateTime<Utc>) -> Option<Step> {
     if let Some(outcome) = Outcome::of_earlier(&claim.work, &seen.entries, now) {
         return Some(Step::End(Ok(outcome)));

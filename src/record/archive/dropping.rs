@@ -14,7 +14,7 @@ use domain::identity::to_micros;
 use domain::keeping::{KEPT_DAYS, needed_days};
 use domain::record::RecordPlace;
 use host::faults::reach;
-use ledger::{Act, ActKind, Cut, CutText, DropCursor, DropScope, Ledger, LedgerError};
+use ledger::{Act, ActKind, Cut, CutText, DropCursor, DropScope, DropStep, Ledger, LedgerError};
 use verify::archive::check_archive;
 
 /// The longest time between the begin or end of a day in UTC and in any zone, including wrong
@@ -185,22 +185,17 @@ impl DropPlan {
         // 2. Drop a few entries in each transaction. What a transaction drops is found before it, and it pauses after it,
         //    so that it holds its locks briefly.
         let mut entries = 0;
-        for scope in &self.scopes {
-            let mut next = Some(DropCursor::FIRST);
-            while let Some(from) = next {
-                let pace = Pace::begin();
-                let step = ledger.record().drop_step(scope, from).await?;
-                reach("drop.found");
-                let Some(dropped) = ledger.record().drop_entries(&self.cut, &step).await? else {
-                    return not_yet(ERASING.to_owned());
-                };
-                reach("drop.committed");
-                entries += dropped;
-                tell_dropped(entries, self.survey.entries);
-                next = step.next;
-                pace.rest().await;
-            }
-        }
+        each_step(ledger, &self.scopes, async |step| {
+            reach("drop.found");
+            let Some(dropped) = ledger.record().drop_entries(&self.cut, step).await? else {
+                return not_yet(ERASING.to_owned());
+            };
+            reach("drop.committed");
+            entries += dropped;
+            tell_dropped(entries, self.survey.entries);
+            Ok(())
+        })
+        .await?;
         // 3. An account that got its random id meanwhile may have moved to an id that was passed before.
         if ledger.record().account_moves().await? != Some(self.survey.moves) {
             return not_yet(ERASING.to_owned());
@@ -209,22 +204,36 @@ impl DropPlan {
     }
 }
 
+/// Finds the steps of a drop, and does something with each one. It pauses in between.
+async fn each_step(
+    ledger: &Ledger,
+    scopes: &[DropScope],
+    mut act: impl AsyncFnMut(&DropStep) -> Result<(), ArchiveFailure>,
+) -> Result<(), ArchiveFailure> {
+    for scope in scopes {
+        let mut next = Some(DropCursor::FIRST);
+        while let Some(from) = next {
+            let pace = Pace::begin();
+            let step = ledger.record().drop_step(scope, from).await?;
+            act(&step).await?;
+            next = step.next;
+            pace.rest().await;
+        }
+    }
+    Ok(())
+}
+
 /// Finds all entries that a cut drops.
 async fn survey(ledger: &Ledger, scopes: &[DropScope]) -> Result<Survey, ArchiveFailure> {
     let Some(moves) = ledger.record().account_moves().await? else {
         return not_yet(ERASING.to_owned());
     };
     let mut entries = 0;
-    for scope in scopes {
-        let mut next = Some(DropCursor::FIRST);
-        while let Some(from) = next {
-            let pace = Pace::begin();
-            let step = ledger.record().drop_step(scope, from).await?;
-            entries += step.entries;
-            next = step.next;
-            pace.rest().await;
-        }
-    }
+    each_step(ledger, scopes, async |step| {
+        entries += step.entries;
+        Ok(())
+    })
+    .await?;
     if ledger.record().account_moves().await? == Some(moves) {
         Ok(Survey { entries, moves })
     } else {

@@ -104,7 +104,7 @@ impl CutCheck {
             Some(_) => Ok(()),
             None if self.later.as_ref().is_some_and(is_before) => Err(VerifyFailure::Given(
                 "seals were restarted, and have not reached the last cut again: let an \
-                     instance seal, and run the command again"
+                 instance seal, and run the command again"
                     .to_owned(),
             )),
             None => differs(format!(

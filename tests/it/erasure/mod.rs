@@ -2,6 +2,7 @@
 //! of its entries counts any more.
 
 mod interrupted;
+mod keys;
 mod races;
 mod traces;
 mod unchanged;
