@@ -1,11 +1,12 @@
 //! Subjects that look like other subjects: no request can write them, and those that a ledger has can
 //! be read, corrected and erased.
 
+use perdiem::host::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{CLAIMS, encoded, invalid_parts, items};
-use crate::support::app::{Answer, App, Ground, Stack};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
 use crate::support::desk::{Desk, on_every_store};
 
 /// Each with words of the hint.
@@ -67,7 +68,7 @@ async fn subjects_that_are_refused_now_stay_readable(stack: Stack) {
         desk.append(desk.draft(subject, None, 1)).await;
     }
     drop(desk);
-    let app = App::start(&ground).await;
+    let app = App::start_at(&ground, &ManualClock::at(instant(NOON))).await;
     for (subject, _) in LOOK_ALIKE {
         let name = encoded(subject);
         let grants = items(&app.get(&format!("/v1/grants?subject={name}")).await);
