@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::error::CounterError;
 use super::link::Link;
+use crate::boxed;
 
 /// The longest time to make a connection, and for a sentinel to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -234,6 +235,7 @@ impl Address {
     ///
     /// # Errors
     /// The error of Redis or its client.
+    #[boxed]
     pub async fn connect(&self, response_timeout: Duration) -> Result<(Link, String), RedisError> {
         let client = match self {
             Self::Node(client) => Client::clone(client),
@@ -255,6 +257,7 @@ impl Address {
 
     /// The present primary's place, as the sentinels say. `None` without sentinels, and while no
     /// sentinel knows.
+    #[boxed]
     pub async fn present_place(&self) -> Option<String> {
         match self {
             Self::Sentinel(sentinels) => Some(place(&sentinels.primary().await.ok()?)),

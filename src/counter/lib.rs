@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use chrono::{DateTime, Utc};
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use uuid::Uuid;
@@ -128,6 +129,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`CounterError`] for a URL that cannot be parsed, and for a Redis that may evict.
+    #[boxed]
     pub async fn open(
         url: &str,
         access: &RedisAccess,
@@ -151,6 +153,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Answer>, Unavailable> {
         let commands = commands::ask(self.ledger, asks);
         let mut answers = self.query(&self.link()?, commands).await?.into_iter();
@@ -166,6 +169,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: some lines may have been written.
+    #[boxed]
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
         let absent = self.absent(settlements).await?;
         let is_wanted = |it: &&Settlement| !it.only_existing || !absent.contains(&it.account);

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::commands::{counter_name, prefix, queue_name, settle_arguments, waiting_name};
 use super::{Counters, Settlement, Unavailable, record};
+use crate::boxed;
 use domain::claim::{Metadata, Subject, Units};
 use domain::grant::{Entry, EntryKind, Line, Provisional};
 use domain::identity::{AccountId, EntryId, KeyId};
@@ -210,6 +211,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: some claims may have been counted.
+    #[boxed]
     pub async fn count(
         &self,
         counts: &[Count],
@@ -266,6 +268,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn queued(&self, buckets: &[u8], most: usize) -> Result<Vec<Queued>, Unavailable> {
         let commands = buckets.iter().map(|bucket| {
             let mut command = cmd("XRANGE");
@@ -295,6 +298,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn queue_lengths(&self, buckets: &[u8]) -> Result<Vec<u64>, Unavailable> {
         let commands = buckets.iter().map(|bucket| {
             let mut command = cmd("XLEN");
@@ -316,6 +320,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: some grants may have been removed.
+    #[boxed]
     pub async fn record(&self, recorded: &[RecordedGrants<'_>]) -> Result<(), Unavailable> {
         let call = |recorded: &RecordedGrants<'_>, call: &mut Cmd| {
             call.arg(3).arg(&self.names(recorded.settlement.account));
@@ -344,6 +349,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: it may have been set aside.
+    #[boxed]
     pub async fn set_aside(&self, queued: &Queued) -> Result<(), Unavailable> {
         let grant = match queued {
             Queued::Grant(queued) => Some(&queued.grant),

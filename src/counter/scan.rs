@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::commands::{counter_name, queue_name, waiting_name};
 use super::{Counters, Unavailable, record};
+use crate::boxed;
 use domain::grant::Line;
 use domain::identity::AccountId;
 
@@ -46,6 +47,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn scan(&self) -> Result<Scan, Unavailable> {
         let link = self.link()?;
         let primaries = link.primaries().await.map_err(|error| {
@@ -63,6 +65,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn step(&self, scan: &mut Scan) -> Result<Option<Vec<AccountId>>, Unavailable> {
         let Some(primary) = scan.primaries.last() else {
             return Ok(None);
@@ -92,6 +95,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`].
+    #[boxed]
     pub async fn read(&self, accounts: &[AccountId]) -> Result<Vec<Reading>, Unavailable> {
         let mut commands = Vec::with_capacity(accounts.len() * 3);
         for account in accounts {
@@ -122,6 +126,7 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: some may have been deleted.
+    #[boxed]
     pub async fn forget(&self, read: &[(AccountId, Vec<u8>)]) -> Result<(), Unavailable> {
         let call = |(account, number): &(AccountId, Vec<u8>), call: &mut Cmd| {
             call.arg(1).arg(counter_name(self.ledger, *account));

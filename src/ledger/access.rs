@@ -2,19 +2,19 @@
 //! take the connections of another. Transactions begin and end here.
 
 use futures_util::future::BoxFuture;
-use sqlx::pool::PoolConnection;
 use sqlx::{Database, PgConnection, Postgres, Sqlite, SqlitePool, Transaction};
 
 use super::connections::Connections;
-use super::query::{Held, Session, query};
-use super::sessions::{SessionPool, Sessions, answered};
+use super::query::{Held, OnPostgres, OnSqlite, Session, query};
+use super::sessions::{SessionPool, answered};
 use super::{Ledger, LedgerError, postgres};
+use crate::boxed;
 
 /// A connection from a pool.
-pub type Pooled = Held<PoolConnection<Postgres>, PoolConnection<Sqlite>>;
+pub type Pooled = Box<dyn Held>;
 
 /// One consistent view of the entries, for an export or a backtest.
-pub struct Snapshot(pub(super) Held<Transaction<'static, Postgres>, Transaction<'static, Sqlite>>);
+pub struct Snapshot(pub(super) Box<dyn Held>);
 
 /// How a transaction ends, and what it returns.
 pub enum Ending<T> {
@@ -23,49 +23,77 @@ pub enum Ending<T> {
 }
 
 impl<T> Ending<T> {
-    async fn reach<D: Database>(self, transaction: Transaction<'_, D>) -> Result<T, sqlx::Error> {
+    /// The value, and whether to commit.
+    fn parts(self) -> (T, bool) {
         match self {
-            Self::Commit(value) => {
-                transaction.commit().await?;
-                Ok(value)
-            }
-            Self::Rollback(value) => {
-                transaction.rollback().await?;
-                Ok(value)
-            }
+            Self::Commit(value) => (value, true),
+            Self::Rollback(value) => (value, false),
         }
     }
 }
 
 async fn held(pool: &SessionPool) -> Result<Pooled, LedgerError> {
     let session = pool.sessions.acquire().await?;
-    Ok(Held::Postgres(session, pool.patience))
+    Ok(Box::new(OnPostgres(session, pool.patience)))
 }
 
 async fn held_file(pool: &SqlitePool) -> Result<Pooled, LedgerError> {
-    Ok(Held::Sqlite(pool.acquire().await?))
+    Ok(Box::new(OnSqlite(pool.acquire().await?)))
 }
 
-/// Begins a transaction.
-fn begun(pool: &SessionPool) -> BoxFuture<'_, Result<Transaction<'static, Postgres>, sqlx::Error>> {
-    Box::pin(answered(pool.patience, pool.sessions.begin()))
+/// A transaction of PostgreSQL. Without an end it is rolled back.
+trait Begun: Held {
+    fn end(self: Box<Self>, commits: bool) -> BoxFuture<'static, Result<(), sqlx::Error>>;
 }
 
-// As in `query.rs`, boxes keep the code of connections in this crate.
+impl Begun for OnPostgres<Transaction<'static, Postgres>> {
+    fn end(self: Box<Self>, commits: bool) -> BoxFuture<'static, Result<(), sqlx::Error>> {
+        let Self(transaction, patience) = *self;
+        Box::pin(answered(patience, ended(transaction, commits)))
+    }
+}
+
+#[boxed]
+async fn begin(pool: &SessionPool) -> Result<Box<dyn Begun>, sqlx::Error> {
+    let transaction = answered(pool.patience, pool.sessions.begin()).await?;
+    let begun: Box<dyn Begun> = Box::new(OnPostgres(transaction, pool.patience));
+    Ok(begun)
+}
+
+fn end_on_sqlite(
+    transaction: Transaction<'_, Sqlite>,
+    commits: bool,
+) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    Box::pin(ended(transaction, commits))
+}
+
+async fn ended<D: Database>(
+    transaction: Transaction<'_, D>,
+    commits: bool,
+) -> Result<(), sqlx::Error> {
+    if commits {
+        transaction.commit().await
+    } else {
+        transaction.rollback().await
+    }
+}
+
 impl Ledger {
     /// For reads that a request waits for, within the time limit for queries.
-    pub(super) fn reads(&self) -> BoxFuture<'_, Result<Pooled, LedgerError>> {
+    #[boxed]
+    pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
         match self {
-            Self::Postgres(store) => Box::pin(held(&store.reads)),
-            Self::Sqlite(store) => Box::pin(held_file(&store.reads)),
+            Self::Postgres(store) => held(&store.reads).await,
+            Self::Sqlite(store) => held_file(&store.reads).await,
         }
     }
 
     /// For the instance's own work.
-    pub(super) fn own(&self) -> BoxFuture<'_, Result<Pooled, LedgerError>> {
+    #[boxed]
+    pub(super) async fn own(&self) -> Result<Pooled, LedgerError> {
         match self {
-            Self::Postgres(store) => Box::pin(held(&store.own)),
-            Self::Sqlite(store) => Box::pin(held_file(&store.own)),
+            Self::Postgres(store) => held(&store.own).await,
+            Self::Sqlite(store) => held_file(&store.own).await,
         }
     }
 
@@ -88,7 +116,7 @@ impl Ledger {
     /// On SQLite both use the connections for the instance's own work.
     async fn in_session<T>(
         &self,
-        connections: impl FnOnce(&postgres::Store) -> &Connections<Sessions>,
+        connections: impl FnOnce(&postgres::Store) -> &Connections<PgConnection>,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
         match self {
@@ -147,16 +175,17 @@ impl Ledger {
     ) -> Result<T, LedgerError> {
         match self {
             Self::Postgres(store) => {
-                let pool = pool(store);
-                let mut transaction = begun(pool).await?;
-                let session = Session::Postgres(&mut transaction, pool.patience);
-                let ending = statements(session).await?;
-                Ok(answered(pool.patience, ending.reach(transaction)).await?)
+                let mut transaction = begin(pool(store)).await?;
+                let (value, commits) = statements(transaction.lend()).await?.parts();
+                transaction.end(commits).await?;
+                Ok(value)
             }
             Self::Sqlite(store) => {
                 let write = async |mut transaction: Transaction<'_, Sqlite>| {
-                    let ending = statements(Session::Sqlite(&mut transaction)).await?;
-                    Ok(ending.reach(transaction).await?)
+                    let session = Session::Sqlite(&mut transaction);
+                    let (value, commits) = statements(session).await?.parts();
+                    end_on_sqlite(transaction, commits).await?;
+                    Ok(value)
                 };
                 store.write(write).await
             }
@@ -164,16 +193,17 @@ impl Ledger {
     }
 
     /// Begins one consistent view of the entries.
+    #[boxed]
     pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
-        let mut session = match self {
+        let mut session: Box<dyn Held> = match self {
             Self::Postgres(store) => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
                 let SessionPool { sessions, patience } = &store.snapshots;
                 let begun = answered(*patience, sessions.begin_with(begin)).await?;
-                Held::Postgres(begun, *patience)
+                Box::new(OnPostgres(begun, *patience))
             }
             // In WAL mode a transaction sees what was committed when it first read.
-            Self::Sqlite(store) => Held::Sqlite(store.snapshots.begin().await?),
+            Self::Sqlite(store) => Box::new(OnSqlite(store.snapshots.begin().await?)),
         };
         // The view begins at the first read, not at BEGIN. So read something now.
         session

@@ -9,12 +9,14 @@ use super::{
     Appended, Burst, ClaimTables, Draft, Fence, Ledger, LedgerError, LedgerView, Look, Turn,
     Untimely, store,
 };
+use crate::boxed;
 use crate::components::leave_out;
 use crate::shared_use::shares;
 use domain::identity::AccountId;
 
 impl ClaimTables {
     /// Reads what a decision needs.
+    #[boxed]
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let mut view = store!(&self.ledger, store => store.look(look).await)?;
         self.name_old_accounts(look, &mut view).await?;
@@ -157,6 +159,7 @@ impl ClaimTables {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`], also if the turn does not come in time.
+    #[boxed]
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         match &self.ledger {
             Ledger::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),

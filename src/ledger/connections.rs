@@ -11,6 +11,8 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::boxed;
+
 /// The longest time to make a connection. A claim waits less than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before another attempt at a server that takes no connections at the moment.
@@ -20,7 +22,7 @@ pub const LIFETIME: Duration = Duration::from_secs(600);
 
 /// Opens connections of one kind.
 pub trait Opener: Send + Sync + 'static {
-    type Opened: Connection;
+    type Opened;
 
     fn open(&self) -> BoxFuture<'_, Result<Self::Opened, sqlx::Error>>;
 }
@@ -36,12 +38,12 @@ impl Opener for SqliteConnectOptions {
 /// Connections that batches share; the one that was used last comes first. sqlx's pool asks the
 /// store after each use whether the connection still works, which is expensive beside a small
 /// batch. Here a connection is used again if its last statements ended well.
-pub struct Connections<O: Opener> {
-    opener: Arc<O>,
+pub struct Connections<C> {
+    opener: Arc<dyn Opener<Opened = C>>,
     pub patience: Duration,
     most: u32,
     turns: Arc<Semaphore>,
-    free: Arc<Mutex<Vec<Made<O::Opened>>>>,
+    free: Arc<Mutex<Vec<Made<C>>>>,
 }
 
 /// A connection, and when it was made.
@@ -51,15 +53,15 @@ struct Made<C> {
 }
 
 /// A borrowed connection. Dropping the lease frees it.
-struct Lease<O: Opener> {
-    made: Option<Made<O::Opened>>,
-    connections: Connections<O>,
+struct Lease<C> {
+    made: Option<Made<C>>,
+    connections: Connections<C>,
     _turn: OwnedSemaphorePermit,
 }
 
-impl<O: Opener> Connections<O> {
+impl<C: Connection + 'static> Connections<C> {
     /// No connection yet, and `most` at most: each is made when it is needed.
-    pub fn new(opener: O, most: u32, patience: Duration) -> Self {
+    pub fn new(opener: impl Opener<Opened = C>, most: u32, patience: Duration) -> Self {
         Self {
             opener: Arc::new(opener),
             patience,
@@ -78,10 +80,9 @@ impl<O: Opener> Connections<O> {
     /// The error of the statements; or there is no connection, or no answer in time.
     pub async fn run<T, E: From<sqlx::Error>>(
         &self,
-        statements: impl AsyncFnOnce(&mut O::Opened) -> Result<T, E>,
+        statements: impl AsyncFnOnce(&mut C) -> Result<T, E>,
     ) -> Result<T, E> {
-        let lease = timeout(self.patience / 3, self.lease()).await;
-        let mut lease = lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+        let mut lease = self.lease_in_time().await?;
         // A caller that stops waiting drops the connection with the statements.
         let mut made = lease.made.take().ok_or(sqlx::Error::PoolClosed)?;
         let result = match timeout(self.patience, statements(&mut made.connection)).await {
@@ -95,9 +96,15 @@ impl<O: Opener> Connections<O> {
         result
     }
 
+    #[boxed]
+    async fn lease_in_time(&self) -> Result<Lease<C>, sqlx::Error> {
+        let lease = timeout(self.patience / 3, self.lease()).await;
+        lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
     /// A connection is made even if its caller stops waiting. Otherwise a slow server would never
     /// get one.
-    async fn lease(&self) -> Result<Lease<O>, sqlx::Error> {
+    async fn lease(&self) -> Result<Lease<C>, sqlx::Error> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(|_| sqlx::Error::PoolClosed)?;
         let mut lease = Lease {
@@ -119,7 +126,7 @@ impl<O: Opener> Connections<O> {
         making.await.unwrap_or(Err(sqlx::Error::PoolClosed))
     }
 
-    fn take_young(&self) -> Option<Made<O::Opened>> {
+    fn take_young(&self) -> Option<Made<C>> {
         let mut free = self.free();
         free.retain(|made| made.at.elapsed() < LIFETIME);
         free.pop()
@@ -140,7 +147,7 @@ impl<O: Opener> Connections<O> {
 }
 
 /// Connects as soon as the server takes connections.
-async fn connect<O: Opener>(opener: &O) -> Result<O::Opened, sqlx::Error> {
+async fn connect<C: 'static>(opener: &dyn Opener<Opened = C>) -> Result<C, sqlx::Error> {
     loop {
         match opener.open().await {
             Err(error) if is_passing(&error) => sleep(CONNECT_PAUSE).await,
@@ -163,13 +170,13 @@ fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-impl<O: Opener> Connections<O> {
-    fn free(&self) -> MutexGuard<'_, Vec<Made<O::Opened>>> {
+impl<C> Connections<C> {
+    fn free(&self) -> MutexGuard<'_, Vec<Made<C>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<O: Opener> Clone for Connections<O> {
+impl<C> Clone for Connections<C> {
     fn clone(&self) -> Self {
         Self {
             opener: self.opener.clone(),
@@ -181,7 +188,7 @@ impl<O: Opener> Clone for Connections<O> {
     }
 }
 
-impl<O: Opener> Drop for Lease<O> {
+impl<C> Drop for Lease<C> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             self.connections.free().push(made);

@@ -43,6 +43,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+// The code of an async function is otherwise compiled in each crate that awaits it (docs/decisions/0011).
+use async_recursion::async_recursion as boxed;
 use domain::identity::Identity;
 
 pub use access::Snapshot;
@@ -154,6 +156,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OpenError`]; each says what to do.
+    #[boxed]
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
         Self::open_with(options, Opening::Make, &[], now).await
     }
@@ -163,6 +166,7 @@ impl Ledger {
     /// # Errors
     /// [`OpenError`]; each says what to do. [`OpenError::Missing`] and [`OpenError::Older`] where
     /// [`Ledger::open`] would make or migrate the ledger.
+    #[boxed]
     pub async fn open_existing(
         options: &LedgerOptions,
         now: DateTime<Utc>,
@@ -175,6 +179,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::open_existing`], except [`OpenError::Standby`].
+    #[boxed]
     pub async fn open_to_read(
         options: &LedgerOptions,
         now: DateTime<Utc>,
@@ -188,6 +193,7 @@ impl Ledger {
     /// # Errors
     /// [`OpenError`]; each says what to do.
     #[cfg(feature = "faults")]
+    #[boxed]
     pub async fn open_with_next(
         options: &LedgerOptions,
         opening: Opening,
@@ -273,6 +279,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
+    #[boxed]
     pub async fn truncate_log(&self) -> Result<(), LedgerError> {
         match self {
             Self::Postgres(_) => Ok(()),
@@ -281,6 +288,7 @@ impl Ledger {
     }
 
     /// Closes the connections after their work has ended.
+    #[boxed]
     pub async fn close(&self) {
         store!(self, store => store.close().await);
     }

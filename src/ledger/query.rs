@@ -8,7 +8,6 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use tokio::task::yield_now;
@@ -17,6 +16,7 @@ use super::LedgerError;
 use super::row::{Column, StoredRow, only};
 use super::sessions::answered;
 use super::values::{Value, postgres, sqlite};
+use crate::boxed;
 use domain::claim::MetadataFilter;
 
 /// After this many rows of many other tasks get the thread.
@@ -65,23 +65,26 @@ impl Statement {
     }
 }
 
-/// A connection that a caller owns: from a pool, or in a transaction.
-pub enum Held<P, S> {
-    /// With the time within which each statement is answered.
-    Postgres(P, Duration),
-    Sqlite(S),
+/// A connection that a caller owns: from a pool, or in a transaction. A trait object, because otherwise each crate
+/// that drops one would compile what gives it back to its pool.
+pub trait Held: Send {
+    fn lend(&mut self) -> Session<'_>;
 }
 
-impl<P, S> Held<P, S>
-where
-    P: DerefMut<Target = PgConnection>,
-    S: DerefMut<Target = SqliteConnection>,
-{
-    pub fn lend(&mut self) -> Session<'_> {
-        match self {
-            Self::Postgres(connection, patience) => Session::Postgres(connection, *patience),
-            Self::Sqlite(connection) => Session::Sqlite(connection),
-        }
+/// With the time within which each statement is answered.
+pub struct OnPostgres<C>(pub C, pub Duration);
+
+pub struct OnSqlite<C>(pub C);
+
+impl<C: DerefMut<Target = PgConnection> + Send> Held for OnPostgres<C> {
+    fn lend(&mut self) -> Session<'_> {
+        Session::Postgres(&mut self.0, self.1)
+    }
+}
+
+impl<C: DerefMut<Target = SqliteConnection> + Send> Held for OnSqlite<C> {
+    fn lend(&mut self) -> Session<'_> {
+        Session::Sqlite(&mut self.0)
     }
 }
 
@@ -89,6 +92,22 @@ where
 enum Rows {
     Postgres(Vec<PgRow>),
     Sqlite(Vec<SqliteRow>),
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        match self {
+            Self::Postgres(rows) => rows.len(),
+            Self::Sqlite(rows) => rows.len(),
+        }
+    }
+
+    fn at(&self, index: usize) -> StoredRow<'_> {
+        match self {
+            Self::Postgres(rows) => StoredRow::Postgres(&rows[index]),
+            Self::Sqlite(rows) => StoredRow::Sqlite(&rows[index]),
+        }
+    }
 }
 
 /// A connection that is lent to run statements.
@@ -105,35 +124,28 @@ impl Session<'_> {
         query: Statement,
         decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
     ) -> Result<Vec<T>, LedgerError> {
-        match self.rows(query).await? {
-            Rows::Postgres(rows) => rows
-                .iter()
-                .map(|row| decode(&StoredRow::Postgres(row)))
-                .collect(),
-            Rows::Sqlite(rows) => rows
-                .iter()
-                .map(|row| decode(&StoredRow::Sqlite(row)))
-                .collect(),
+        let rows = self.rows(query).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for index in 0..rows.len() {
+            found.push(decode(&rows.at(index))?);
         }
+        Ok(found)
     }
 
-    /// The rows of a statement. The box makes the compiler translate this once, in this crate, instead of at each
-    /// statement of each crate that waits for one.
-    fn rows(&mut self, query: Statement) -> BoxFuture<'_, Result<Rows, LedgerError>> {
+    #[boxed]
+    async fn rows(&mut self, query: Statement) -> Result<Rows, LedgerError> {
         let Statement { texts, values } = query;
-        Box::pin(async move {
-            match self {
-                Self::Postgres(connection, patience) => {
-                    let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                    let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
-                    Ok(Rows::Postgres(rows))
-                }
-                Self::Sqlite(connection) => {
-                    let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
-                    Ok(Rows::Sqlite(query.fetch_all(&mut **connection).await?))
-                }
+        match self {
+            Self::Postgres(connection, patience) => {
+                let query = sqlx::query_with(texts.postgres, postgres(values)?);
+                let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
+                Ok(Rows::Postgres(rows))
             }
-        })
+            Self::Sqlite(connection) => {
+                let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
+                Ok(Rows::Sqlite(query.fetch_all(&mut **connection).await?))
+            }
+        }
     }
 
     /// As [`Session::all`], for many rows: other tasks get the thread now and then.

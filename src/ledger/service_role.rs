@@ -7,6 +7,7 @@ use sqlx::postgres::PgDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 use super::{Ledger, LedgerError};
+use crate::boxed;
 
 /// Every right of the service, by table, view and function. The service has no other right. A migration
 /// that makes one of them adds a line here. To PostgreSQL a view is a table.
@@ -224,6 +225,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`ServiceRoleError`]; each says what to do.
+    #[boxed]
     pub async fn set_up_role(&self, role: &RoleName) -> Result<Option<String>, ServiceRoleError> {
         match self {
             Self::Postgres(store) => set_up(&store.own.sessions, role).await.map(Some),

@@ -2,6 +2,7 @@
 
 use sqlx::PgPool;
 
+use crate::boxed;
 use crate::query::query;
 use crate::row::StoredRow;
 use crate::{Ledger, LedgerError};
@@ -40,6 +41,7 @@ impl StandbyFacts {
 
 impl Ledger {
     /// The standbys of the ledger's server; `None` on SQLite, which has no server.
+    #[boxed]
     pub async fn standbys(&self) -> Result<Option<StandbyFacts>, LedgerError> {
         if matches!(self, Self::Sqlite(_)) {
             return Ok(None);

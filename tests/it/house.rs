@@ -1,11 +1,11 @@
 //! The rules of the source code that a machine can check: layers, circles, twins, names and sizes.
 
 mod circles;
+mod first_build;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The longest file of the sources, in lines.
 const LINES_MOST: usize = 600;
@@ -420,30 +420,6 @@ fn nothing_but_the_check_of_clocks_asks_a_database_for_the_time() {
             );
         }
     }
-}
-
-/// The number of others' crates that the README's first command compiles. The build once took nine minutes
-/// on two cores.
-#[test]
-fn the_first_build_stays_small() {
-    let output = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--edges", "normal,build"])
-        .args(["--prefix", "none", "--no-dedupe", "--format", "{p}"])
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{output:?}");
-    let packages = String::from_utf8(output.stdout).expect("a text");
-    let packages: BTreeSet<&str> = packages
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .filter(|name| !name.is_empty() && !name.starts_with("perdiem"))
-        .collect();
-    // sqlx's macros compile sqlx and its drivers a second time, for the compiler.
-    for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys"] {
-        assert!(!packages.contains(costly), "{costly} is compiled");
-    }
-    assert!(packages.len() <= 280, "{}: {packages:?}", packages.len());
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub use server_facts::{ClientLimits, RoleFacts, ServerFacts, VacuumFacts};
 use host::clock::Clock;
 
 use crate::OpenError;
+use crate::boxed;
 
 /// What a store says of itself.
 pub enum Checkup {
@@ -22,6 +23,7 @@ impl Checkup {
     ///
     /// # Errors
     /// [`OpenError`]; each says what to do.
+    #[boxed]
     pub async fn of(url: &str, reads_only: bool, clock: &Clock) -> Result<Self, OpenError> {
         match url.split_once(':') {
             Some(("postgres" | "postgresql", _)) => {

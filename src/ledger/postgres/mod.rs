@@ -56,8 +56,8 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// connections of another.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) claims: Connections<Sessions>,
-    pub(super) polls: Connections<Sessions>,
+    pub(super) claims: Connections<PgConnection>,
+    pub(super) polls: Connections<PgConnection>,
     turns: SessionPool,
     pub(super) reads: SessionPool,
     pub(super) snapshots: SessionPool,

@@ -22,6 +22,7 @@ use super::schema::{self, Applied, MigrationFile};
 use super::{
     LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST, TimeBounds,
 };
+use crate::boxed;
 use domain::identity::Identity;
 
 pub use entries::last_lines;
@@ -51,7 +52,7 @@ const LASTING: [i32; 3] = [8, 14, 26];
 /// kind of read has its own connections, so that no kind can take those of another.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) writer: Connections<SqliteConnectOptions>,
+    pub(super) writer: Connections<SqliteConnection>,
     pub(super) reads: SqlitePool,
     pub(super) snapshots: SqlitePool,
     pub(super) own: SqlitePool,
@@ -178,9 +179,8 @@ impl Store {
         &self,
         statements: impl AsyncFnOnce(Transaction<'_, Sqlite>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let write = async |connection: &mut SqliteConnection| {
-            statements(connection.begin_with("BEGIN IMMEDIATE").await?).await
-        };
+        let write =
+            async |connection: &mut SqliteConnection| statements(begin(connection).await?).await;
         self.writer.run(write).await
     }
 
@@ -200,6 +200,13 @@ impl Store {
         self.own.close().await;
         self.writer.close().await;
     }
+}
+
+#[boxed]
+async fn begin<'c>(
+    connection: &'c mut SqliteConnection,
+) -> Result<Transaction<'c, Sqlite>, sqlx::Error> {
+    connection.begin_with("BEGIN IMMEDIATE").await
 }
 
 /// A pool with at most this many connections, and the longest wait for one of them.

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::boxed;
 use crate::entry_rows::decode_entry;
 use crate::query::query;
 use crate::row::{StoredRow, only};
@@ -98,6 +99,7 @@ const ENTRIES: &str =
 impl ClaimTables {
     /// The holds that are open at an instant, after the account's entries up to its line `last`. Of
     /// those that have lapsed, at most `lapsed_most`.
+    #[boxed]
     pub async fn holds(
         &self,
         account: AccountId,
@@ -132,6 +134,7 @@ impl ClaimTables {
 
     /// What a forecast needs of the holds that are open after an account's line `last`: the first of
     /// them, and the end of the last one if there are more.
+    #[boxed]
     pub async fn holds_to_come(
         &self,
         account: AccountId,
@@ -160,6 +163,7 @@ impl ClaimTables {
 
     /// The keys of an account's entries since an instant, newest first, at most `limit`. Those of entries that an
     /// erasure gave to another account come last.
+    #[boxed]
     pub async fn keys_of(
         &self,
         account: AccountId,
@@ -175,12 +179,14 @@ impl ClaimTables {
 
 impl RecordTables {
     /// The instant of the last entry that an account has lost to a cut.
+    #[boxed]
     pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
         let cut = query(CUT_AT).bind(account);
         self.ledger.reads().await?.lend().first(cut, only).await
     }
 
     /// An account's entries with numbers below `before`, newest first, at most `limit`.
+    #[boxed]
     pub async fn entries(
         &self,
         account: AccountId,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::versions::{ChangeFilter, next_revision, next_revisions};
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::{LedgerError, RecordTables, new_blind};
@@ -137,6 +138,7 @@ const ADD_MANY: Texts = Texts {
 
 impl RecordTables {
     /// Adds an act, and returns its revision. The revision of the argument is ignored.
+    #[boxed]
     pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
         self.ledger
             .edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
@@ -144,6 +146,7 @@ impl RecordTables {
     }
 
     /// Adds acts in one transaction. The revisions of the arguments are ignored.
+    #[boxed]
     pub async fn add_acts(&self, acts: &[Act]) -> Result<(), LedgerError> {
         let count = u32::try_from(acts.len()).unwrap_or(u32::MAX);
         self.ledger
@@ -172,6 +175,7 @@ impl RecordTables {
     }
 
     /// The act with this revision.
+    #[boxed]
     pub async fn act(&self, revision: u64) -> Result<Option<Act>, LedgerError> {
         one(&mut self.ledger.reads().await?.lend(), revision).await
     }

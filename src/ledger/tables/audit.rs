@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::boxed;
 use crate::entry_rows::{decode_entry, decode_line};
 use crate::query::{Session, query};
 use crate::row::StoredRow;
@@ -111,6 +112,7 @@ impl AuditTables {
     /// # Errors
     /// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for a row whose account or number
     /// cannot be read.
+    #[boxed]
     pub async fn audited(
         &self,
         (account, number): (AccountId, u64),
@@ -127,6 +129,7 @@ impl AuditTables {
     ///
     /// # Errors
     /// As [`AuditTables::audited`].
+    #[boxed]
     pub async fn audited_recent(
         &self,
         after: RecordPlace,
@@ -142,6 +145,7 @@ impl AuditTables {
     }
 
     /// Accounts of a part that have a row, in order, at most `limit`; each with whether it has an entry.
+    #[boxed]
     pub async fn opened(
         &self,
         part: LedgerPart,
@@ -158,6 +162,7 @@ impl AuditTables {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`]. A line that cannot be read is an error in its place.
+    #[boxed]
     pub async fn last_lines(
         &self,
         accounts: &[AccountId],

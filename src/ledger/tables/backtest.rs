@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::LedgerError;
 use crate::access::Snapshot;
+use crate::boxed;
 use crate::encoding::decode_kind;
 use crate::query::{Texts, query};
 use crate::row::StoredRow;
@@ -67,6 +68,7 @@ const SUBJECTS: Texts = Texts {
 
 impl Snapshot {
     /// A policy's entries with ids in `[from, to)`, in order, at most `limit`.
+    #[boxed]
     pub async fn replayed(
         &mut self,
         policy: PolicyId,
@@ -79,6 +81,7 @@ impl Snapshot {
     }
 
     /// The subjects of accounts. An erased subject is left out.
+    #[boxed]
     pub async fn subjects(
         &mut self,
         accounts: &[AccountId],

@@ -6,6 +6,7 @@ use chrono::NaiveDate;
 use serde_json::json;
 
 use super::statistics::{PolicyDay, days_of, decode_figure};
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::{FigureTables, LedgerError};
 use domain::policy::PolicyId;
@@ -54,6 +55,7 @@ const BUSIEST: Texts = Texts {
 impl FigureTables {
     /// Of one day of each policy: the `limit` days with the most units granted, most units first. A day
     /// without a grant is left out.
+    #[boxed]
     pub async fn busiest_days(
         &self,
         days: &[(PolicyId, NaiveDate)],

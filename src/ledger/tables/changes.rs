@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 
 use super::acts::{Act, ActKind};
 use super::versions::{ChangeFilter, Changed};
+use crate::boxed;
 use crate::{LedgerError, RecordTables};
 use domain::key::Key;
 use domain::overrides::{Block, Override, SubjectTier};
@@ -85,6 +86,7 @@ impl PastChange {
 
 impl RecordTables {
     /// The changes of one kind, or of all kinds except days and reads, newest first, at most `limit`.
+    #[boxed]
     pub async fn changes(
         &self,
         mut filter: ChangeFilter,

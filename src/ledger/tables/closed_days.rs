@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::acts::{Act, add_act_in};
 use super::statistics::{FigureFilter, PolicyDay, figures_in};
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::query;
 use crate::row::{StoredRow, only};
 use crate::{FigureTables, LedgerError};
@@ -31,6 +32,7 @@ fn decode(row: &StoredRow<'_>) -> Result<(PolicyName, OpenDay), LedgerError> {
 impl FigureTables {
     /// The days that ended, and last changed, before an instant; the earliest end first, at most
     /// `limit`.
+    #[boxed]
     pub async fn days_to_close(
         &self,
         before: DateTime<Utc>,

@@ -11,6 +11,7 @@ use super::acts::{Act, add_act_in};
 use super::record::HOLD_POSITIONS;
 use super::replacements::HOLD_LEDGER;
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
 use crate::service_role::Ownership;
@@ -312,12 +313,14 @@ impl DropStep {
 
 impl ClaimTables {
     /// Whether an entry was archived and dropped.
+    #[boxed]
     pub async fn is_dropped(&self, entry: EntryId) -> Result<bool, LedgerError> {
         let dropped = query(IS_DROPPED).bind(entry);
         self.ledger.reads().await?.lend().one(dropped).await
     }
 
     /// Whether grants of a bundle were archived and dropped.
+    #[boxed]
     pub async fn is_cut(&self, bundle: BundleId) -> Result<bool, LedgerError> {
         let cut = query(IS_CUT).bind(bundle);
         self.ledger.reads().await?.lend().one(cut).await
@@ -326,18 +329,21 @@ impl ClaimTables {
 
 impl RecordTables {
     /// The newest cut whose own place is at or below a place.
+    #[boxed]
     pub async fn last_cut(&self, up_to: RecordPlace) -> Result<Option<Cut>, LedgerError> {
         let mut cuts = self.cuts().await?.into_iter();
         Ok(cuts.find(|cut| cut.own <= up_to))
     }
 
     /// All cuts, the newest first.
+    #[boxed]
     pub async fn cuts(&self) -> Result<Vec<Cut>, LedgerError> {
         let mut held = self.ledger.reads().await?;
         held.lend().all(query(CUTS), decode_cut).await
     }
 
     /// Whether this user may drop entries. On PostgreSQL only the owner of the tables may.
+    #[boxed]
     pub async fn may_drop(&self) -> Result<bool, LedgerError> {
         match self.ledger.own().await?.lend() {
             Session::Postgres(connection, patience) => {
@@ -349,6 +355,7 @@ impl RecordTables {
     }
 
     /// How often accounts have got random ids. `None` while an account gets its random id.
+    #[boxed]
     pub async fn account_moves(&self) -> Result<Option<u64>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let moves: u64 = row.get("erasures")?;
@@ -365,6 +372,7 @@ impl RecordTables {
     }
 
     /// How many entries the ledger has up to a place.
+    #[boxed]
     pub async fn count_entries(&self, up_to: RecordPlace) -> Result<u64, LedgerError> {
         let count = query(COUNT).bind(up_to.xact).bind(up_to.id);
         self.ledger.own().await?.lend().one(count).await
@@ -373,6 +381,7 @@ impl RecordTables {
     /// Adds the act of a cut. From then on the figures that were recorded up to `kept_to` are kept
     /// as they are.
     /// Returns `None` and adds nothing if a policy has changed since the revision `as_of`.
+    #[boxed]
     pub async fn add_cut(
         &self,
         act: &Act,
@@ -397,6 +406,7 @@ impl RecordTables {
     }
 
     /// The next entries that a cut drops. It takes no lock.
+    #[boxed]
     pub async fn drop_step(
         &self,
         scope: &DropScope,
@@ -417,6 +427,7 @@ impl RecordTables {
 
     /// Drops the entries of a step that are left, and returns how many it dropped. Returns `None` and
     /// drops nothing while an account gets its random id.
+    #[boxed]
     pub async fn drop_entries(
         &self,
         cut: &Cut,

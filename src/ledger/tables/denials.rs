@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::open_days::open;
 use crate::access::Ending;
+use crate::boxed;
 #[cfg(feature = "faults")]
 use crate::query::Texts;
 use crate::query::query;
@@ -122,6 +123,7 @@ fn decode_listed_denial(row: &StoredRow<'_>) -> Result<ListedDenial, LedgerError
 impl FigureTables {
     /// Stores how many claims a run of an instance has denied so far, and first denials. A second
     /// write of the same changes nothing.
+    #[boxed]
     pub async fn save_denials(
         &self,
         run: Uuid,
@@ -163,6 +165,7 @@ impl FigureTables {
 
     /// An account's first denials, newest first, at most `limit`: those before an instant, or at
     /// this instant with a window that begins before another.
+    #[boxed]
     pub async fn first_denials(
         &self,
         account: AccountId,
@@ -183,6 +186,7 @@ impl FigureTables {
     }
 
     /// First denials of all subjects, newest first, at most `limit`: those after a place in the list.
+    #[boxed]
     pub async fn listed_denials(
         &self,
         filter: &DenialFilter,
@@ -212,6 +216,7 @@ impl FigureTables {
     }
 
     /// Deletes first denials before an instant, at most `limit`.
+    #[boxed]
     pub async fn forget_denials(
         &self,
         before: DateTime<Utc>,

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::query;
 use crate::row::{StoredRow, only};
 use crate::{ClaimTables, LedgerError};
@@ -59,6 +60,7 @@ fn decode_mark(row: &StoredRow<'_>) -> Result<LapsesMark, LedgerError> {
 }
 
 impl ClaimTables {
+    #[boxed]
     pub async fn lapses_mark(&self) -> Result<LapsesMark, LedgerError> {
         let mark = self
             .ledger
@@ -72,6 +74,7 @@ impl ClaimTables {
 
     /// The holds that ended after a hold, or after an instant, and up to another instant; the
     /// earliest end first, at most `limit`.
+    #[boxed]
     pub async fn ended_holds(
         &self,
         (after, grant): (DateTime<Utc>, EntryId),
@@ -88,6 +91,7 @@ impl ClaimTables {
     }
 
     /// Takes the next turn. Returns whether no other instance took it first.
+    #[boxed]
     pub async fn take_lapses_turn(&self, turn: i64) -> Result<bool, LedgerError> {
         let taking = query(TAKE_TURN).bind(turn);
         self.ledger
@@ -99,6 +103,7 @@ impl ClaimTables {
     }
 
     /// Notes how far lapses were recorded, unless another instance has taken a turn since.
+    #[boxed]
     pub async fn move_lapses_mark(&self, mark: LapsesMark) -> Result<(), LedgerError> {
         let moved = query(MOVE_MARK).bind(mark.turn).bind(mark.until);
         self.ledger

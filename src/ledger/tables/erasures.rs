@@ -9,6 +9,7 @@ use super::acts::{self, Act};
 use super::record::HOLD_POSITIONS;
 use super::versions::next_revision;
 use crate::access::Ending;
+use crate::boxed;
 use crate::entry_rows::decode_line;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
@@ -229,6 +230,7 @@ impl AccountOwner {
 impl AdminTables {
     /// Begins to erase a subject, and returns the act. If an erasure is running and nothing else
     /// is left to erase, returns the act of that one. `None` if the subject is unknown.
+    #[boxed]
     pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
         self.ledger
             .edit(async |mut session| {
@@ -281,12 +283,14 @@ impl AdminTables {
     }
 
     /// The accounts of an erasure that are not erased yet.
+    #[boxed]
     pub async fn erasing_of(&self, revision: u64) -> Result<Vec<ErasingAccount>, LedgerError> {
         let erasing = query(OF_REVISION).bind(revision);
         self.ledger.own().await?.lend().all(erasing, decode).await
     }
 
     /// The accounts whose next step is due, at most `limit`.
+    #[boxed]
     pub async fn due_erasures(
         &self,
         now: DateTime<Utc>,
@@ -297,6 +301,7 @@ impl AdminTables {
     }
 
     /// Those of some accounts that still count, without their subjects' names.
+    #[boxed]
     pub async fn hidden(&self, accounts: &[AccountId]) -> Result<HashSet<AccountId>, LedgerError> {
         let hidden = query(HIDDEN).bind(accounts);
         let hidden = self.ledger.reads().await?.lend().all(hidden, only).await;
@@ -305,6 +310,7 @@ impl AdminTables {
 
     /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is
     /// how much clocks may differ.
+    #[boxed]
     pub async fn erase_texts(
         &self,
         erasing: &ErasingAccount,

@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::history::decode_listed;
+use crate::boxed;
 use crate::entry_rows::decode_line;
 use crate::query::query;
 use crate::{LedgerError, ListedEntry, RecordTables};
@@ -37,6 +38,7 @@ const LIFE: &str = "SELECT * FROM listed_entries WHERE account = $1 AND number =
 impl RecordTables {
     /// The last line of an account that was appended up to an instant, and is up to a place of the
     /// record.
+    #[boxed]
     pub async fn line_then(
         &self,
         account: AccountId,
@@ -58,6 +60,7 @@ impl RecordTables {
     }
 
     /// The line before an entry's line.
+    #[boxed]
     pub async fn line_before(&self, entry: &Entry) -> Result<Option<Line>, LedgerError> {
         let line = query(LINE)
             .bind(entry.account)
@@ -75,6 +78,7 @@ impl RecordTables {
 
     /// The entries of an account, up to a line, that count in a window: how many there are, and the
     /// newest of them, at most `limit`.
+    #[boxed]
     pub async fn counted_in(
         &self,
         account: AccountId,
@@ -103,6 +107,7 @@ impl RecordTables {
     }
 
     /// A grant, followed by the entries that name it.
+    #[boxed]
     pub async fn life_of(&self, grant: &Entry) -> Result<Vec<ListedEntry>, LedgerError> {
         let life = query(LIFE)
             .bind(grant.account)

@@ -3,6 +3,7 @@
 
 use uuid::Uuid;
 
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use crate::{AuditTables, LedgerError};
@@ -56,6 +57,7 @@ const FORGED: Texts = Texts {
 impl AuditTables {
     /// Whether an entry or a change has a place before the record. perdiem never gives such a
     /// place.
+    #[boxed]
     pub async fn has_leaves_before(&self) -> Result<bool, LedgerError> {
         self.ledger
             .reads()
@@ -66,6 +68,7 @@ impl AuditTables {
     }
 
     /// An entry or a change whose place no transaction has had, as text for people.
+    #[boxed]
     pub async fn forged_place(&self) -> Result<Option<String>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let id: Option<Uuid> = row.get("id")?;

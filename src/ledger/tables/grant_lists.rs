@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::grants::decode;
 use crate::access::Snapshot;
+use crate::boxed;
 use crate::encoding::encode_marks;
 use crate::query::{Session, Statement, Texts, query};
 use crate::row::only;
@@ -363,6 +364,7 @@ pub struct FoundGrants {
 
 impl RecordTables {
     /// Grants, newest first, at most `limit`.
+    #[boxed]
     pub async fn grants(
         &self,
         filter: &GrantFilter,
@@ -374,6 +376,7 @@ impl RecordTables {
 
 impl Snapshot {
     /// As [`RecordTables::grants`], as of the beginning of the snapshot.
+    #[boxed]
     pub async fn grants(
         &mut self,
         filter: &GrantFilter,

@@ -1,5 +1,6 @@
 //! Grants, each with the entries that name it.
 
+use crate::boxed;
 use crate::encoding::{decode_follower, decode_note};
 use crate::entry_rows::decode_entry;
 use crate::query::{Texts, query};
@@ -57,6 +58,7 @@ pub(super) fn texts() -> Vec<(String, Texts)> {
 
 impl ClaimTables {
     /// The grants of a bundle that were not dropped, in the order of their ids.
+    #[boxed]
     pub async fn bundle(&self, id: BundleId) -> Result<Vec<Grant>, LedgerError> {
         let all = query(BUNDLE).bind(id);
         self.ledger
@@ -65,6 +67,7 @@ impl ClaimTables {
     }
 
     /// One grant.
+    #[boxed]
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
         let one = query(ONE).bind(id);
         self.ledger

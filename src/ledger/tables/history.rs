@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::entry_lists::{EntryIndex, FEW, IN_TURN};
+use crate::boxed;
 use crate::encoding::encode_crossed;
 use crate::entry_rows::decode_entry;
 use crate::query::{Statement, Texts, query};
@@ -100,6 +101,7 @@ impl EntryIndex {
 
 impl RecordTables {
     /// An index that finds few entries for a filter. `None` if there is none.
+    #[boxed]
     pub async fn entry_index(
         &self,
         filter: &EntryFilter,
@@ -119,6 +121,7 @@ impl RecordTables {
     }
 
     /// Entries in the order of the record, at most `limit`. Sorts all that an index finds.
+    #[boxed]
     pub async fn entries_by(
         &self,
         index: EntryIndex,
@@ -136,6 +139,7 @@ impl RecordTables {
 
     /// Entries in the order of the record, at most `limit`. Reads every entry between the filter's
     /// two places.
+    #[boxed]
     pub async fn entries_in_turn(
         &self,
         filter: &EntryFilter,

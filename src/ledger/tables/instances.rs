@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgPool;
 use uuid::Uuid;
 
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::row::only;
 use crate::{Ledger, LedgerError};
@@ -93,6 +94,7 @@ impl Ledger {
     }
 
     /// Compares a clock that shows `now` with the ledger's.
+    #[boxed]
     pub async fn read_clock(&self, now: DateTime<Utc>) -> Result<ClockReading, LedgerError> {
         let clock = if self.has_clock() {
             query(CLOCK)
@@ -123,6 +125,7 @@ impl Ledger {
 
     /// Stores that an instance is alive, and its rules of time zones. Forgets instances not seen
     /// since `forget`. Returns the rules of the others.
+    #[boxed]
     pub async fn report_instance(
         &self,
         id: Uuid,
@@ -143,6 +146,7 @@ impl Ledger {
 
     /// Tries whether entries can be written: takes the locks that an append takes, and commits a
     /// report of the instance. The connection that fails in the middle is not used again.
+    #[boxed]
     pub async fn probe_writes(
         &self,
         id: Uuid,

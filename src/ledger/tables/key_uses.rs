@@ -6,6 +6,7 @@ use chrono::NaiveDate;
 use uuid::Uuid;
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::{AdminTables, LedgerError};
 
@@ -29,6 +30,7 @@ const ADD_USES: Texts = Texts {
 
 impl AdminTables {
     /// Adds uses. A use that another instance has added is left as it is.
+    #[boxed]
     pub async fn add_key_uses(&self, uses: Vec<KeyUse>) -> Result<(), LedgerError> {
         // All uses are of one day, except at midnight.
         let mut days: BTreeMap<NaiveDate, Vec<Uuid>> = BTreeMap::new();

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::versions::{Accepted, Change, ChangeFilter, Changed, next_revision, nothing};
 use crate::access::Ending;
+use crate::boxed;
 use crate::encoding::encode_names;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
@@ -138,6 +139,7 @@ const ADD_VERSION: Texts = Texts {
 
 impl AdminTables {
     /// Stores a new key.
+    #[boxed]
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
         self.ledger
             .edit(async |mut session| {
@@ -150,6 +152,7 @@ impl AdminTables {
 
     /// Stores the first key of a ledger. Returns false if there is a key already, also if another
     /// instance was first.
+    #[boxed]
     pub async fn add_first_key(
         &self,
         key: &Key,
@@ -269,6 +272,7 @@ impl AdminTables {
     }
 
     /// The versions of keys after a revision and up to another, in order.
+    #[boxed]
     pub async fn keys_between(
         &self,
         after: u64,
@@ -286,12 +290,14 @@ impl AdminTables {
     }
 
     /// The number that entries store for a key.
+    #[boxed]
     pub async fn key_number(&self, id: Uuid) -> Result<Option<KeyNumber>, LedgerError> {
         let number = query("SELECT number FROM keys WHERE id = $1").bind(id);
         self.ledger.reads().await?.lend().first(number, only).await
     }
 
     /// Who made a key.
+    #[boxed]
     pub async fn key_maker(&self, id: Uuid) -> Result<Option<String>, LedgerError> {
         let maker = query("SELECT changed_by FROM key_versions WHERE key = $1 AND version = 1");
         let mut reads = self.ledger.reads().await?;
@@ -299,6 +305,7 @@ impl AdminTables {
     }
 
     /// A key's last version, and its last use.
+    #[boxed]
     pub async fn key(&self, id: Uuid) -> Result<Option<UsedKey>, LedgerError> {
         let shown = query(SHOWN).bind(id);
         self.ledger
@@ -310,6 +317,7 @@ impl AdminTables {
     }
 
     /// The last versions of the keys below an id, newest key first, at most `limit`.
+    #[boxed]
     pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<UsedKey>, LedgerError> {
         let keys = query(LISTED).bind(before).bind(limit);
         self.ledger

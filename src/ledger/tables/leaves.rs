@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::acts::ActKind;
 use super::record::dropped_leaves;
+use crate::boxed;
 use crate::encoding::{
     CROSSED, ERASED, OVER, PROVISIONAL, WOULD_DENY, decode_crossed, kind_of_number,
 };
@@ -354,6 +355,7 @@ fn changes_between(texts: impl Into<Texts>, after: RecordPlace, up_to: RecordPla
 
 impl AuditTables {
     /// The leaves of all entries and changes after a place and up to another, in order.
+    #[boxed]
     pub async fn leaves(
         &self,
         after: RecordPlace,
@@ -363,6 +365,7 @@ impl AuditTables {
     }
 
     /// As [`AuditTables::leaves`], for the sealer.
+    #[boxed]
     pub async fn leaves_to_seal(
         &self,
         after: RecordPlace,

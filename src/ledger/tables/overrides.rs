@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::policies::{Standing, standing};
 use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, nothing};
+use crate::boxed;
 use crate::encoding::narrowed;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
@@ -288,6 +289,7 @@ impl AdminTables {
     }
 
     /// All versions of the exceptions of a policy, those of an account in their order.
+    #[boxed]
     pub async fn every_exception(
         &self,
         policy: PolicyId,
@@ -356,6 +358,7 @@ impl AdminTables {
 
 impl RecordTables {
     /// The versions of an account's exceptions up to a place of the record.
+    #[boxed]
     pub async fn known_exceptions(
         &self,
         account: AccountId,

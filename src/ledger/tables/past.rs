@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::accounts::CUT_AT;
+use crate::boxed;
 use crate::encoding::decode_kind;
 use crate::query::{Texts, query};
 use crate::row::{StoredRow, only};
@@ -85,6 +86,7 @@ impl ClaimTables {
     ///
     /// # Errors
     /// [`LedgerError::Archived`] if entries that may count were dropped.
+    #[boxed]
     pub async fn past(
         &self,
         account: AccountId,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::versions::{ChangeFilter, Changed};
+use crate::boxed;
 use crate::encoding::{decode_rule, encode_rule};
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
@@ -147,6 +148,7 @@ const ADD_VERSION: Texts = Texts {
 
 impl AdminTables {
     /// The versions of policies after a revision and up to another, in order.
+    #[boxed]
     pub async fn policies_between(
         &self,
         after: u64,
@@ -164,6 +166,7 @@ impl AdminTables {
     }
 
     /// A policy at an instant, archived or not.
+    #[boxed]
     pub async fn policy(
         &self,
         name: &PolicyName,
@@ -173,11 +176,13 @@ impl AdminTables {
     }
 
     /// The pause of a policy as of a version.
+    #[boxed]
     pub async fn pause(&self, version: &Policy) -> Result<Option<PolicyPause>, LedgerError> {
         pause_of(&mut self.ledger.reads().await?.lend(), version).await
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.
+    #[boxed]
     pub async fn versions(
         &self,
         name: &PolicyName,
@@ -195,6 +200,7 @@ impl AdminTables {
 
     /// Policies that are not archived, by name after `after`, at most `limit`: all, or `only`
     /// these.
+    #[boxed]
     pub async fn policies(
         &self,
         only: Option<&[PolicyName]>,
@@ -218,6 +224,7 @@ impl AdminTables {
 
 impl RecordTables {
     /// The versions of a policy up to a place of the record, oldest first.
+    #[boxed]
     pub async fn known_versions(
         &self,
         name: &PolicyName,
@@ -236,6 +243,7 @@ impl RecordTables {
     }
 
     /// The versions of a policy, or of all policies, that are older than a change: the oldest first for each policy.
+    #[boxed]
     pub async fn older_versions(
         &self,
         revision: u64,
@@ -251,6 +259,7 @@ impl RecordTables {
     }
 
     /// All versions of some policies, the oldest first for each, for a follower of the record.
+    #[boxed]
     pub async fn versions_to_follow(
         &self,
         policies: &[PolicyId],

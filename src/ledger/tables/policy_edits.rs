@@ -8,6 +8,7 @@ use super::policies::{
     PolicyTerms, Standing, insert_policy, insert_version, pause_of, scheduled, standing,
 };
 use super::versions::{Accepted, Change, Edited, next_revision};
+use crate::boxed;
 use crate::query::Session;
 use crate::{AdminTables, LedgerError};
 use domain::identity::AccountId;
@@ -160,6 +161,7 @@ impl AdminTables {
     }
 
     /// What a draft of a policy would orphan at an instant.
+    #[boxed]
     pub async fn orphans_of(
         &self,
         name: &PolicyName,

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::record::decode_mark;
+use crate::boxed;
 use crate::query::{Statement, Texts, query};
 use crate::row::StoredRow;
 use crate::{LedgerError, RecordTables};
@@ -173,6 +174,7 @@ impl RecordTables {
     }
 
     /// The position of a place; `None` if it has none yet.
+    #[boxed]
     pub async fn position_of(&self, place: RecordPlace) -> Result<Option<u64>, LedgerError> {
         if self.last_mark().await?.place < place {
             return Ok(None);
@@ -182,6 +184,7 @@ impl RecordTables {
     }
 
     /// The mark of a position, cut to end at the position; `None` if the position is not given yet.
+    #[boxed]
     pub async fn mark_at(&self, position: u64) -> Result<Option<Mark>, LedgerError> {
         if position == 0 {
             return Ok(Some(Mark::FIRST));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::{FigureTables, LedgerError};
@@ -205,6 +206,7 @@ impl FigureTables {
     }
 
     /// The figures of quarter hours, oldest first, at most `limit`.
+    #[boxed]
     pub async fn quarters(
         &self,
         filter: &QuarterFilter,
@@ -228,6 +230,7 @@ impl FigureTables {
     }
 
     /// Deletes the figures of quarter hours that began before an instant: at most `limit` rows of each table.
+    #[boxed]
     pub async fn forget_quarters(
         &self,
         before: DateTime<Utc>,

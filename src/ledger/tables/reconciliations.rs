@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::encoding::signed;
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
@@ -154,6 +155,7 @@ fn encode_differences(differences: &[Difference]) -> String {
 
 impl AuditTables {
     /// Whether a report that heals began since an instant, as far as is known without a lock.
+    #[boxed]
     pub async fn began_since(
         &self,
         since: DateTime<Utc>,
@@ -164,6 +166,7 @@ impl AuditTables {
     }
 
     /// Begins a report. Returns false if a report that heals began since `unless_since`.
+    #[boxed]
     pub async fn begin_reconciliation(
         &self,
         started: &Started,
@@ -198,6 +201,7 @@ impl AuditTables {
     }
 
     /// Ends a report.
+    #[boxed]
     pub async fn finish_reconciliation(
         &self,
         id: Uuid,
@@ -233,6 +237,7 @@ impl AuditTables {
     }
 
     /// Reports below an id, newest first, at most `limit`.
+    #[boxed]
     pub async fn reconciliations(
         &self,
         before: Uuid,
@@ -248,6 +253,7 @@ impl AuditTables {
     }
 
     /// One report, with its stored differences.
+    #[boxed]
     pub async fn reconciliation(
         &self,
         id: Uuid,
@@ -264,6 +270,7 @@ impl AuditTables {
     }
 
     /// How far the latest report checked the ledger.
+    #[boxed]
     pub async fn checked(&self, now: DateTime<Utc>) -> Result<Option<CheckedUpTo>, LedgerError> {
         let mut held = self.ledger.own().await?;
         let checked = query(CHECKED).bind(now);
@@ -271,6 +278,7 @@ impl AuditTables {
     }
 
     /// The accounts of the alarms of the latest reports; `None` for a row whose account cannot be read.
+    #[boxed]
     pub async fn alarmed(&self, now: DateTime<Utc>) -> Result<Vec<Option<AccountId>>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let kind = decode_difference_kind(&row.get::<String>("kind")?)?;
@@ -285,6 +293,7 @@ impl AuditTables {
     }
 
     /// The one of the latest reports with the most alarms, and how many it has.
+    #[boxed]
     pub async fn alarms(&self, now: DateTime<Utc>) -> Result<Option<(Uuid, u64)>, LedgerError> {
         let most = query(MOST_ALARMS).bind(now);
         let alarms = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("alarms")?));

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Statement, Texts, query};
 use crate::row::StoredRow;
 use crate::{LedgerError, RecordTables};
@@ -148,6 +149,7 @@ fn decode_change(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
 impl RecordTables {
     /// Up to where the order of committed transactions is known. Invariant: a later read sees
     /// everything below [`Horizon::ended`].
+    #[boxed]
     pub async fn horizon(&self) -> Result<Horizon, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             Ok(Horizon {
@@ -166,6 +168,7 @@ impl RecordTables {
     }
 
     /// The last mark, for the follower; [`Mark::FIRST`] if there is none.
+    #[boxed]
     pub async fn mark_to_follow(&self) -> Result<Mark, LedgerError> {
         let mut held = self.ledger.own().await?;
         let last = held.lend().first(query(LAST_MARK), decode_mark).await?;
@@ -173,23 +176,27 @@ impl RecordTables {
     }
 
     /// The last mark; [`Mark::FIRST`] if there is none.
+    #[boxed]
     pub async fn last_mark(&self) -> Result<Mark, LedgerError> {
         let last = self.mark(query(LAST_MARK)).await?;
         Ok(last.unwrap_or(Mark::FIRST))
     }
 
     /// The mark that ends at a position; [`Mark::FIRST`] for 0.
+    #[boxed]
     pub async fn mark_to(&self, position: u64) -> Result<Mark, LedgerError> {
         let mark = self.mark(query(MARK_TO).bind(position)).await?;
         Ok(mark.unwrap_or(Mark::FIRST))
     }
 
     /// The mark that contains a position; `None` if the position is not given yet.
+    #[boxed]
     pub async fn mark_with_position(&self, position: u64) -> Result<Option<Mark>, LedgerError> {
         self.mark(query(MARK_WITH_POSITION).bind(position)).await
     }
 
     /// The marks from the mark of a place on, in order, at most `limit`.
+    #[boxed]
     pub async fn marks_from(
         &self,
         place: RecordPlace,
@@ -210,6 +217,7 @@ impl RecordTables {
 
     /// The marks with some positions, in order, from the first position on and before another. The
     /// last mark can go on behind them. For followers of the record.
+    #[boxed]
     pub async fn marks_to_follow(&self, positions: Range<u64>) -> Result<Vec<Mark>, LedgerError> {
         let marks = query(MARKS_FROM_POSITION)
             .bind(positions.start)
@@ -223,6 +231,7 @@ impl RecordTables {
     }
 
     /// The last mark that was made before an instant; [`Mark::FIRST`] if there is none.
+    #[boxed]
     pub async fn mark_before(&self, instant: DateTime<Utc>) -> Result<Mark, LedgerError> {
         let mark = self.mark(query(MARK_BEFORE).bind(instant)).await?;
         Ok(mark.unwrap_or(Mark::FIRST))
@@ -238,6 +247,7 @@ impl RecordTables {
     }
 
     /// The place of an entry.
+    #[boxed]
     pub async fn place_of(&self, entry: EntryId) -> Result<Option<RecordPlace>, LedgerError> {
         let place = query(PLACE_OF).bind(entry);
         let mut held = self.ledger.reads().await?;
@@ -245,6 +255,7 @@ impl RecordTables {
     }
 
     /// The place of a change.
+    #[boxed]
     pub async fn place_of_change(&self, revision: u64) -> Result<Option<RecordPlace>, LedgerError> {
         let change = query(PLACE_OF_CHANGE).bind(revision);
         let mut held = self.ledger.reads().await?;
@@ -254,6 +265,7 @@ impl RecordTables {
 
     /// The entries and changes after a place and below a horizon, for the follower: at most `limit`
     /// runs.
+    #[boxed]
     pub async fn runs_to_follow(
         &self,
         after: RecordPlace,
@@ -281,6 +293,7 @@ impl RecordTables {
 
     /// Adds marks that were made at one instant. Returns false and adds nothing if another follower
     /// has continued from the same mark.
+    #[boxed]
     pub async fn add_marks(&self, marks: &[Mark]) -> Result<bool, LedgerError> {
         let Some(last) = marks.last() else {
             return Ok(true);

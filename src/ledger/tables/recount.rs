@@ -6,6 +6,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::Deserialize;
 
 use super::statistics::{FiguresMark, decode_tallied};
+use crate::boxed;
 use crate::query::{Statement, Texts, query};
 use crate::row::StoredRow;
 use crate::{FigureTables, LedgerError};
@@ -155,11 +156,13 @@ fn decode_day(row: &StoredRow<'_>) -> Result<NamedDay, LedgerError> {
 
 impl FigureTables {
     /// All stored figures of entries.
+    #[boxed]
     pub async fn stored_figures(&self) -> Result<StoredFigures, LedgerError> {
         self.stored(query(STORED)).await
     }
 
     /// The stored figures of entries that count on a local day.
+    #[boxed]
     pub async fn stored_figures_on(&self, day: CountedDay) -> Result<StoredFigures, LedgerError> {
         self.stored(query(STORED_ON).bind(day.policy).bind(day.date))
             .await
@@ -184,6 +187,7 @@ impl FigureTables {
     }
 
     /// The denied claims of each day, and those that were not kept as the first of their window.
+    #[boxed]
     pub async fn denied_on_days(&self) -> Result<BTreeMap<NamedDay, DenialCount>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let counts = DenialCount {
@@ -210,6 +214,7 @@ impl FigureTables {
 
     /// What the newest act of each day tells, with its revision. Days whose figures have changed since
     /// are left out.
+    #[boxed]
     pub async fn recorded_days(
         &self,
     ) -> Result<BTreeMap<NamedDay, (u64, RecordedDay)>, LedgerError> {
@@ -239,6 +244,7 @@ impl FigureTables {
 
     /// A day whose figures are to be counted again: the one that had a wrong figure in the newest
     /// report; otherwise one that the record tells, chosen by a random number.
+    #[boxed]
     pub async fn day_to_recount(
         &self,
         random: u64,
@@ -268,6 +274,7 @@ impl FigureTables {
 
     /// The entries of a policy with ids above one and below another, in the order of their ids, at
     /// most `limit`.
+    #[boxed]
     pub async fn tallied_ids(
         &self,
         policy: PolicyId,
@@ -290,6 +297,7 @@ impl FigureTables {
 
     /// The entries that name a grant, of all policies, in the order of their grants: those after an
     /// entry number of a grant, with grants below an id; at most `limit`.
+    #[boxed]
     pub async fn tallied_followers(
         &self,
         (grant, number): (EntryId, u64),

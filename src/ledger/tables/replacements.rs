@@ -12,6 +12,7 @@ use super::erasures::{
 use super::overrides::{StoredTerms, insert_version, last_of_subject};
 use super::versions::next_revision;
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
 use crate::{AdminTables, ClaimTables, LedgerError, LedgerView, Look};
@@ -85,6 +86,7 @@ const REPLACED: Texts = Texts {
 impl AdminTables {
     /// Ends the exceptions of an account whose windows are over, if it has any. The account gets its new
     /// id after every instance has learned of the end. Returns the versions that end them.
+    #[boxed]
     pub async fn end_erased_terms(
         &self,
         erasing: &ErasingAccount,
@@ -128,6 +130,7 @@ impl AdminTables {
     /// oldest entries come first, so that the last line stays the last line. Returns whether more
     /// can be done now. If the subject has claimed again, the step waits for the end of those
     /// windows.
+    #[boxed]
     pub async fn replace_account(
         &self,
         erasing: &ErasingAccount,
@@ -185,6 +188,7 @@ impl AdminTables {
     }
 
     /// Stores that the counter of the account's old id is forgotten.
+    #[boxed]
     pub async fn note_counter_forgotten(
         &self,
         erasing: &ErasingAccount,
@@ -204,6 +208,7 @@ impl AdminTables {
 
     /// Clears some keys of an account that has its random id. Returns whether more are left. After
     /// the last keys the account is erased, and nothing names its old id any more.
+    #[boxed]
     pub async fn clear_keys(
         &self,
         erasing: &ErasingAccount,
@@ -249,6 +254,7 @@ const ERASED: Texts = Texts {
 impl ClaimTables {
     /// Which accounts had entries that an erasure gave to another account. Their keys still belong to the claims of the
     /// subject.
+    #[boxed]
     pub async fn erased(&self, accounts: &[AccountId]) -> Result<HashSet<AccountId>, LedgerError> {
         if accounts.is_empty() {
             return Ok(HashSet::new());

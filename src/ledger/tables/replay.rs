@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use crate::{Ledger, LedgerError};
@@ -45,6 +46,7 @@ fn decode(row: &StoredRow<'_>) -> Result<ReplayReading, LedgerError> {
 
 impl Ledger {
     /// Asks how far the server has followed its primary.
+    #[boxed]
     pub async fn read_replay(&self) -> Result<ReplayReading, LedgerError> {
         let reading = self
             .polled(async |mut session| session.first(query(REPLAY), decode).await)

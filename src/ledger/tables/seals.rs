@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::acts::{Act, add_act_in};
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::row::StoredRow;
 use crate::{AuditTables, LedgerError};
@@ -125,18 +126,21 @@ const HAS_RESTART: Texts = Texts {
 
 impl AuditTables {
     /// The present log; `None` if nothing was ever sealed.
+    #[boxed]
     pub async fn sealed_log(&self) -> Result<Option<SealedLog>, LedgerError> {
         let mut held = self.ledger.own().await?;
         held.lend().first(query(LOG), decode_log).await
     }
 
     /// All origins, the first one first.
+    #[boxed]
     pub async fn seal_origins(&self) -> Result<Vec<SealOrigin>, LedgerError> {
         let mut held = self.ledger.reads().await?;
         held.lend().all(query(ORIGINS), decode_origin).await
     }
 
     /// Whether an act records the restart that began this origin.
+    #[boxed]
     pub async fn has_restart(&self, origin: &str) -> Result<bool, LedgerError> {
         let named = format!("\"origin\":\"{origin}\"");
         let mut held = self.ledger.reads().await?;
@@ -146,6 +150,7 @@ impl AuditTables {
     /// Begins an origin with the first hashes of its tree and their checkpoint. So an origin
     /// without a checkpoint did not begin here. An act records a restart. Returns false and adds
     /// nothing if another origin began.
+    #[boxed]
     pub async fn begin_origin(
         &self,
         rows: &[TileRow],
@@ -173,6 +178,7 @@ impl AuditTables {
 
     /// Adds hashes to the tree of an origin, and a checkpoint if there is one. Returns false and
     /// adds nothing if another sealer continued from the same leaf.
+    #[boxed]
     pub async fn add_seal(
         &self,
         origin: &SealOrigin,
@@ -191,6 +197,7 @@ impl AuditTables {
 
     /// The hashes of a level of an origin's tree, from an index on and below another, both of one
     /// tile. Fewer if the tree does not have all.
+    #[boxed]
     pub async fn tile_hashes(
         &self,
         origin: u64,
@@ -215,6 +222,7 @@ impl AuditTables {
     }
 
     /// The rows of a level from an index on and below another, in order.
+    #[boxed]
     pub async fn tile_rows(
         &self,
         origin: u64,
@@ -237,6 +245,7 @@ impl AuditTables {
 
     /// Seals of all origins, newest first, below the seal with this origin and size, at most
     /// `limit`.
+    #[boxed]
     pub async fn seals(
         &self,
         (origin, size): (u64, u64),
@@ -252,12 +261,14 @@ impl AuditTables {
     }
 
     /// The newest seal.
+    #[boxed]
     pub async fn last_seal(&self) -> Result<Option<Seal>, LedgerError> {
         let seals = self.seals((u64::MAX, u64::MAX), 1).await?;
         Ok(seals.into_iter().next())
     }
 
     /// The seals of an origin from a size on, in order, at most `limit`.
+    #[boxed]
     pub async fn seals_from(
         &self,
         origin: u64,

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::access::Snapshot;
+use crate::boxed;
 use crate::query::{Session, Texts, query};
 use crate::shared_use::decode;
 use crate::{LedgerError, RecordTables};
@@ -88,6 +89,7 @@ async fn summed(
 
 impl RecordTables {
     /// The sum of the entries that count in a window of a shared limit, which ends at an instant.
+    #[boxed]
     pub async fn shared_sum(
         &self,
         key: &SharedKey,
@@ -101,6 +103,7 @@ impl RecordTables {
 
 impl Snapshot {
     /// The window of a shared limit that a random number chooses, with its usage.
+    #[boxed]
     pub async fn shared_window(
         &mut self,
         random: u64,
@@ -116,6 +119,7 @@ impl Snapshot {
     }
 
     /// As [`RecordTables::shared_sum`], of all entries.
+    #[boxed]
     pub async fn shared_sum(
         &mut self,
         key: &SharedKey,

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::open_days::open;
 use super::quarters::add_quarters;
 use crate::access::Ending;
+use crate::boxed;
 use crate::encoding::{decode_flags, decode_kind, kind_of_number};
 use crate::query::{Session, Texts, query};
 use crate::row::{StoredRow, only};
@@ -246,11 +247,13 @@ pub(super) fn decode_figure(row: &StoredRow<'_>) -> Result<FigureRow, LedgerErro
 
 impl FigureTables {
     /// The position up to which the figures are made.
+    #[boxed]
     pub async fn figures_position(&self) -> Result<u64, LedgerError> {
         self.ledger.reads().await?.lend().one(query(POSITION)).await
     }
 
     /// How far the figures are made, for the follower.
+    #[boxed]
     pub async fn figures_to_follow(&self) -> Result<FiguresMark, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             Ok(FiguresMark {
@@ -264,6 +267,7 @@ impl FigureTables {
     }
 
     /// What the figures need of the entries after a place and up to another, by transaction and number.
+    #[boxed]
     pub async fn tallied_entries(
         &self,
         after: RecordPlace,
@@ -283,6 +287,7 @@ impl FigureTables {
 
     /// For each account, the entries before a number that were appended at an instant or later;
     /// newest first, at most `limit` of each account.
+    #[boxed]
     pub async fn earlier_entries(
         &self,
         accounts: &[(AccountId, u64)],
@@ -303,6 +308,7 @@ impl FigureTables {
 
     /// Adds the positions above `after` and up to `position` to the figures, and opens their days.
     /// Returns false and adds nothing if another instance did so.
+    #[boxed]
     pub async fn add_figures(
         &self,
         after: u64,
@@ -329,6 +335,7 @@ impl FigureTables {
     }
 
     /// The figures of days, oldest first, at most `limit` days.
+    #[boxed]
     pub async fn figures(
         &self,
         filter: &FigureFilter,

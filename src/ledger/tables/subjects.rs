@@ -1,5 +1,6 @@
 //! Subjects by their beginnings, and the accounts of a policy's latest entries.
 
+use crate::boxed;
 use crate::query::{Texts, query};
 use crate::row::StoredRow;
 use crate::{LedgerError, RecordTables};
@@ -144,6 +145,7 @@ fn last_with(prefix: &str) -> String {
 impl RecordTables {
     /// The first `limit` subjects with a beginning, after another one, in the order of their bytes: each with
     /// the policies that know it, of those named.
+    #[boxed]
     pub async fn subjects(
         &self,
         policies: &[PolicyName],
@@ -163,6 +165,7 @@ impl RecordTables {
     }
 
     /// The entries of a policy after an id, oldest first, at most `limit`, of a list that begins at the id `from`.
+    #[boxed]
     pub async fn entries_since(
         &self,
         policy: PolicyId,

@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::access::Ending;
+use crate::boxed;
 use crate::query::{Session, Statement, Texts, query};
 use crate::row::StoredRow;
 use crate::{AdminTables, LedgerError};
@@ -84,6 +85,7 @@ const REVISIONS_MOST: usize = 10_000;
 impl AdminTables {
     /// The number of the last change of a policy, override or key. It grows with each change.
     /// Invariant: changes become visible in the order of their numbers.
+    #[boxed]
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision = query("SELECT revision FROM ledger");
         self.ledger
