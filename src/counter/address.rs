@@ -257,7 +257,6 @@ impl Address {
 
     /// The present primary's place, as the sentinels say. `None` without sentinels, and while no
     /// sentinel knows.
-    #[boxed]
     pub async fn present_place(&self) -> Option<String> {
         match self {
             Self::Sentinel(sentinels) => Some(place(&sentinels.primary().await.ok()?)),

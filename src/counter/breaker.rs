@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep};
 use super::address::{Address, RedisAccess};
 use super::error::CounterError;
 use super::link::{Link, first_failure};
-use crate::boxed;
 
 /// The pause before another attempt: the first, doubled each time up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -53,7 +52,6 @@ impl Breaker {
     ///
     /// # Errors
     /// [`CounterError`]. A Redis that does not answer is no error.
-    #[boxed]
     pub async fn open(
         url: &str,
         access: &RedisAccess,

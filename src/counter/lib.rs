@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+// As in the ledger: what other crates await is compiled here (docs/decisions/0011).
 use async_recursion::async_recursion as boxed;
 use chrono::{DateTime, Utc};
 use redis::{Cmd, RedisError, RedisResult, Script, Value};

@@ -1,6 +1,5 @@
 //! A connection to Redis: to one server, or to a cluster's shards.
 
-use crate::boxed;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
@@ -24,7 +23,6 @@ impl Link {
     ///
     /// # Errors
     /// No command got an answer.
-    #[boxed]
     pub async fn send(&self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
             Self::Node(connection) => {
@@ -69,7 +67,6 @@ impl Link {
     ///
     /// # Errors
     /// A primary does not answer.
-    #[boxed]
     pub async fn primaries(&self) -> RedisResult<Vec<String>> {
         let Self::Cluster(connection) = self else {
             return Ok(vec![String::new()]);
@@ -84,7 +81,6 @@ impl Link {
     ///
     /// # Errors
     /// The primary does not answer, or refuses.
-    #[boxed]
     pub async fn ask_primary(&self, address: &str, command: Cmd) -> RedisResult<Value> {
         match self {
             Self::Node(connection) => command.query_async(&mut connection.clone()).await,
