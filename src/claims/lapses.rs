@@ -183,6 +183,7 @@ impl LapseSweep {
                 Err(error) => return Err(error),
             }
         }
+        let drafts: Vec<&Draft> = drafts.iter().collect();
         self.append(&drafts, now).await
     }
 
@@ -212,13 +213,13 @@ impl LapseSweep {
     }
 
     /// Appends drafts in one transaction; one by one if the ledger refuses one of them.
-    async fn append(&self, drafts: &[Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
+    async fn append(&self, drafts: &[&Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
         match self.append_once(drafts, now).await {
             Err(error) if error.is_about_data() => {}
             result => return result,
         }
         for draft in drafts {
-            match self.append_once(std::slice::from_ref(draft), now).await {
+            match self.append_once(&[draft], now).await {
                 Err(error) if error.is_about_data() => self.leave(&error),
                 result => result?,
             }
@@ -226,7 +227,7 @@ impl LapseSweep {
         Ok(())
     }
 
-    async fn append_once(&self, drafts: &[Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
+    async fn append_once(&self, drafts: &[&Draft], now: DateTime<Utc>) -> Result<(), LedgerError> {
         if drafts.is_empty() {
             return Ok(());
         }
@@ -241,7 +242,7 @@ impl LapseSweep {
             self.metrics.untimely();
             self.watch.clocks.note_untimely(*why);
         }
-        let is_committed = |draft: &&Draft| appended.accounts.contains(&draft.account);
+        let is_committed = |draft: &&&Draft| appended.accounts.contains(&draft.account);
         for draft in drafts.iter().filter(is_committed) {
             self.metrics.lapses_recorded(draft.entries.len());
             let counts = self.policies.terms.may_be_counted(draft.policy);

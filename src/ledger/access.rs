@@ -2,12 +2,12 @@
 //! take the connections of another. Transactions begin and end here.
 
 use futures_util::future::BoxFuture;
-use sqlx::{Database, PgConnection, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{Database, PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 use super::connections::Connections;
 use super::query::{Held, OnPostgres, OnSqlite, Session, query};
 use super::sessions::{SessionPool, answered};
-use super::{Ledger, LedgerError, postgres};
+use super::{Ledger, LedgerError, postgres, sqlite};
 use crate::boxed;
 
 /// A connection from a pool.
@@ -41,30 +41,48 @@ async fn held_file(pool: &SqlitePool) -> Result<Pooled, LedgerError> {
     Ok(Box::new(OnSqlite(pool.acquire().await?)))
 }
 
-/// A transaction of PostgreSQL. Without an end it is rolled back.
-trait Begun: Held {
-    fn end(self: Box<Self>, commits: bool) -> BoxFuture<'static, Result<(), sqlx::Error>>;
+type Transacting<'c> = Box<dyn Begun<'c> + 'c>;
+
+/// A transaction. Without an end it is rolled back.
+trait Begun<'c>: Held {
+    fn end(self: Box<Self>, commits: bool) -> BoxFuture<'c, Result<(), sqlx::Error>>;
 }
 
-impl Begun for OnPostgres<Transaction<'static, Postgres>> {
+impl Begun<'static> for OnPostgres<Transaction<'static, Postgres>> {
     fn end(self: Box<Self>, commits: bool) -> BoxFuture<'static, Result<(), sqlx::Error>> {
         let Self(transaction, patience) = *self;
         Box::pin(answered(patience, ended(transaction, commits)))
     }
 }
 
+impl<'c> Begun<'c> for OnSqlite<Transaction<'c, Sqlite>> {
+    fn end(self: Box<Self>, commits: bool) -> BoxFuture<'c, Result<(), sqlx::Error>> {
+        Box::pin(ended(self.0, commits))
+    }
+}
+
 #[boxed]
-async fn begin(pool: &SessionPool) -> Result<Box<dyn Begun>, sqlx::Error> {
+async fn begin(pool: &SessionPool) -> Result<Transacting<'static>, LedgerError> {
     let transaction = answered(pool.patience, pool.sessions.begin()).await?;
-    let begun: Box<dyn Begun> = Box::new(OnPostgres(transaction, pool.patience));
+    let begun: Transacting<'_> = Box::new(OnPostgres(transaction, pool.patience));
     Ok(begun)
 }
 
-fn end_on_sqlite(
-    transaction: Transaction<'_, Sqlite>,
-    commits: bool,
-) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-    Box::pin(ended(transaction, commits))
+#[boxed]
+async fn begin_on_sqlite<'c>(
+    connection: &'c mut SqliteConnection,
+) -> Result<Transacting<'c>, LedgerError> {
+    let begun: Transacting<'_> = Box::new(OnSqlite(sqlite::begin(connection).await?));
+    Ok(begun)
+}
+
+async fn run<'c, T>(
+    mut begun: Transacting<'c>,
+    statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
+) -> Result<T, LedgerError> {
+    let (value, commits) = statements(begun.lend()).await?.parts();
+    begun.end(commits).await?;
+    Ok(value)
 }
 
 async fn ended<D: Database>(
@@ -174,20 +192,12 @@ impl Ledger {
         statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
     ) -> Result<T, LedgerError> {
         match self {
-            Self::Postgres(store) => {
-                let mut transaction = begin(pool(store)).await?;
-                let (value, commits) = statements(transaction.lend()).await?.parts();
-                transaction.end(commits).await?;
-                Ok(value)
-            }
+            Self::Postgres(store) => run(begin(pool(store)).await?, statements).await,
             Self::Sqlite(store) => {
-                let write = async |mut transaction: Transaction<'_, Sqlite>| {
-                    let session = Session::Sqlite(&mut transaction);
-                    let (value, commits) = statements(session).await?.parts();
-                    end_on_sqlite(transaction, commits).await?;
-                    Ok(value)
+                let write = async |connection: &mut SqliteConnection| {
+                    run(begin_on_sqlite(connection).await?, statements).await
                 };
-                store.write(write).await
+                store.writer.run(write).await
             }
         }
     }

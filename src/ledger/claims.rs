@@ -1,6 +1,5 @@
 //! What a claim does with the ledger: it looks, and appends. The stores do both.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -38,12 +37,13 @@ impl ClaimTables {
     ///
     /// # Errors
     /// As [`ClaimTables::append`].
+    #[boxed]
     pub async fn append_in_burst(
         &self,
-        drafts: &[impl Borrow<Draft>],
+        drafts: &[&Draft],
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
-        let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        let mut drafts = drafts.to_vec();
         let mut untimely = Vec::new();
         // 1. Without a fence only the guarded append is safe, and only it looks for room in shared limits.
         let Some(fence) = fence.filter(|_| !shares(&drafts)) else {
@@ -114,15 +114,11 @@ impl ClaimTables {
     }
 
     /// The error of drafts that the store refused together when its clock showed `theirs`.
-    fn refused_instant(&self, drafts: &[impl Borrow<Draft>], theirs: DateTime<Utc>) -> LedgerError {
+    fn refused_instant(&self, drafts: &[&Draft], theirs: DateTime<Utc>) -> LedgerError {
         let bounds = self.ledger.bounds();
-        let why = |draft: &Draft| bounds.and_then(|it| it.untimely(draft, theirs));
-        let mut drafts = drafts.iter().map(Borrow::borrow);
-        LedgerError::Untimely(
-            drafts
-                .find_map(why)
-                .unwrap_or(Untimely::Clock(TimeDelta::zero())),
-        )
+        let why = |draft: &&Draft| bounds.and_then(|it| it.untimely(draft, theirs));
+        let why = drafts.iter().find_map(why);
+        LedgerError::Untimely(why.unwrap_or(Untimely::Clock(TimeDelta::zero())))
     }
 
     /// Appends drafts in one transaction, all or none. [`ClaimTables::append_in_burst`] says what must
@@ -130,11 +126,8 @@ impl ClaimTables {
     ///
     /// # Errors
     /// As [`ClaimTables::append`], except [`LedgerError::Conflict`].
-    pub async fn burst(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-        fence: &Fence,
-    ) -> Result<Burst, LedgerError> {
+    #[boxed]
+    pub async fn burst(&self, drafts: &[&Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         store!(&self.ledger, store => store.burst(drafts, fence).await)
     }
 
@@ -147,10 +140,8 @@ impl ClaimTables {
     /// On [`LedgerError::Conflict`], [`LedgerError::Refused`] and [`LedgerError::Untimely`] nothing
     /// was written. On [`LedgerError::Unavailable`] the transaction may or may not be committed: look for the
     /// entries' ids, or append the same drafts again.
-    pub async fn append(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-    ) -> Result<HashSet<AccountId>, LedgerError> {
+    #[boxed]
+    pub async fn append(&self, drafts: &[&Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         let appended = store!(&self.ledger, store => store.append(drafts).await)?;
         appended.map_err(|theirs| self.refused_instant(drafts, theirs))
     }
@@ -162,8 +153,8 @@ impl ClaimTables {
     #[boxed]
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         match &self.ledger {
-            Ledger::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),
-            Ledger::Sqlite(_) => Ok(Turn::Sqlite),
+            Ledger::Postgres(store) => Ok(Turn(Some(Box::new(store.turn(accounts).await?)))),
+            Ledger::Sqlite(_) => Ok(Turn(None)),
         }
     }
 }

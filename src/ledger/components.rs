@@ -1,14 +1,13 @@
 //! Drafts that are appended all or none.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use super::Draft;
 use domain::identity::AccountId;
 
 /// Whether some drafts are appended all or none.
-pub fn has_components(drafts: &[impl Borrow<Draft>]) -> bool {
-    drafts.iter().any(|draft| draft.borrow().is_joined())
+pub fn has_components(drafts: &[&Draft]) -> bool {
+    drafts.iter().any(|draft| draft.is_joined())
 }
 
 /// The drafts of each component.

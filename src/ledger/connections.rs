@@ -11,8 +11,6 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::boxed;
-
 /// The longest time to make a connection. A claim waits less than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before another attempt at a server that takes no connections at the moment.
@@ -39,8 +37,31 @@ impl Opener for SqliteConnectOptions {
 /// store after each use whether the connection still works, which is expensive beside a small
 /// batch. Here a connection is used again if its last statements ended well.
 pub struct Connections<C> {
-    opener: Arc<dyn Opener<Opened = C>>,
+    // A trait object, as all that uses sqlx: see `Held`.
+    lender: Arc<dyn Lender<C>>,
     pub patience: Duration,
+}
+
+/// Lends connections.
+trait Lender<C>: Send + Sync {
+    /// A connection, within so much time.
+    fn lend(&self, wait: Duration) -> BoxFuture<'_, Result<Box<dyn Lent<C>>, sqlx::Error>>;
+
+    /// Drops the free connections.
+    fn forget(&self);
+
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A connection that is lent. It is dropped with this, unless it is given back.
+trait Lent<C>: Send {
+    fn connection(&mut self) -> &mut C;
+
+    fn give_back(self: Box<Self>);
+}
+
+struct Shared<C> {
+    opener: Arc<dyn Opener<Opened = C>>,
     most: u32,
     turns: Arc<Semaphore>,
     free: Arc<Mutex<Vec<Made<C>>>>,
@@ -55,19 +76,38 @@ struct Made<C> {
 /// A borrowed connection. Dropping the lease frees it.
 struct Lease<C> {
     made: Option<Made<C>>,
-    connections: Connections<C>,
+    shared: Shared<C>,
     _turn: OwnedSemaphorePermit,
+}
+
+/// A lease whose connection is in use.
+struct InUse<C> {
+    made: Made<C>,
+    lease: Lease<C>,
+}
+
+impl<C: Send> Lent<C> for InUse<C> {
+    fn connection(&mut self) -> &mut C {
+        &mut self.made.connection
+    }
+
+    fn give_back(self: Box<Self>) {
+        let Self { made, mut lease } = *self;
+        lease.made = Some(made);
+    }
 }
 
 impl<C: Connection + 'static> Connections<C> {
     /// No connection yet, and `most` at most: each is made when it is needed.
     pub fn new(opener: impl Opener<Opened = C>, most: u32, patience: Duration) -> Self {
         Self {
-            opener: Arc::new(opener),
+            lender: Arc::new(Shared {
+                opener: Arc::new(opener),
+                most,
+                turns: Arc::new(Semaphore::new(most as usize)),
+                free: Arc::default(),
+            }),
             patience,
-            most,
-            turns: Arc::new(Semaphore::new(most as usize)),
-            free: Arc::default(),
         }
     }
 
@@ -82,26 +122,56 @@ impl<C: Connection + 'static> Connections<C> {
         &self,
         statements: impl AsyncFnOnce(&mut C) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut lease = self.lease_in_time().await?;
         // A caller that stops waiting drops the connection with the statements.
-        let mut made = lease.made.take().ok_or(sqlx::Error::PoolClosed)?;
-        let result = match timeout(self.patience, statements(&mut made.connection)).await {
+        let mut lent = self.lender.lend(self.patience / 3).await?;
+        let result = match timeout(self.patience, statements(lent.connection())).await {
             Ok(result) => result,
             Err(elapsed) => Err(sqlx::Error::Io(elapsed.into()).into()),
         };
         match &result {
-            Ok(_) => lease.made = Some(made),
-            Err(_) => self.free().clear(),
+            Ok(_) => lent.give_back(),
+            Err(_) => self.lender.forget(),
         }
         result
     }
 
-    #[boxed]
-    async fn lease_in_time(&self) -> Result<Lease<C>, sqlx::Error> {
-        let lease = timeout(self.patience / 3, self.lease()).await;
-        lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    /// Waits until all connections are free, and closes them. No connection is made after that.
+    pub async fn close(&self) {
+        self.lender.close().await;
+    }
+}
+
+impl<C: Connection + 'static> Lender<C> for Shared<C> {
+    fn lend(&self, wait: Duration) -> BoxFuture<'_, Result<Box<dyn Lent<C>>, sqlx::Error>> {
+        Box::pin(async move {
+            let lease = timeout(wait, self.lease()).await;
+            let mut lease = lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+            let made = lease.made.take().ok_or(sqlx::Error::PoolClosed)?;
+            let lent: Box<dyn Lent<C>> = Box::new(InUse { made, lease });
+            Ok(lent)
+        })
     }
 
+    fn forget(&self) {
+        self.free().clear();
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let all = self.turns.acquire_many(self.most).await;
+            self.turns.close();
+            drop(all);
+            let free = std::mem::take(&mut *self.free());
+            for made in free {
+                if let Err(error) = made.connection.close().await {
+                    tracing::debug!(%error, "a connection did not close cleanly");
+                }
+            }
+        })
+    }
+}
+
+impl<C: Connection + 'static> Shared<C> {
     /// A connection is made even if its caller stops waiting. Otherwise a slow server would never
     /// get one.
     async fn lease(&self) -> Result<Lease<C>, sqlx::Error> {
@@ -109,14 +179,14 @@ impl<C: Connection + 'static> Connections<C> {
         let turn = turn.map_err(|_| sqlx::Error::PoolClosed)?;
         let mut lease = Lease {
             made: self.take_young(),
-            connections: self.clone(),
+            shared: self.clone(),
             _turn: turn,
         };
         if lease.made.is_some() {
             return Ok(lease);
         }
         let making = tokio::spawn(async move {
-            let connecting = connect(&*lease.connections.opener);
+            let connecting = connect(&*lease.shared.opener);
             let connecting = timeout(CONNECT_TIMEOUT, connecting).await;
             let connection = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
             let at = Instant::now();
@@ -130,19 +200,6 @@ impl<C: Connection + 'static> Connections<C> {
         let mut free = self.free();
         free.retain(|made| made.at.elapsed() < LIFETIME);
         free.pop()
-    }
-
-    /// Waits until all connections are free, and closes them. No connection is made after that.
-    pub async fn close(&self) {
-        let all = self.turns.acquire_many(self.most).await;
-        self.turns.close();
-        drop(all);
-        let free = std::mem::take(&mut *self.free());
-        for made in free {
-            if let Err(error) = made.connection.close().await {
-                tracing::debug!(%error, "a connection did not close cleanly");
-            }
-        }
     }
 }
 
@@ -170,7 +227,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-impl<C> Connections<C> {
+impl<C> Shared<C> {
     fn free(&self) -> MutexGuard<'_, Vec<Made<C>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,8 +236,16 @@ impl<C> Connections<C> {
 impl<C> Clone for Connections<C> {
     fn clone(&self) -> Self {
         Self {
-            opener: self.opener.clone(),
+            lender: self.lender.clone(),
             patience: self.patience,
+        }
+    }
+}
+
+impl<C> Clone for Shared<C> {
+    fn clone(&self) -> Self {
+        Self {
+            opener: self.opener.clone(),
             most: self.most,
             turns: self.turns.clone(),
             free: self.free.clone(),
@@ -191,7 +256,7 @@ impl<C> Clone for Connections<C> {
 impl<C> Drop for Lease<C> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
-            self.connections.free().push(made);
+            self.shared.free().push(made);
         }
     }
 }

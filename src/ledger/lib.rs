@@ -129,12 +129,9 @@ pub enum Opening {
 }
 
 /// A turn at some accounts. Other instances that want the same accounts wait until it is dropped.
-pub enum Turn {
-    /// Holds PostgreSQL's advisory locks.
-    Postgres(postgres::Turn),
-    /// SQLite has one writer, so no turn is needed.
-    Sqlite,
-}
+///
+/// On PostgreSQL it is the transaction that holds their locks. SQLite has one writer, so it needs none.
+pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Send>>);
 
 /// Calls the same method on either store.
 macro_rules! store {

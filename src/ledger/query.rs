@@ -88,25 +88,20 @@ impl<C: DerefMut<Target = SqliteConnection> + Send> Held for OnSqlite<C> {
     }
 }
 
-/// All rows that a statement found.
-enum Rows {
-    Postgres(Vec<PgRow>),
-    Sqlite(Vec<SqliteRow>),
+/// All rows that a statement found. A trait object, as [`Held`].
+trait Rows: Send + Sync {
+    fn at(&self, index: usize) -> Option<StoredRow<'_>>;
 }
 
-impl Rows {
-    fn len(&self) -> usize {
-        match self {
-            Self::Postgres(rows) => rows.len(),
-            Self::Sqlite(rows) => rows.len(),
-        }
+impl Rows for Vec<PgRow> {
+    fn at(&self, index: usize) -> Option<StoredRow<'_>> {
+        self.get(index).map(StoredRow::Postgres)
     }
+}
 
-    fn at(&self, index: usize) -> StoredRow<'_> {
-        match self {
-            Self::Postgres(rows) => StoredRow::Postgres(&rows[index]),
-            Self::Sqlite(rows) => StoredRow::Sqlite(&rows[index]),
-        }
+impl Rows for Vec<SqliteRow> {
+    fn at(&self, index: usize) -> Option<StoredRow<'_>> {
+        self.get(index).map(StoredRow::Sqlite)
     }
 }
 
@@ -125,27 +120,27 @@ impl Session<'_> {
         decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
     ) -> Result<Vec<T>, LedgerError> {
         let rows = self.rows(query).await?;
-        let mut found = Vec::with_capacity(rows.len());
-        for index in 0..rows.len() {
-            found.push(decode(&rows.at(index))?);
+        let mut found = Vec::new();
+        while let Some(row) = rows.at(found.len()) {
+            found.push(decode(&row)?);
         }
         Ok(found)
     }
 
     #[boxed]
-    async fn rows(&mut self, query: Statement) -> Result<Rows, LedgerError> {
+    async fn rows(&mut self, query: Statement) -> Result<Box<dyn Rows>, LedgerError> {
         let Statement { texts, values } = query;
-        match self {
+        let rows: Box<dyn Rows> = match self {
             Self::Postgres(connection, patience) => {
                 let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                let rows = answered(*patience, query.fetch_all(&mut **connection)).await?;
-                Ok(Rows::Postgres(rows))
+                Box::new(answered(*patience, query.fetch_all(&mut **connection)).await?)
             }
             Self::Sqlite(connection) => {
                 let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
-                Ok(Rows::Sqlite(query.fetch_all(&mut **connection).await?))
+                Box::new(query.fetch_all(&mut **connection).await?)
             }
-        }
+        };
+        Ok(rows)
     }
 
     /// As [`Session::all`], for many rows: other tasks get the thread now and then.
@@ -188,7 +183,8 @@ impl Session<'_> {
         query: Statement,
         decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
     ) -> Result<Option<T>, LedgerError> {
-        Ok(self.all(query, decode).await?.into_iter().next())
+        let rows = self.rows(query).await?;
+        rows.at(0).map(|row| decode(&row)).transpose()
     }
 
     /// The one value of the one row.
@@ -198,6 +194,6 @@ impl Session<'_> {
     }
 
     pub async fn execute(&mut self, query: Statement) -> Result<(), LedgerError> {
-        self.all(query, |_| Ok(())).await.map(drop)
+        self.rows(query).await.map(drop)
     }
 }

@@ -1,7 +1,6 @@
 //! The usage of the limits that all subjects of a policy share. It changes in the transaction that appends
 //! entries, under a lock, so it is always the sum of the entries that count.
 
-use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
@@ -98,9 +97,8 @@ pub fn decode(row: &StoredRow<'_>) -> Result<(SharedKey, i64), LedgerError> {
 }
 
 /// Whether drafts change the usage of shared limits.
-pub fn shares(drafts: &[impl Borrow<Draft>]) -> bool {
-    let mut drafts = drafts.iter().map(Borrow::borrow);
-    drafts.any(|draft| !draft.shared.is_empty())
+pub fn shares(drafts: &[&Draft]) -> bool {
+    drafts.iter().any(|draft| !draft.shared.is_empty())
 }
 
 /// The usage that a look asks for.

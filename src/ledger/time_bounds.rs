@@ -33,8 +33,8 @@ pub struct TimeSpan {
 
 impl TimeBounds {
     /// The instants at which the store may take all of these drafts.
-    pub fn span<'a>(&self, drafts: impl Iterator<Item = &'a Draft>) -> TimeSpan {
-        drafts.map(|draft| self.span_of(draft)).fold(
+    pub fn span(&self, drafts: &[&Draft]) -> TimeSpan {
+        drafts.iter().map(|draft| self.span_of(draft)).fold(
             TimeSpan::default(),
             |all: TimeSpan, next: TimeSpan| TimeSpan {
                 from: all.from.max(next.from),
@@ -196,7 +196,7 @@ mod tests {
         let all: Vec<Draft> = [grant(0), grant(-5), lapse(-900), counted(3)]
             .map(|entry| draft(None, vec![entry]))
             .into();
-        let span = bounds.span(all.iter());
+        let span = bounds.span(&all.iter().collect::<Vec<_>>());
         let expected = TimeSpan {
             from: Some(at(-7)),
             until: Some(at(7)),
@@ -210,6 +210,6 @@ mod tests {
                 .all(|draft| bounds.untimely(draft, now).is_none());
             assert_eq!(is_in_span, is_timely, "{now}");
         }
-        assert_eq!(bounds.span([].into_iter()), TimeSpan::default());
+        assert_eq!(bounds.span(&[]), TimeSpan::default());
     }
 }

@@ -1,6 +1,5 @@
 //! The writing half of the claims' way: bursts, and the guarded statement.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -26,11 +25,7 @@ use domain::shared::after;
 
 impl Store {
     /// One statement, so one transaction and one round trip.
-    pub async fn burst(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-        fence: &Fence,
-    ) -> Result<Burst, LedgerError> {
+    pub async fn burst(&self, drafts: &[&Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         let rows = Row::all(drafts);
         let span = self.span(drafts);
         self.claims
@@ -58,7 +53,7 @@ impl Store {
     /// the server, if it refuses an instant; then nothing was written.
     pub async fn append(
         &self,
-        drafts: &[impl Borrow<Draft>],
+        drafts: &[&Draft],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
         if shares(drafts) || has_components(drafts) {
             return self.append_components(drafts).await;
@@ -73,13 +68,12 @@ impl Store {
     /// limits. Those for which there is not the room that they need are left out.
     async fn append_components(
         &self,
-        drafts: &[impl Borrow<Draft>],
+        drafts: &[&Draft],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
-        let all: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
-        let span = self.span(&all);
+        let span = self.span(drafts);
         self.claims
             .run(async |connection| {
-                let mut drafts = all;
+                let mut drafts = drafts.to_vec();
                 while !drafts.is_empty() {
                     let mut transaction = connection.begin().await?;
                     // 1. The drafts for which there is room, and whose last lines are the assumed ones.
@@ -117,9 +111,9 @@ impl Store {
             .await
     }
 
-    fn span(&self, drafts: &[impl Borrow<Draft>]) -> TimeSpan {
+    fn span(&self, drafts: &[&Draft]) -> TimeSpan {
         let bounds = self.bounds.as_ref();
-        let span = bounds.map(|bounds| bounds.span(drafts.iter().map(Borrow::borrow)));
+        let span = bounds.map(|bounds| bounds.span(drafts));
         span.unwrap_or_default()
     }
 }
@@ -303,8 +297,8 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// Sorted by account, so that two batches cannot deadlock.
-    fn all(drafts: &'a [impl Borrow<Draft>]) -> Vec<Self> {
-        let mut sorted: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+    fn all(drafts: &[&'a Draft]) -> Vec<Self> {
+        let mut sorted = drafts.to_vec();
         sorted.sort_unstable_by_key(|draft| draft.account);
         let rows = |draft: &'a Draft| {
             let entries = draft.entries.iter().enumerate();

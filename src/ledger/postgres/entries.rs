@@ -16,9 +16,6 @@ use crate::shared_use;
 use crate::{LedgerError, LedgerView, Look};
 use domain::identity::{AccountId, KeyId};
 
-/// The advisory locks of some accounts. An open transaction holds them until this is dropped.
-pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
-
 impl Store {
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let has_fence = self.shows_fence && !look.accounts.is_empty();
@@ -57,7 +54,11 @@ impl Store {
         decode_view(fence.transpose()?, lines, entries, shared)
     }
 
-    pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
+    /// The advisory locks of some accounts. The transaction holds them.
+    pub async fn turn(
+        &self,
+        accounts: &[AccountId],
+    ) -> Result<Transaction<'static, Postgres>, LedgerError> {
         let mut locks: Vec<i64> = accounts
             .iter()
             .map(|account| account.0.as_u64_pair().0.cast_signed())
@@ -69,7 +70,7 @@ impl Store {
             let locking = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock);
             answered(*patience, locking.execute(&mut *transaction)).await?;
         }
-        Ok(Turn(transaction))
+        Ok(transaction)
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use domain::identity::Identity;
 
-pub use entries::{Turn, last_lines};
+pub use entries::last_lines;
 
 pub const MIGRATIONS: &[MigrationFile] = &schema::migrations!("postgres");
 

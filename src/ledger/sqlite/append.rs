@@ -1,7 +1,6 @@
 //! The writing half of the claims' way. SQLite has one writer: what a write transaction reads
 //! cannot change before its commit.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
@@ -26,16 +25,12 @@ use host::faults::reach;
 const ACCOUNT_COLUMNS: usize = 4;
 
 impl Store {
-    pub async fn burst(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-        fence: &Fence,
-    ) -> Result<Burst, LedgerError> {
+    pub async fn burst(&self, drafts: &[&Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         // 1. The fence must be of this process.
         if !fence.place.is_same_server(&self.place) {
             return Ok(Burst::Behind);
         }
-        let rows = rows(drafts.iter().map(Borrow::borrow));
+        let rows = rows(drafts);
         let burst = async |connection: &mut SqliteConnection| {
             if let Some(refused_at) = self.refused_at(drafts) {
                 return Ok(Burst::Untimely(refused_at));
@@ -74,15 +69,14 @@ impl Store {
     /// was written.
     pub async fn append(
         &self,
-        drafts: &[impl Borrow<Draft>],
+        drafts: &[&Draft],
     ) -> Result<Result<HashSet<AccountId>, DateTime<Utc>>, LedgerError> {
-        let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
         self.write(async |mut transaction| {
-            if let Some(refused_at) = self.refused_at(&drafts) {
+            if let Some(refused_at) = self.refused_at(drafts) {
                 transaction.rollback().await?;
                 return Ok(Err(refused_at));
             }
-            let standing = append(&mut transaction, &drafts).await?;
+            let standing = append(&mut transaction, drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
             Ok(Ok(standing))
@@ -92,10 +86,10 @@ impl Store {
 
     /// The time of this process, if an instant of the drafts is too far from it. SQLite has no clock
     /// of its own.
-    fn refused_at(&self, drafts: &[impl Borrow<Draft>]) -> Option<DateTime<Utc>> {
+    fn refused_at(&self, drafts: &[&Draft]) -> Option<DateTime<Utc>> {
         let bounds = self.bounds.as_ref()?;
         let now = bounds.clock.now();
-        let span = bounds.span(drafts.iter().map(Borrow::borrow));
+        let span = bounds.span(drafts);
         let is_refused =
             span.from.is_some_and(|from| now < from) || span.until.is_some_and(|until| now > until);
         is_refused.then_some(now)
@@ -105,9 +99,12 @@ impl Store {
 /// An entry to append.
 type Row<'a> = (&'a Draft, &'a Entry);
 
-fn rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Vec<Row<'a>> {
-    let rows = |draft: &'a Draft| draft.entries.iter().map(move |entry| (draft, entry));
-    drafts.flat_map(rows).collect()
+fn rows<'a>(drafts: &[&'a Draft]) -> Vec<Row<'a>> {
+    let rows = |draft: &&'a Draft| {
+        let draft = *draft;
+        draft.entries.iter().map(move |entry| (draft, entry))
+    };
+    drafts.iter().flat_map(rows).collect()
 }
 
 /// Appends the drafts whose assumed last line is the last line, and for which shared limits have the room that they
@@ -127,7 +124,7 @@ async fn append(
         shared_use::change(session, &used).await?;
         fitting = with_room;
     }
-    insert(connection, &rows(fitting.iter().copied()), None).await?;
+    insert(connection, &rows(&fitting), None).await?;
     Ok(fitting.iter().map(|draft| draft.account).collect())
 }
 

@@ -203,7 +203,7 @@ impl Store {
 }
 
 #[boxed]
-async fn begin<'c>(
+pub async fn begin<'c>(
     connection: &'c mut SqliteConnection,
 ) -> Result<Transaction<'c, Sqlite>, sqlx::Error> {
     connection.begin_with("BEGIN IMMEDIATE").await

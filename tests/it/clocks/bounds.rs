@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 use tokio::time::sleep;
 
 use crate::support::app::{App, Ground, Stack, eventually};
-use crate::support::desk::{Desk, on_every_store};
+use crate::support::desk::{Desk, borrowed, on_every_store};
 
 on_every_store!(
     an_append_refuses_an_instant_that_is_far_from_the_stores_clock,
@@ -63,7 +63,7 @@ async fn an_append_refuses_an_instant_that_is_far_from_the_stores_clock(stack: S
             let burst = desk
                 .ledger
                 .claims()
-                .burst(&drafts, &fence)
+                .burst(&borrowed(&drafts), &fence)
                 .await
                 .expect("an answer");
             assert!(matches!(burst, Burst::Untimely(_)), "{seconds}: {burst:?}");
@@ -74,7 +74,7 @@ async fn an_append_refuses_an_instant_that_is_far_from_the_stores_clock(stack: S
             ..draft
         });
         for drafts in [&both, &joined] {
-            let appended = desk.ledger.claims().append(drafts).await;
+            let appended = desk.ledger.claims().append(&borrowed(drafts)).await;
             assert!(
                 appended.as_ref().is_err_and(is_it),
                 "{seconds}: {appended:?}"
@@ -116,7 +116,7 @@ async fn an_append_takes_what_is_rightly_old(stack: Stack) {
         let burst = desk
             .ledger
             .claims()
-            .burst(&[draft], &fence)
+            .burst(&[&draft], &fence)
             .await
             .expect("an answer");
         assert!(matches!(burst, Burst::Committed(_)), "{burst:?}");
@@ -124,7 +124,7 @@ async fn an_append_takes_what_is_rightly_old(stack: Stack) {
         desk.now = now + TimeDelta::hours(1);
         let mut ahead = desk.draft(&format!("{subject}-ahead"), None, 1);
         make(&mut ahead);
-        let refused = desk.ledger.claims().append(&[ahead]).await;
+        let refused = desk.ledger.claims().append(&[&ahead]).await;
         assert!(
             matches!(refused, Err(LedgerError::Untimely(_))),
             "{refused:?}"
@@ -149,7 +149,7 @@ async fn an_append_leaves_out_what_it_refuses(stack: Stack) {
         let appended = desk
             .ledger
             .claims()
-            .append_in_burst(&drafts, fence.as_ref())
+            .append_in_burst(&borrowed(&drafts), fence.as_ref())
             .await;
         let appended = appended.expect("an answer");
         assert_eq!(appended.accounts, [right.account].into());

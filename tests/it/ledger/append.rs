@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::support::app::Stack;
 use crate::support::books::Books;
-use crate::support::desk::{Desk, another_ledger, on_every_store};
+use crate::support::desk::{Desk, another_ledger, borrowed, on_every_store};
 use crate::support::direct::Direct;
 
 on_every_store!(
@@ -28,8 +28,7 @@ on_every_store!(
 
 async fn lines_go_on_from_one_another(stack: Stack) {
     let mut desk = Desk::open(stack).await;
-    let nothing: [Draft; 0] = [];
-    let appended = desk.ledger.claims().append(&nothing).await;
+    let appended = desk.ledger.claims().append(&[]).await;
     assert_eq!(appended.expect("an empty append"), [].into());
     let first = desk.append(desk.draft("a", None, 1)).await;
     let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
@@ -106,7 +105,7 @@ async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
     let appended = desk
         .ledger
         .claims()
-        .append(&batch)
+        .append(&borrowed(&batch))
         .await
         .expect("an answer");
     let won = ["a", "c", "e"].map(|subject| desk.account(subject));
@@ -129,7 +128,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
         let appended = desk
             .ledger
             .claims()
-            .append(&batch)
+            .append(&borrowed(&batch))
             .await
             .expect("an answer");
         assert_eq!(appended.len(), width);
@@ -152,7 +151,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
         let appended = desk
             .ledger
             .claims()
-            .append(&batch)
+            .append(&borrowed(&batch))
             .await
             .expect("an answer");
         assert_eq!(appended, [batch[width].account].into());
@@ -174,7 +173,7 @@ async fn a_taken_first_key_is_refused(stack: Stack) {
     let appended = desk
         .ledger
         .claims()
-        .append(&batch)
+        .append(&borrowed(&batch))
         .await
         .expect("an answer");
     assert_eq!(appended, [desk.account("c")].into());
@@ -189,7 +188,7 @@ async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
     desk.append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
         .await;
     let conflicts = async |batch: &[Draft]| {
-        let result = desk.ledger.claims().append(batch).await;
+        let result = desk.ledger.claims().append(&borrowed(batch)).await;
         assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
     };
     let key = Some("order-1");
@@ -241,7 +240,11 @@ async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
             })
             .collect();
         // No error, not even a deadlock that the server resolves.
-        let appended = ledger.claims().append(&drafts).await.expect("an answer");
+        let appended = ledger
+            .claims()
+            .append(&borrowed(&drafts))
+            .await
+            .expect("an answer");
         for (text, left) in &mut open {
             *left -= usize::from(appended.contains(&desk.account(text)));
         }
@@ -338,7 +341,7 @@ async fn a_component_is_appended_whole_or_not_at_all(stack: Stack) {
     let alone = desk.draft("d", None, 1);
     // 1. What is not whole is left out, whatever comes before or after it.
     let drafts: Vec<Draft> = [&lost[..], &whole, &[alone]].concat();
-    let appended = desk.ledger.claims().append(&drafts).await;
+    let appended = desk.ledger.claims().append(&borrowed(&drafts)).await;
     let accounts = ["b", "c", "d"].map(|subject| desk.account(subject));
     assert_eq!(appended.expect("an append"), accounts.into());
     for (subject, entries) in [("a", 0), ("taken", 1), ("b", 2), ("c", 2), ("d", 1)] {
@@ -348,7 +351,9 @@ async fn a_component_is_appended_whole_or_not_at_all(stack: Stack) {
     let fence = desk.look(&["b"], &[]).await.fence.expect("a fence");
     let drafts = [&lost[..], &component(["e", "f"])].concat();
     let claims = desk.ledger.claims();
-    let appended = claims.append_in_burst(&drafts, Some(&fence)).await;
+    let appended = claims
+        .append_in_burst(&borrowed(&drafts), Some(&fence))
+        .await;
     let accounts = ["e", "f"].map(|subject| desk.account(subject));
     assert_eq!(appended.expect("a burst").accounts, accounts.into());
     assert_eq!(desk.entries("a").await, 0);

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::support::app::{Ground, Stack};
 use crate::support::books::Books;
-use crate::support::desk::{Desk, another_ledger, on_every_store};
+use crate::support::desk::{Desk, another_ledger, borrowed, on_every_store};
 use crate::support::servers::{Postgres, postgres};
 
 on_every_store!(
@@ -26,7 +26,7 @@ async fn fence(desk: &Desk, subject: &str) -> Fence {
 }
 
 async fn burst(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Burst {
-    let burst = desk.ledger.claims().burst(drafts, fence).await;
+    let burst = desk.ledger.claims().burst(&borrowed(drafts), fence).await;
     burst.expect("an answer")
 }
 
@@ -135,7 +135,7 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
     let appended = desk
         .ledger
         .claims()
-        .append_in_burst(&opening, Some(&fence))
+        .append_in_burst(&borrowed(&opening), Some(&fence))
         .await;
     let appended = appended.expect("an answer");
     assert_eq!(appended.accounts, HashSet::new());
@@ -152,7 +152,7 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
     let appended = desk
         .ledger
         .claims()
-        .append_in_burst(&drafts, Some(&fence))
+        .append_in_burst(&borrowed(&drafts), Some(&fence))
         .await;
     let appended = appended.expect("an answer");
     assert!(matches!(appended.burst, Some(Burst::Committed(_))));
@@ -225,7 +225,7 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     assert_eq!(
         copy.ledger
             .claims()
-            .append(&third)
+            .append(&borrowed(&third))
             .await
             .expect("an answer"),
         [].into()
@@ -256,7 +256,7 @@ async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
         sqlx::query(sql).execute(&file).await.expect("the SQL runs");
     }
     assert_eq!(burst(&desk, &third, &known).await, Burst::Behind);
-    let appended = desk.ledger.claims().append(&third).await;
+    let appended = desk.ledger.claims().append(&borrowed(&third)).await;
     assert_eq!(appended.expect("an answer"), [].into());
     assert_eq!(desk.last("a").await, Some(first));
 }
@@ -354,7 +354,7 @@ async fn batches_whose_keys_cross_end() {
             writers.spawn(async move {
                 ledger
                     .claims()
-                    .burst(&drafts, &fence)
+                    .burst(&borrowed(&drafts), &fence)
                     .await
                     .expect("an answer")
             });

@@ -123,11 +123,7 @@ impl Desk {
 
     /// Appends a draft that must be accepted. Returns its last line.
     pub async fn append(&self, draft: Draft) -> Line {
-        let appended = self
-            .ledger
-            .claims()
-            .append(std::slice::from_ref(&draft))
-            .await;
+        let appended = self.ledger.claims().append(&[&draft]).await;
         let appended = appended.expect("the draft is appended");
         assert!(appended.contains(&draft.account), "another was there first");
         let last = draft.entries.last().expect("at least one entry");
@@ -139,7 +135,7 @@ impl Desk {
         let appended = self
             .ledger
             .claims()
-            .append(&[draft])
+            .append(&[&draft])
             .await
             .expect("an answer");
         assert!(appended.is_empty());
@@ -170,6 +166,11 @@ impl Desk {
     pub fn advance(&mut self, by: TimeDelta) {
         self.now += by;
     }
+}
+
+/// Drafts as the ledger takes them.
+pub fn borrowed(drafts: &[Draft]) -> Vec<&Draft> {
+    drafts.iter().collect()
 }
 
 /// Another handle of a ledger, with its own connections.
