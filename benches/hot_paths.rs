@@ -37,7 +37,9 @@ use perdiem::domain::warning::Levels;
 use perdiem::domain::window::Length;
 use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
-use perdiem::http::{Asked, Denial, KeyHeader, check_claim, insert_fields, parse_json, respond};
+use perdiem::http::{
+    Asked, Denial, KeyHeader, check_claim, insert_fields, respond, try_parse_json,
+};
 
 /// 2026-11-21T03:04:05.678901Z.
 const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();
@@ -302,7 +304,7 @@ fn entry_id(at: DateTime<Utc>) -> EntryId {
 }
 
 fn parse(text: &str) -> Option<Claim> {
-    let body: ClaimBody = parse_json(text.as_bytes()).ok()?;
+    let body: ClaimBody = try_parse_json(text.as_bytes()).ok()?;
     let (claim, _) = check_claim(body, KeyHeader(None), KeyNumber(1)).ok()?;
     Some(claim)
 }

@@ -17,7 +17,7 @@ pub use server::{
 
 // The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
 pub use answer::{Asked, Denial, insert_fields, respond};
-pub use request::{KeyHeader, parse_json};
+pub use request::{KeyHeader, try_parse_json};
 pub use v1::claims::check_claim;
 
 use docs::pages;

@@ -25,6 +25,7 @@ use engine::Engine;
 #[derive(Clone, Copy)]
 pub struct ReadTime(pub Duration);
 
+/// A JSON body.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
@@ -40,6 +41,29 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 impl<T: ToSchema> Argument for Body<T> {
     fn describe(operation: &mut Operation) {
         operation.takes_body::<T>(Some(Required::True));
+    }
+}
+
+/// A JSON body that comes often: it is parsed without its path first, which costs a second parser.
+pub struct FrequentBody<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for FrequentBody<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
+        Box::pin(async move {
+            let bytes = bytes.await?;
+            let body = try_parse_json(&bytes).or_else(|_| parse_json(&bytes));
+            body.map(FrequentBody)
+        })
+    }
+}
+
+impl<T: ToSchema> Argument for FrequentBody<T> {
+    fn describe(operation: &mut Operation) {
+        Body::<T>::describe(operation);
     }
 }
 
@@ -190,36 +214,29 @@ async fn collect(
     Ok(body.freeze())
 }
 
-/// A JSON object.
-pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // Tracking the path is slow. It is done only for a wrong body.
-    try_parse_json(bytes).or_else(|_| parse_with_path(bytes))
-}
-
-/// As [`parse_json`], without an explanation of what is wrong.
+/// A JSON object, without an explanation of what is wrong.
 pub fn try_parse_json<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice::<Object<T>>(bytes).map(|object| object.0)
 }
 
-/// Like [`parse_json`], with the path of the wrong value in the error.
-fn parse_with_path<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+/// A JSON object. An error has the path of the wrong value.
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
-    let value = value.map_err(|error| {
-        let path = error.path().to_string();
-        let error = error.into_inner();
-        match error.classify() {
-            serde_json::error::Category::Data if path != "." => {
-                ApiError::Malformed(format!("{path}: {}", describe(&error.to_string())))
-            }
-            serde_json::error::Category::Data => ApiError::Malformed(describe(&error.to_string())),
-            _ => ApiError::Malformed(format!("the body is not JSON: {error}")),
-        }
-    })?;
-    deserializer
-        .end()
-        .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
+    let value = value.map_err(|error| malformed(&error.path().to_string(), error.inner()))?;
+    deserializer.end().map_err(|error| malformed(".", &error))?;
     Ok(value.0)
+}
+
+fn malformed(path: &str, error: &serde_json::Error) -> ApiError {
+    let fault = match error.classify() {
+        serde_json::error::Category::Data => describe(&error.to_string()),
+        _ => return ApiError::Malformed(format!("the body is not JSON: {error}")),
+    };
+    ApiError::Malformed(match path {
+        "." => fault,
+        path => format!("{path}: {fault}"),
+    })
 }
 
 /// serde's text about a wrong body, with the nearest known name for an unknown one.
@@ -282,7 +299,7 @@ mod tests {
                     let mut body = body.to_vec();
                     body[index] = byte;
                     let plain = serde_json::from_slice::<Object<Claimlike>>(&body);
-                    let with_path = parse_with_path::<Claimlike>(&body);
+                    let with_path = parse_json::<Claimlike>(&body);
                     let plain = plain.map(|it| it.0).ok();
                     let with_path = with_path.ok();
                     let body = String::from_utf8_lossy(&body);

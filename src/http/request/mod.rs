@@ -15,7 +15,7 @@ use actix_web::web::Data;
 
 use engine::{Audit, Claims, Engine, Record};
 
-pub use body::{Body, FormBytes, OptionalBody, ReadTime, Then, parse_json, try_parse_json};
+pub use body::{Body, FormBytes, FrequentBody, OptionalBody, ReadTime, Then, try_parse_json};
 pub use caller::{
     AboutNoPolicy, Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, Corrector,
     InQuery, MetricsReader, OpenMetrics, Public, Supporter, Wanted,

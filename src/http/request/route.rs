@@ -14,7 +14,7 @@ use crate::answer::ApiError;
 use crate::operation::{Argument, Description, Operation};
 
 /// A handler, with the extraction of its arguments.
-pub type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
+pub type Handling = Rc<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
 
 /// The largest body, in bytes, where a URL has no bound of its own.
 const BODY_MAX_BYTES: usize = 64 * 1024;
@@ -86,6 +86,10 @@ impl Taken {
 /// Makes the operation when it is asked for: a server that nobody asks keeps no schemas.
 type DescribedOperation = Box<dyn Fn() -> Operation>;
 
+fn described<Args: Argument + 'static>(description: Description) -> DescribedOperation {
+    Box::new(move || Operation::of::<Args>(&description))
+}
+
 /// Makes a function from a request to an answer of a handler.
 pub fn handling<F, Args>(handler: F) -> Handling
 where
@@ -93,7 +97,7 @@ where
     Args: FromRequest + 'static,
     F::Output: Responder + 'static,
 {
-    Box::new(move |request, mut payload| {
+    Rc::new(move |request, mut payload| {
         let handler = handler.clone();
         Box::pin(async move {
             match Args::from_request(&request, &mut payload).await {
@@ -115,7 +119,7 @@ macro_rules! methods {
             Args: Argument + FromRequest + 'static,
             F::Output: Responder + 'static,
         {
-            self.serve(Method::$method, handler, Some(description))
+            self.serve(Method::$method, handling(handler), Some(described::<Args>(description)))
         }
     )+};
 }
@@ -136,7 +140,7 @@ impl Route {
         Args: Argument + FromRequest + 'static,
         F::Output: Responder + 'static,
     {
-        self.serve(Method::GET, handler, None)
+        self.serve(Method::GET, handling(handler), None)
     }
 
     /// Serves pages with forms, which belong to no interface either.
@@ -146,31 +150,23 @@ impl Route {
         Args: Argument + FromRequest + 'static,
         F::Output: Responder + 'static,
     {
-        self.serve(Method::GET, handler.clone(), None)
-            .serve(Method::POST, handler, None)
+        let handling = handling(handler);
+        self.serve(Method::GET, handling.clone(), None)
+            .serve(Method::POST, handling, None)
     }
 
-    fn serve<F, Args>(
+    fn serve(
         mut self,
         method: Method,
-        handler: F,
-        description: Option<Description>,
-    ) -> Self
-    where
-        F: Handler<Args>,
-        Args: Argument + FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
-        let operation = description.map(|description| {
-            let operation = move || Operation::of::<Args>(&description);
-            Box::new(operation) as DescribedOperation
-        });
+        handling: Handling,
+        operation: Option<DescribedOperation>,
+    ) -> Self {
         let taken = operation.as_ref().map(|operation| Taken::by(&operation()));
         let taken = Rc::new(taken.unwrap_or_default());
         let is_get = method == Method::GET;
         self.methods.push(Served {
             method,
-            handling: handling(handler.clone()),
+            handling: handling.clone(),
             taken: taken.clone(),
             operation,
         });
@@ -178,7 +174,7 @@ impl Route {
             // HEAD is GET without the body (RFC 9110, section 9.3.2).
             self.methods.push(Served {
                 method: Method::HEAD,
-                handling: handling(handler),
+                handling,
                 taken,
                 operation: None,
             });

@@ -38,7 +38,7 @@ async fn refuse(_caller: Caller<Anyone, AboutNoPolicy>) -> HttpAnswer {
 /// has no body.
 fn reading(handler: Handling, is_repeatable: bool) -> Handling {
     let handler = Rc::new(handler);
-    Box::new(move |request, payload| {
+    Rc::new(move |request, payload| {
         let handler = handler.clone();
         Box::pin(async move {
             let engine = request.app_data::<EngineData>();

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::claims::{Claimed, GrantedClaim, check_claim};
 use crate::answer::{ApiError, HttpAnswer};
 use crate::operation::describe;
-use crate::request::{Body, ByHandler, Caller, Claimer, ClaimsData, KeyHeader, Then};
+use crate::request::{ByHandler, Caller, Claimer, ClaimsData, FrequentBody, KeyHeader, Then};
 use api::claims::{BatchAnswer, BatchBody, BatchClaim, BatchItem, ClaimBody, GrantedItem};
 use domain::claim::{Claim, IdempotencyKey};
 use domain::policy::PolicyName;
@@ -74,7 +74,7 @@ describe! {
 }
 pub async fn post(
     caller: Caller<Claimer, ByHandler>,
-    Then(body, key): Then<Body<BatchBody>, KeyHeader>,
+    Then(body, key): Then<FrequentBody<BatchBody>, KeyHeader>,
     claims: ClaimsData,
 ) -> HttpAnswer {
     let BatchBody {

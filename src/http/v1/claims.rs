@@ -9,8 +9,8 @@ use super::explanation::{ExplanationQuery, explain};
 use crate::answer::{ApiError, HttpAnswer, entered, entered_once, insert_fields, respond};
 use crate::operation::{ACCOUNT, POLICY, SUBJECT, describe};
 use crate::request::{
-    Anyone, Auditor, Body, Caller, Claimer, ClaimsData, Faults, KeyHeader, PolicyPath, Query,
-    RecordData, SubjectPath, Then,
+    Anyone, Auditor, Caller, Claimer, ClaimsData, Faults, FrequentBody, KeyHeader, PolicyPath,
+    Query, RecordData, SubjectPath, Then,
 };
 use api::calendars::CalendarAnswer;
 use api::claims::{
@@ -183,7 +183,7 @@ describe! {
 }
 pub async fn post(
     caller: Caller<Claimer>,
-    Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
+    Then(body, (policy, key)): Then<FrequentBody<ClaimBody>, (PolicyPath, KeyHeader)>,
     claims: ClaimsData,
 ) -> HttpAnswer {
     let (claim, dry_run) = check_claim(body.0, key, caller.key_number())?;
