@@ -56,7 +56,7 @@ pub use unknown::READ_AGAIN_AFTER;
 pub use wrong_keys::{WrongKeyAnswer, WrongKeys, network_of};
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -122,15 +122,23 @@ impl Instance {
         &self,
         work: W,
     ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
-        let work = work.in_current_span();
-        let (teller, told) = oneshot::channel();
+        let (ending, ended) = oneshot::channel::<()>();
+        let result = Arc::new(Mutex::new(None));
+        let kept = result.clone();
         let task = async move {
-            // Nobody may wait any more.
-            let _ = teller.send(work.await);
+            let found = work.await;
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            drop(ending);
         };
-        // Boxed: otherwise the compiler would make all that a task needs again for each kind of work.
-        self.runtime.spawn(task.boxed());
-        async move { told.await.map_err(|_| Failure::Interrupted) }
+        // Boxed, and without the result: otherwise the compiler would make all that a task and a channel need again
+        // for each kind of work.
+        self.runtime.spawn(task.boxed().in_current_span());
+        async move {
+            // The task drops its end when it ends, in whatever way.
+            let _ = ended.await;
+            let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+            result.ok_or(Failure::Interrupted)
+        }
     }
 }
 
