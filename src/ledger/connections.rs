@@ -60,7 +60,7 @@ trait Lent<C>: Send {
     fn give_back(self: Box<Self>);
 }
 
-struct Shared<C> {
+struct Lending<C> {
     opener: Arc<dyn Opener<Opened = C>>,
     most: u32,
     turns: Arc<Semaphore>,
@@ -76,7 +76,7 @@ struct Made<C> {
 /// A borrowed connection. Dropping the lease frees it.
 struct Lease<C> {
     made: Option<Made<C>>,
-    shared: Shared<C>,
+    lending: Lending<C>,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -101,7 +101,7 @@ impl<C: Connection + 'static> Connections<C> {
     /// No connection yet, and `most` at most: each is made when it is needed.
     pub fn new(opener: impl Opener<Opened = C>, most: u32, patience: Duration) -> Self {
         Self {
-            lender: Arc::new(Shared {
+            lender: Arc::new(Lending {
                 opener: Arc::new(opener),
                 most,
                 turns: Arc::new(Semaphore::new(most as usize)),
@@ -141,7 +141,7 @@ impl<C: Connection + 'static> Connections<C> {
     }
 }
 
-impl<C: Connection + 'static> Lender<C> for Shared<C> {
+impl<C: Connection + 'static> Lender<C> for Lending<C> {
     fn lend(&self, wait: Duration) -> BoxFuture<'_, Result<Box<dyn Lent<C>>, sqlx::Error>> {
         Box::pin(async move {
             let lease = timeout(wait, self.lease()).await;
@@ -171,7 +171,7 @@ impl<C: Connection + 'static> Lender<C> for Shared<C> {
     }
 }
 
-impl<C: Connection + 'static> Shared<C> {
+impl<C: Connection + 'static> Lending<C> {
     /// A connection is made even if its caller stops waiting. Otherwise a slow server would never
     /// get one.
     async fn lease(&self) -> Result<Lease<C>, sqlx::Error> {
@@ -179,14 +179,14 @@ impl<C: Connection + 'static> Shared<C> {
         let turn = turn.map_err(|_| sqlx::Error::PoolClosed)?;
         let mut lease = Lease {
             made: self.take_young(),
-            shared: self.clone(),
+            lending: self.clone(),
             _turn: turn,
         };
         if lease.made.is_some() {
             return Ok(lease);
         }
         let making = tokio::spawn(async move {
-            let connecting = connect(&*lease.shared.opener);
+            let connecting = connect(&*lease.lending.opener);
             let connecting = timeout(CONNECT_TIMEOUT, connecting).await;
             let connection = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
             let at = Instant::now();
@@ -227,7 +227,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-impl<C> Shared<C> {
+impl<C> Lending<C> {
     fn free(&self) -> MutexGuard<'_, Vec<Made<C>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,7 +242,7 @@ impl<C> Clone for Connections<C> {
     }
 }
 
-impl<C> Clone for Shared<C> {
+impl<C> Clone for Lending<C> {
     fn clone(&self) -> Self {
         Self {
             opener: self.opener.clone(),
@@ -256,7 +256,7 @@ impl<C> Clone for Shared<C> {
 impl<C> Drop for Lease<C> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
-            self.shared.free().push(made);
+            self.lending.free().push(made);
         }
     }
 }
