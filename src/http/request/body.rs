@@ -30,11 +30,10 @@ pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+    type Future = Parsing<Self>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+        parsed(request, payload, |bytes| parse_json(&bytes).map(Self))
     }
 }
 
@@ -49,14 +48,12 @@ pub struct FrequentBody<T>(pub T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for FrequentBody<T> {
     type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+    type Future = Parsing<Self>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move {
-            let bytes = bytes.await?;
+        parsed(request, payload, |bytes| {
             let body = try_parse_json(&bytes).or_else(|_| parse_json(&bytes));
-            body.map(FrequentBody)
+            body.map(Self)
         })
     }
 }
@@ -72,12 +69,10 @@ pub struct OptionalBody<T>(pub Option<T>);
 
 impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
     type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+    type Future = Parsing<Self>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move {
-            let bytes = bytes.await?;
+        parsed(request, payload, |bytes| {
             if bytes.is_empty() {
                 Ok(Self(None))
             } else {
@@ -99,11 +94,10 @@ pub struct FormBytes(pub Bytes);
 
 impl FromRequest for FormBytes {
     type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+    type Future = Parsing<Self>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move { bytes.await.map(Self) })
+        parsed(request, payload, |bytes| Ok(Self(bytes)))
     }
 }
 
@@ -136,6 +130,19 @@ impl<A: Argument, B: Argument> Argument for Then<A, B> {
         A::describe(operation);
         B::describe(operation);
     }
+}
+
+/// A body that is read and parsed.
+type Parsing<B> = Pin<Box<dyn Future<Output = Result<B, ApiError>>>>;
+
+/// Reads the body, and parses it.
+fn parsed<B>(
+    request: &HttpRequest,
+    payload: &mut Payload,
+    parse: impl FnOnce(Bytes) -> Result<B, ApiError> + 'static,
+) -> Parsing<B> {
+    let bytes = read_body(request, payload);
+    Box::pin(async move { parse(bytes.await?) })
 }
 
 /// Reads the body, at most the largest one of the URL.
