@@ -55,8 +55,9 @@ pub use terms::{ChangedTerms, Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;
 pub use wrong_keys::{WrongKeyAnswer, WrongKeys, network_of};
 
+use std::any::Any;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -122,22 +123,17 @@ impl Instance {
         &self,
         work: W,
     ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
-        let (ending, ended) = oneshot::channel::<()>();
-        let result = Arc::new(Mutex::new(None));
-        let kept = result.clone();
+        // Both are boxed: otherwise the compiler would make all that a task and a channel need again for each kind of
+        // work.
+        let (teller, told) = oneshot::channel::<Box<dyn Any + Send>>();
         let task = async move {
-            let found = work.await;
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-            drop(ending);
+            // Nobody may wait any more.
+            let _ = teller.send(Box::new(work.await));
         };
-        // Boxed, and without the result: otherwise the compiler would make all that a task and a channel need again
-        // for each kind of work.
         self.runtime.spawn(task.boxed().in_current_span());
         async move {
-            // The task drops its end when it ends, in whatever way.
-            let _ = ended.await;
-            let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
-            result.ok_or(Failure::Interrupted)
+            let told = told.await.ok().and_then(|told| told.downcast().ok());
+            told.map(|told| *told).ok_or(Failure::Interrupted)
         }
     }
 }
