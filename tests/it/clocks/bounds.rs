@@ -74,7 +74,7 @@ async fn an_append_refuses_an_instant_that_is_far_from_the_stores_clock(stack: S
             ..draft
         });
         for drafts in [&both, &joined] {
-            let appended = desk.ledger.claims().append(&borrowed(drafts)).await;
+            let appended = desk.try_append(drafts).await;
             assert!(
                 appended.as_ref().is_err_and(is_it),
                 "{seconds}: {appended:?}"

@@ -102,12 +102,7 @@ async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
         desk.draft("d", Some(&first), 2),
         desk.draft("e", None, 2),
     ];
-    let appended = desk
-        .ledger
-        .claims()
-        .append(&borrowed(&batch))
-        .await
-        .expect("an answer");
+    let appended = desk.try_append(&batch).await.expect("an answer");
     let won = ["a", "c", "e"].map(|subject| desk.account(subject));
     assert_eq!(appended, won.into());
     for (subject, entries) in [("a", 3), ("b", 2), ("c", 1), ("d", 0), ("e", 2)] {
@@ -125,12 +120,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
             desk.draft_of(subject, None, &[(1, Some(subject.as_str())), (2, None)])
         };
         let mut batch: Vec<Draft> = subjects.iter().map(of).collect();
-        let appended = desk
-            .ledger
-            .claims()
-            .append(&borrowed(&batch))
-            .await
-            .expect("an answer");
+        let appended = desk.try_append(&batch).await.expect("an answer");
         assert_eq!(appended.len(), width);
         let look = Look {
             accounts: batch.iter().map(|draft| draft.account).collect(),
@@ -148,12 +138,7 @@ async fn a_batch_may_be_of_any_width(stack: Stack) {
         }
         // All drafts but one are committed already.
         batch.push(desk.draft(&format!("{width} and one"), None, 1));
-        let appended = desk
-            .ledger
-            .claims()
-            .append(&borrowed(&batch))
-            .await
-            .expect("an answer");
+        let appended = desk.try_append(&batch).await.expect("an answer");
         assert_eq!(appended, [batch[width].account].into());
         assert_eq!(desk.entries(&subjects[0]).await, 2);
     }
@@ -170,12 +155,7 @@ async fn a_taken_first_key_is_refused(stack: Stack) {
         desk.draft_of("b", None, &[(1, Some("order-1"))]),
         desk.draft_of("c", None, &[(1, Some("order-2")), (1, Some("order-3"))]),
     ];
-    let appended = desk
-        .ledger
-        .claims()
-        .append(&borrowed(&batch))
-        .await
-        .expect("an answer");
+    let appended = desk.try_append(&batch).await.expect("an answer");
     assert_eq!(appended, [desk.account("c")].into());
     assert_eq!(desk.entries("a").await, 1);
     assert_eq!(desk.entries("b").await, 0);
@@ -188,7 +168,7 @@ async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
     desk.append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
         .await;
     let conflicts = async |batch: &[Draft]| {
-        let result = desk.ledger.claims().append(&borrowed(batch)).await;
+        let result = desk.try_append(batch).await;
         assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
     };
     let key = Some("order-1");
@@ -341,7 +321,7 @@ async fn a_component_is_appended_whole_or_not_at_all(stack: Stack) {
     let alone = desk.draft("d", None, 1);
     // 1. What is not whole is left out, whatever comes before or after it.
     let drafts: Vec<Draft> = [&lost[..], &whole, &[alone]].concat();
-    let appended = desk.ledger.claims().append(&borrowed(&drafts)).await;
+    let appended = desk.try_append(&drafts).await;
     let accounts = ["b", "c", "d"].map(|subject| desk.account(subject));
     assert_eq!(appended.expect("an append"), accounts.into());
     for (subject, entries) in [("a", 0), ("taken", 1), ("b", 2), ("c", 2), ("d", 1)] {

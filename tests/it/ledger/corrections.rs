@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::support::app::Stack;
 use crate::support::books::Books;
-use crate::support::desk::{Desk, borrowed, on_every_store};
+use crate::support::desk::{Desk, on_every_store};
 
 on_every_store!(
     a_grant_is_closed_once,
@@ -224,12 +224,7 @@ async fn a_grant_is_closed_once(stack: Stack) {
             statement.draft(vec![forged]),
             statement.desk.draft(&other, None, 1),
         ];
-        let appended = statement
-            .desk
-            .ledger
-            .claims()
-            .append(&borrowed(&batch))
-            .await;
+        let appended = statement.desk.try_append(&batch).await;
         let appended = appended.expect("an answer");
         assert_eq!(
             appended,
@@ -256,12 +251,7 @@ async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
         statement.draft(vec![first.clone(), twice]),
         statement.desk.draft("b", None, 1),
     ];
-    let result = statement
-        .desk
-        .ledger
-        .claims()
-        .append(&borrowed(&batch))
-        .await;
+    let result = statement.desk.try_append(&batch).await;
     assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
     assert_eq!(statement.desk.last("b").await, None);
     assert_eq!(statement.desk.last("a").await, statement.last);

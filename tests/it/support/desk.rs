@@ -1,5 +1,7 @@
 //! A ledger with a policy, and drafts to append to it.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Verdict, decide};
 use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
@@ -119,6 +121,11 @@ impl Desk {
             after: after.cloned(),
             entries,
         }
+    }
+
+    /// Appends drafts as the ledger does, with its answer.
+    pub async fn try_append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        self.ledger.claims().append(&borrowed(drafts)).await
     }
 
     /// Appends a draft that must be accepted. Returns its last line.
