@@ -242,8 +242,8 @@ impl LapseSweep {
             self.metrics.untimely();
             self.watch.clocks.note_untimely(*why);
         }
-        let is_committed = |draft: &&&Draft| appended.accounts.contains(&draft.account);
-        for draft in drafts.iter().filter(is_committed) {
+        let is_committed = |draft: &&Draft| appended.accounts.contains(&draft.account);
+        for draft in drafts.iter().copied().filter(is_committed) {
             self.metrics.lapses_recorded(draft.entries.len());
             let counts = self.policies.terms.may_be_counted(draft.policy);
             self.settle.send_draft(draft, counts, now);

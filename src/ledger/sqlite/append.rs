@@ -100,10 +100,7 @@ impl Store {
 type Row<'a> = (&'a Draft, &'a Entry);
 
 fn rows<'a>(drafts: &[&'a Draft]) -> Vec<Row<'a>> {
-    let rows = |draft: &&'a Draft| {
-        let draft = *draft;
-        draft.entries.iter().map(move |entry| (draft, entry))
-    };
+    let rows = |&draft: &&'a Draft| draft.entries.iter().map(move |entry| (draft, entry));
     drafts.iter().flat_map(rows).collect()
 }
 

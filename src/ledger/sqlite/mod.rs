@@ -175,7 +175,7 @@ impl Store {
 
     /// Writes in one transaction. No other writer can come in between. The statements end the
     /// transaction.
-    pub(super) async fn write<T>(
+    async fn write<T>(
         &self,
         statements: impl AsyncFnOnce(Transaction<'_, Sqlite>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
