@@ -311,7 +311,9 @@ CREATE INDEX record_marks_recorded ON record_marks (recorded_at, after);
 -- texts like 2026-11-03.
 
 -- `counted_on` is the local day on which the entries count, `recorded_on` the one on which they got their
--- positions. A figure that is 0 has no row. A figure only grows, on a day that is open (let_figures_grow).
+-- positions. A figure that is 0 has no row. A figure only grows, on a day that is open (the triggers
+-- `day_figures_…`). Pages are left half empty, so that a figure that grows stays in its page and in its place of the
+-- indexes.
 CREATE TABLE day_figures (
     policy integer NOT NULL REFERENCES policies (id),
     counted_on text NOT NULL,
@@ -319,7 +321,7 @@ CREATE TABLE day_figures (
     figure text NOT NULL,
     value bigint NOT NULL CHECK (value > 0),
     PRIMARY KEY (policy, counted_on, recorded_on, figure)
-);
+) WITH (fillfactor = 50);
 CREATE INDEX day_figures_days ON day_figures (counted_on, policy);
 
 -- The position up to which entries are in the figures. One row. To make the figures again, the owner of the
@@ -895,22 +897,24 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION let_figures_grow() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse_to_shrink_figures() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (
-        SELECT FROM open_days WHERE policy = NEW.policy AND counted_on = NEW.counted_on
+    RAISE EXCEPTION 'a figure only grows';
+END
+$$;
+
+-- Looks at all figures that a statement wrote: there may be tens of thousands. The plan is made once in a session,
+-- when both tables may be small, so it must not read a whole table for each figure.
+CREATE FUNCTION let_figures_of_open_days_grow() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM new_figures AS f WHERE NOT EXISTS (
+            SELECT FROM open_days AS d WHERE d.policy = f.policy AND d.counted_on = f.counted_on
+        )
     ) THEN
         RAISE EXCEPTION 'the figures of a closed day stay';
     END IF;
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.value < OLD.value
-            OR (NEW.policy, NEW.counted_on, NEW.recorded_on, NEW.figure)
-                IS DISTINCT FROM (OLD.policy, OLD.counted_on, OLD.recorded_on, OLD.figure)
-        THEN
-            RAISE EXCEPTION 'a figure only grows';
-        END IF;
-    END IF;
-    RETURN NEW;
+    RETURN NULL;
 END
 $$;
 
@@ -1208,8 +1212,19 @@ CREATE TRIGGER record_marks_go_on BEFORE INSERT ON record_marks
 CREATE TRIGGER record_marks_are_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON record_marks
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_to_change_entries();
 
-CREATE TRIGGER day_figures_grow BEFORE INSERT OR UPDATE ON day_figures
-    FOR EACH ROW EXECUTE FUNCTION let_figures_grow();
+CREATE TRIGGER day_figures_only_grow BEFORE UPDATE ON day_figures FOR EACH ROW
+    WHEN (
+        NEW.value < OLD.value
+        OR (NEW.policy, NEW.counted_on, NEW.recorded_on, NEW.figure)
+            IS DISTINCT FROM (OLD.policy, OLD.counted_on, OLD.recorded_on, OLD.figure)
+    )
+    EXECUTE FUNCTION refuse_to_shrink_figures();
+CREATE TRIGGER day_figures_begin_on_open_days AFTER INSERT ON day_figures
+    REFERENCING NEW TABLE AS new_figures
+    FOR EACH STATEMENT EXECUTE FUNCTION let_figures_of_open_days_grow();
+CREATE TRIGGER day_figures_grow_on_open_days AFTER UPDATE ON day_figures
+    REFERENCING NEW TABLE AS new_figures
+    FOR EACH STATEMENT EXECUTE FUNCTION let_figures_of_open_days_grow();
 CREATE TRIGGER day_figures_are_kept BEFORE DELETE ON day_figures
     FOR EACH ROW EXECUTE FUNCTION let_figures_go();
 CREATE TRIGGER day_figures_mark_follows BEFORE UPDATE ON day_figures_mark

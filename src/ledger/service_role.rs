@@ -17,7 +17,7 @@ use crate::boxed;
 /// so that nobody can choose its place in the record. Triggers check what erasures and followers
 /// insert, and let figures and counts of denials of days only grow. Those of quarter hours are no part
 /// of the record, so no trigger checks them.
-const RIGHTS: [(&str, &str); 79] = [
+const RIGHTS: [(&str, &str); 80] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -144,7 +144,8 @@ const RIGHTS: [(&str, &str); 79] = [
     ("FUNCTION let_entries_be_dropped()", ""),
     ("FUNCTION let_entry_details_be_dropped()", ""),
     ("FUNCTION let_figures_go()", ""),
-    ("FUNCTION let_figures_grow()", ""),
+    ("FUNCTION refuse_to_shrink_figures()", ""),
+    ("FUNCTION let_figures_of_open_days_grow()", ""),
     ("FUNCTION let_figures_follow()", ""),
     ("FUNCTION let_figures_be_made_again()", ""),
     ("FUNCTION let_days_close()", ""),

@@ -202,7 +202,9 @@ impl Ground {
             "DROP TRIGGER day_figures_grow_insert; DROP TRIGGER day_figures_grow_update;
                  DROP TRIGGER day_figures_are_kept; DROP TRIGGER denied_claims_grow_update"
         } else {
-            "DROP TRIGGER day_figures_grow ON day_figures;
+            "DROP TRIGGER day_figures_only_grow ON day_figures;
+                 DROP TRIGGER day_figures_begin_on_open_days ON day_figures;
+                 DROP TRIGGER day_figures_grow_on_open_days ON day_figures;
                  DROP TRIGGER day_figures_are_kept ON day_figures;
                  DROP TRIGGER denied_claims_grow ON denied_claims"
         };

@@ -14,13 +14,14 @@ use crate::support::direct::Direct;
 on_every_store!(a_told_day_stays_as_it_is);
 
 async fn a_told_day_stays_as_it_is(stack: Stack) {
-    // 1. A day that has closed, and a day that goes on. Both have a grant and a denial.
+    // 1. A day that has closed, and a day that goes on. Both have two grants and a denial.
     let ground = Ground::new(stack);
     let clock = ManualClock::at(instant(NOON));
     let app = App::start_at(&ground, &clock).await;
     app.benefit(1, "UTC").await;
     let denied = async |days: usize| {
         assert_eq!(app.claim("a", None).await.status, 201);
+        assert_eq!(app.claim("b", None).await.status, 201);
         assert_eq!(app.claim("a", None).await.status, 429);
         all_is_recorded(&app, &ground).await;
         eventually("the denial is counted", || async {
@@ -48,6 +49,8 @@ async fn a_told_day_stays_as_it_is(stack: Stack) {
         "UPDATE day_figures SET value = value + 1 WHERE counted_on = '2026-11-21'",
         "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
          VALUES (1, '2026-11-21', '2026-11-22', 'lapsed_units', 7)",
+        "UPDATE day_figures SET value = value - 1
+         WHERE counted_on = '2026-11-22' AND figure = 'grants'",
         "UPDATE day_figures SET value = 0 WHERE counted_on = '2026-11-22'",
         "UPDATE day_figures SET counted_on = '2026-11-22' WHERE figure = 'units'",
         "DELETE FROM day_figures WHERE counted_on = '2026-11-22'",
