@@ -48,6 +48,14 @@ pub struct QuarterFigures {
     pub given_back_units: u64,
 }
 
+impl QuarterFigures {
+    fn add(&mut self, other: Self) {
+        self.grants += other.grants;
+        self.units = sum(self.units, other.units);
+        self.given_back_units = sum(self.given_back_units, other.given_back_units);
+    }
+}
+
 /// Sums of figures, by their quarter hours.
 #[derive(Debug, Default)]
 pub struct QuarterSums(pub BTreeMap<PolicyQuarter, QuarterFigures>);
@@ -78,10 +86,14 @@ impl QuarterSums {
             }
         };
         let quarter = PolicyQuarter::of(entry.policy, entry.place.id.at());
-        let figures = self.0.entry(quarter).or_default();
-        figures.grants += added.grants;
-        figures.units = sum(figures.units, added.units);
-        figures.given_back_units = sum(figures.given_back_units, added.given_back_units);
+        self.0.entry(quarter).or_default().add(added);
+    }
+
+    /// Adds other sums.
+    pub fn extend(&mut self, others: Self) {
+        for (quarter, figures) in others.0 {
+            self.0.entry(quarter).or_default().add(figures);
+        }
     }
 }
 

@@ -108,6 +108,21 @@ pub struct TalliedFigures {
     pub quarters: QuarterSums,
 }
 
+impl TalliedFigures {
+    /// Adds what other entries add.
+    pub fn extend(&mut self, others: Self) {
+        self.days.extend(others.days);
+        self.open_days.extend(others.open_days);
+        self.quarters.extend(others.quarters);
+    }
+
+    /// How many rows change.
+    pub fn rows(&self) -> usize {
+        let of_days = self.days.0.values().map(|figures| figures.named().count());
+        of_days.sum::<usize>() + self.open_days.len() + self.quarters.0.len()
+    }
+}
+
 /// An earlier entry of an account, with what the figures need of it.
 #[derive(Debug)]
 pub struct EarlierEntry {

@@ -148,7 +148,7 @@ async fn stop_at_each_await(desk: &Desk) {
         let (mut other, other_status) = desk.sealer();
         let sealing = async {
             desk.record(2).await;
-            while other.step().await.unwrap() {}
+            while other.step().await.unwrap().is_more {}
         };
         let mut sealing = pin!(sealing);
         // 3. The first one goes on. If the other one waits for its lock, both go on.

@@ -10,7 +10,7 @@ use super::growing::{first_seal, grow};
 use super::learning::{Learner, LogState, SealStop, lost};
 use super::pushing::SealPusher;
 use super::status::SealStatus;
-use crate::following::RecordFollower;
+use crate::following::{RecordFollower, Stepped};
 use domain::identity::to_micros;
 use domain::record::Mark;
 use domain::seal::note::{LogName, SealKey};
@@ -51,19 +51,19 @@ pub struct Sealer {
 impl RecordFollower for Sealer {
     const NAME: &'static str = "seals";
 
-    async fn step(&mut self) -> Result<bool, LedgerError> {
+    async fn step(&mut self) -> Result<Stepped, LedgerError> {
         let stop = match self.seal_next().await {
             Ok(is_more) => {
                 self.is_stopped = false;
-                return Ok(is_more);
+                return Ok(Stepped { is_more, rows: 0 });
             }
             Err(stop) => stop,
         };
         // The tree in memory may have leaves that are not in the log. Forget it.
         self.known = None;
         let (why, stepped) = match stop {
-            SealStop::Why(why) => (Some(why), Ok(false)),
-            SealStop::Ledger(LedgerError::Corrupt(what)) => (Some(what), Ok(false)),
+            SealStop::Why(why) => (Some(why), Ok(Stepped::default())),
+            SealStop::Ledger(LedgerError::Corrupt(what)) => (Some(what), Ok(Stepped::default())),
             SealStop::Ledger(error) => (None, Err(error)),
         };
         let lasts = std::mem::replace(&mut self.is_stopped, why.is_some());

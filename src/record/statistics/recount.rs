@@ -85,7 +85,6 @@ async fn make_again(
     let mut before = Mark::FIRST;
     loop {
         tell(before.position, mark.position);
-        tally.begin_step();
         let marks = ledger
             .record()
             .marks_to_follow(before.position + 1..before.position + POSITIONS_MOST + 1)

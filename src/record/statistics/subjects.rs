@@ -42,7 +42,7 @@ impl SubjectMemory {
     }
 
     /// Makes room: forgets what was not used since the last time but one.
-    pub fn begin_step(&mut self) {
+    pub fn make_room(&mut self) {
         if self.young.len() >= HALF {
             self.old = std::mem::take(&mut self.young);
         }

@@ -14,7 +14,7 @@ use domain::record::Mark;
 use domain::statistics::{FigureDay, OpenDay, SubjectDay};
 use ledger::{Ledger, LedgerError, TalliedFigures};
 
-/// About how many positions are processed at once.
+/// About how many positions are read at once.
 pub const POSITIONS_MOST: u64 = 8192;
 /// After this many entries other tasks get the thread.
 const YIELD_EVERY: usize = 256;
@@ -42,9 +42,9 @@ impl FigureTally {
         }
     }
 
-    /// Makes room for the next step.
-    pub fn begin_step(&mut self) {
-        self.subjects.iter_mut().for_each(SubjectMemory::begin_step);
+    /// Makes room for the next entries.
+    fn make_room(&mut self) {
+        self.subjects.iter_mut().for_each(SubjectMemory::make_room);
     }
 
     /// Forgets the subjects: the next marks do not follow the last ones, or these were not added.
@@ -63,6 +63,7 @@ impl FigureTally {
         kept_to: Option<NaiveDate>,
     ) -> Result<TalliedFigures, LedgerError> {
         let mut figures = TalliedFigures::default();
+        self.make_room();
         // 1. Read the entries.
         let entries = self
             .ledger
