@@ -1,6 +1,6 @@
 //! Groups of Redis servers: with Sentinel, and as a Cluster.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -169,9 +169,14 @@ impl Cluster {
     /// Moves so many slots, with their content, from one primary to another.
     pub fn move_slots(&self, from: usize, to: usize, count: usize) {
         let id = |number: usize| self.nodes[number].command::<String>(&["CLUSTER", "MYID"]);
+        let place = &self.places()[from];
+        // The nodes hear of the last move one after the other. Until all know it, no slot can be moved.
+        wait_until("the nodes agree about the slots", || {
+            managed(&["check", place]).status.success()
+        });
         manage(&[
             "reshard",
-            &self.places()[from],
+            place,
             "--cluster-from",
             &id(from),
             "--cluster-to",
@@ -190,20 +195,24 @@ fn is_in_step(replica: &Redis) -> bool {
 }
 
 fn manage(words: &[&str]) {
-    let program = find_in_path("redis-cli");
-    let program = program.expect("redis-cli is missing: run scripts/install-test-tools");
-    let output = Command::new(program)
-        .arg("--cluster")
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("redis-cli should start");
+    let output = managed(words);
     assert!(
         output.status.success(),
         "{words:?}:\n{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+fn managed(words: &[&str]) -> Output {
+    let program = find_in_path("redis-cli");
+    let program = program.expect("redis-cli is missing: run scripts/install-test-tools");
+    Command::new(program)
+        .arg("--cluster")
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("redis-cli should start")
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
