@@ -17,8 +17,8 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How many times as long as it computes a follower rests while claims come. So it takes at most a quarter of a
 /// core of the instance from them.
 const RESTS: u32 = 3;
-/// How long a follower rests for each row that it changed. A row costs the store about 10 µs, so it takes at most a
-/// tenth of a core of the store.
+/// How long a follower rests for each row that it changed. A row costs the store about 10 µs, so it takes about a tenth
+/// of a core of the store.
 const ROW_RESTS: Duration = Duration::from_micros(100);
 /// The longest rest for rows. A step that waited so long finds more entries for each row.
 const ROWS_REST_MOST: Duration = Duration::from_secs(5);
@@ -28,8 +28,8 @@ const ROWS_REST_MOST: Duration = Duration::from_secs(5);
 pub struct Stepped {
     /// More than a batch may wait.
     pub is_more: bool,
-    /// The rows that it changed in many places of the tables. Rows that it added in order cost little, and are not in
-    /// the number.
+    /// How many rows it changed in many places of the tables. Rows that it added in order cost little, and do not
+    /// count.
     pub rows: usize,
 }
 

@@ -75,17 +75,16 @@ impl FigureFollower {
         // 2. Make the figures of the next entries.
         let mut figures = TalliedFigures::default();
         let mut last = None;
-        let mut is_more = true;
+        let mut is_more = false;
         for _ in 0..BATCHES_MOST {
             let from = last.map_or(position, |last: Mark| last.position);
             let Some((batch, to)) = self.tally_after(from, mark.kept_to).await? else {
-                is_more = false;
                 break;
             };
             figures.extend(batch);
             last = Some(to);
-            if to.position < from + POSITIONS_MOST {
-                is_more = false;
+            is_more = to.position >= from + POSITIONS_MOST;
+            if !is_more {
                 break;
             }
         }
